@@ -1,0 +1,1 @@
+"""Who answers. Empty until models and tools exist."""

@@ -1,0 +1,1 @@
+"""Doors in the terminal: one file per command."""

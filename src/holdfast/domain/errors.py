@@ -1,0 +1,200 @@
+"""What can go wrong, once each: the docstring is the message, `code` is what clients switch on.
+
+Codes are stable. `status` is the HTTP status that a door over HTTP answers with; `remedy`, where there is
+one, is the next thing a person should do.
+"""
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    remedy: ClassVar[str] = ""
+
+    def __init__(self, **fields: object) -> None:
+        self.fields = fields
+        template = " ".join((type(self).__doc__ or "").split())
+        super().__init__(template.format(**fields))
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, or nothing."""
+        return self.remedy.format(**self.fields)
+
+
+# What was asked for cannot be done.
+
+
+class NoSuchSession(HoldfastError):
+    """There is no conversation {session_id}."""
+
+    code, status = "no_such_session", 404
+
+
+class NoSuchRun(HoldfastError):
+    """There is no run {run_id}."""
+
+    code, status = "no_such_run", 404
+
+
+class NoSuchTurn(HoldfastError):
+    """There is no such turn in conversation {session_id}: {turn}."""
+
+    code, status = "no_such_turn", 404
+
+
+class NoSuchBlob(HoldfastError):
+    """There is no stored file {digest}."""
+
+    code, status = "no_such_blob", 404
+
+
+class SessionExists(HoldfastError):
+    """Conversation {session_id} exists already."""
+
+    code, status = "session_exists", 409
+
+
+class SeqMismatch(HoldfastError):
+    """Conversation {session_id} is at event {head}, not {expect}: it changed meanwhile."""
+
+    code, status = "seq_mismatch", 409
+
+
+class LeaseLost(HoldfastError):
+    """Another process has claimed run {run_id}; this one must stop writing."""
+
+    code, status = "lease_lost", 409
+
+
+class LeaseHeld(HoldfastError):
+    """Run {run_id} is held by a process that is alive."""
+
+    code, status = "lease_held", 409
+
+
+class KeyReused(HoldfastError):
+    """Key {key} was used in this conversation for a different message."""
+
+    code, status = "key_reused", 409
+
+
+class RunRefused(HoldfastError):
+    """Run {run_id} is {status}: it cannot {verb}."""
+
+    code, status = "run_refused", 409
+
+
+class ToolRefused(HoldfastError):
+    """Tool call {call_id} is {state}: it cannot {verb}."""
+
+    code, status = "tool_refused", 409
+
+
+class TooLarge(HoldfastError):
+    """{what} is {size} long; the limit is {limit}."""
+
+    code, status = "too_large", 413
+
+
+class BadCursor(HoldfastError):
+    """{cursor} is not a cursor of this list."""
+
+    code, status = "bad_cursor", 400
+
+
+class BadQuery(HoldfastError):
+    """There is nothing in {query} to search for."""
+
+    code, status = "bad_query", 400
+
+
+class ImportConflict(HoldfastError):
+    """Conversation {session_id} is here already and differs from the file at event {seq}."""
+
+    code, status = "import_conflict", 409
+
+
+class BadImport(HoldfastError):
+    """{path} is not an export of a conversation: {why}."""
+
+    code, status = "bad_import", 400
+
+
+# The store cannot do its work. Nothing was acknowledged that is not stored.
+
+
+class StoreFault(HoldfastError):
+    """The store failed: {detail}."""
+
+    code, status = "store_fault", 503
+    remedy = "Run `holdfast doctor`."
+
+
+class StoreClosed(StoreFault):
+    """The store is closed."""
+
+    code, remedy = "store_closed", ""
+
+
+class StoreBusy(StoreFault):
+    """Another process has held the store for {seconds} s."""
+
+    code, remedy = "store_busy", "Find the process that uses {path} and stop it."
+
+
+class DiskFull(StoreFault):
+    """The disk that holds {path} is full."""
+
+    code, status, remedy = "disk_full", 507, "Free some space; Holdfast goes on by itself."
+
+
+class StoreReadOnly(StoreFault):
+    """{path} cannot be written."""
+
+    code, remedy = "store_read_only", "chmod u+rwX {path}, or choose another folder with --data."
+
+
+class StoreUnreadable(StoreFault):
+    """{path} cannot be opened: {detail}."""
+
+    code, remedy = "store_unreadable", "Check that you own {path} and may read it."
+
+
+class StoreCorrupt(StoreFault):
+    """{path} is damaged: {detail}."""
+
+    code, remedy = "store_corrupt", "Run `holdfast restore FILE` with your newest backup."
+
+
+class StoreTooNew(StoreFault):
+    """{path} was written by a newer Holdfast (format {found}; this one knows {known})."""
+
+    code, remedy = "store_too_new", "Install the newer Holdfast, or restore an older backup."
+
+
+class StoreInUse(StoreFault):
+    """{path} is in use by another Holdfast process."""
+
+    code, status, remedy = "store_in_use", 409, "Stop `holdfast serve` first."
+
+
+class NotAStore(StoreFault):
+    """{path} is not a Holdfast store."""
+
+    code, remedy = "not_a_store", "Name a file that `holdfast backup` wrote."
+
+
+class NetworkFileSystem(StoreFault):
+    """{path} is on a network file system ({kind}), where locks and syncs cannot be trusted."""
+
+    code, remedy = "network_file_system", "Choose a folder on a local disk with --data."
+
+
+class SqliteTooOld(StoreFault):
+    """SQLite {found} can damage its files under several processes; {needed} or newer is needed."""
+
+    code, remedy = "sqlite_too_old", "make setup"

@@ -1,0 +1,397 @@
+"""The closed union of facts: everything that can have happened in a session.
+
+A fact is immutable and in the past tense. Stored, it becomes an event: `codec.Event` adds its number and
+its time. A kind is the class's name in snake case. Changing a field's meaning raises `version`; adding an
+optional field does not.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Literal, get_args
+
+import msgspec
+
+from holdfast.domain.ids import CallId, MessageId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.parts import AnyPart
+from holdfast.domain.usage import Usage
+
+Role = Literal["user", "assistant", "tool", "notice"]
+Effect = Literal["pure", "idempotent", "unsafe"]
+Resume = Literal["auto", "ask", "never"]
+Settlement = Literal["settled", "interrupted", "recovered"]
+ToolOutcome = Literal["done", "failed", "denied", "not_run", "unknown"]
+Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
+Waiting = Literal["approval", "in_doubt", "client_tool", "question"]
+Actor = Literal["user", "model", "server", "policy"]
+Pace = tuple[int, ...]
+"""How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The base of every fact; the closed union is `AnyFact`."""
+
+    version: ClassVar[int] = 1
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something failed, as a person may read it."""
+
+    code: str
+    detail: str
+
+
+# A session's own life.
+
+
+class SessionCreated(Fact, frozen=True):
+    title: str = ""
+    agent: str = ""
+    model: str = ""
+    workspace: str = ""
+    previous_session_id: SessionId | None = None
+
+
+class SessionRenamed(Fact, frozen=True):
+    title: str
+    by: Literal["user", "model"]
+
+
+class SessionConfigured(Fact, frozen=True):
+    """Settings that changed; what is None stays as it was."""
+
+    agent: str | None = None
+    model: str | None = None
+    workspace: str | None = None
+    resume: Resume | None = None
+
+
+class SessionForked(Fact, frozen=True):
+    """This session began as a copy of another's live, settled turns up to `source_turn`."""
+
+    source_session_id: SessionId
+    source_seq: Seq
+    source_turn: int
+
+
+class SessionCleared(Fact, frozen=True):
+    """Turns up to `through_turn` are no longer shown to the model; they stay readable."""
+
+    through_turn: int
+
+
+class SessionCompacted(Fact, frozen=True):
+    """`summary` stands for the turns in `covers` (inclusive ranges) as long as all of them are live."""
+
+    covers: tuple[tuple[int, int], ...]
+    summary: str
+
+
+class SessionContinued(Fact, frozen=True):
+    successor_session_id: SessionId
+
+
+class SessionArchived(Fact, frozen=True):
+    archived: bool = True
+
+
+class SessionDeleted(Fact, frozen=True):
+    pass
+
+
+# Turns: what a person asked for.
+
+
+class TurnAccepted(Fact, frozen=True):
+    """A message is kept. Without a run it is a copy: nothing is to be done for it."""
+
+    turn_id: TurnId
+    turn: int
+    message_id: MessageId
+    parts: tuple[AnyPart, ...]
+    run_id: RunId | None = None
+    key: str | None = None
+    replaces: TurnId | None = None
+
+
+class TurnQueued(Fact, frozen=True):
+    turn: int
+    run_id: RunId
+
+
+class TurnDequeued(Fact, frozen=True):
+    turn: int
+    run_id: RunId
+
+
+class TurnSteered(Fact, frozen=True):
+    """A message for the run under way, shown to the model before its next step."""
+
+    run_id: RunId
+    turn: int
+    place: int
+    message_id: MessageId
+    parts: tuple[AnyPart, ...]
+    key: str | None = None
+
+
+class TurnsUndone(Fact, frozen=True):
+    """Every live turn from `from_turn` on is no longer live; it stays readable."""
+
+    from_turn: int
+    reason: Literal["undo", "edit", "retry"] = "undo"
+
+
+# Runs: the work done for a turn.
+
+
+class RunStarted(Fact, frozen=True):
+    run_id: RunId
+
+
+class RunWaiting(Fact, frozen=True):
+    run_id: RunId
+    reason: Waiting
+
+
+class RunResumed(Fact, frozen=True):
+    """Work goes on after an interruption, or after a person answered. Only the first is an attempt."""
+
+    run_id: RunId
+    by: Actor
+    attempt: int
+
+
+class RunCompleted(Fact, frozen=True):
+    run_id: RunId
+
+
+class RunCancelled(Fact, frozen=True):
+    run_id: RunId
+    by: Actor = "user"
+
+
+class RunFailed(Fact, frozen=True):
+    run_id: RunId
+    failure: Failure
+
+
+class RunInterrupted(Fact, frozen=True):
+    """The process that worked on the run is gone. Leaves a notice at (`turn`, `place`)."""
+
+    run_id: RunId
+    turn: int
+    place: int
+    message_id: MessageId
+
+
+class RecoveryPending(Fact, frozen=True):
+    """More output of an interrupted run may still arrive."""
+
+    run_id: RunId
+    turn: int
+    place: int
+
+
+class RecoveryFinished(Fact, frozen=True):
+    """The looking has ended; `recovered` says whether anything was found."""
+
+    run_id: RunId
+    turn: int
+    place: int
+    recovered: bool
+
+
+class ContextPrepared(Fact, frozen=True):
+    """What a run was given beside the transcript, so that a resumed run sees the same."""
+
+    run_id: RunId
+    instructions_digest: str
+    memories: tuple[str, ...] = ()
+
+
+# Model steps and what they stream.
+
+
+class ModelStepStarted(Fact, frozen=True):
+    run_id: RunId
+    turn: int
+    place: int
+    message_id: MessageId
+    model: str
+    continues: MessageId | None = None
+
+
+class ModelStepSettled(Fact, frozen=True):
+    run_id: RunId
+    message_id: MessageId
+    stop_reason: str
+    usage: Usage = Usage()
+
+
+class ModelStepRetried(Fact, frozen=True):
+    run_id: RunId
+    message_id: MessageId
+    failure: Failure
+    delay_ms: int
+
+
+class TextAppended(Fact, frozen=True):
+    run_id: RunId
+    message_id: MessageId
+    text: str
+
+
+class ReasoningAppended(Fact, frozen=True):
+    run_id: RunId
+    message_id: MessageId
+    text: str
+
+
+class ToolArgumentsAppended(Fact, frozen=True):
+    run_id: RunId
+    message_id: MessageId
+    call_id: CallId
+    name: str
+    text: str
+
+
+class MessageSettled(Fact, frozen=True):
+    """The whole body of a message; it replaces whatever a reader had of it.
+
+    `late` output arrived after its run had gone on without it: shown folded away, kept from the model.
+    """
+
+    turn: int
+    place: int
+    message_id: MessageId
+    role: Role
+    parts: tuple[AnyPart, ...]
+    digest: str
+    run_id: RunId | None = None
+    status: Settlement = "settled"
+    continues: MessageId | None = None
+    late: bool = False
+    pace: Pace = ()
+
+
+# Tool calls: the ledger of effects.
+
+
+class ToolIntended(Fact, frozen=True):
+    run_id: RunId
+    turn: int
+    place: int
+    message_id: MessageId
+    call_id: CallId
+    name: str
+    arguments: str
+    effect: Effect
+
+
+class ToolStarted(Fact, frozen=True):
+    """Durable before any tool that is not pure starts: intended without started has certainly not run."""
+
+    run_id: RunId
+    call_id: CallId
+
+
+class ToolOutputAppended(Fact, frozen=True):
+    run_id: RunId
+    call_id: CallId
+    text: str
+    stream: Literal["stdout", "stderr"] = "stdout"
+
+
+class ToolSettled(Fact, frozen=True):
+    """A call's outcome and its whole output. `message_id` is the message that made the call."""
+
+    turn: int
+    place: int
+    message_id: MessageId
+    call_id: CallId
+    name: str
+    outcome: ToolOutcome
+    parts: tuple[AnyPart, ...]
+    digest: str
+    run_id: RunId | None = None
+    status: Settlement = "settled"
+    late: bool = False
+    pace: Pace = ()
+
+
+class ToolInDoubt(Fact, frozen=True):
+    run_id: RunId
+    call_id: CallId
+
+
+class ToolResolved(Fact, frozen=True):
+    run_id: RunId
+    call_id: CallId
+    decision: Decision
+    by: Actor = "user"
+
+
+class ApprovalRequested(Fact, frozen=True):
+    run_id: RunId
+    call_id: CallId
+    reason: str = ""
+
+
+class ApprovalResolved(Fact, frozen=True):
+    run_id: RunId
+    call_id: CallId
+    decision: Literal["approve", "deny"]
+    by: Actor = "user"
+    reason: str = ""
+
+
+# Memory and deliveries.
+
+
+class MemoryCommitted(Fact, frozen=True):
+    key: str
+    from_turn: int
+    through_turn: int
+    receipt: str = ""
+
+
+class MemoryCommitFailed(Fact, frozen=True):
+    key: str
+    from_turn: int
+    through_turn: int
+    failure: Failure
+
+
+class DeliveryInDoubt(Fact, frozen=True):
+    channel: str
+    message_id: MessageId
+
+
+AnyFact = (
+    SessionCreated | SessionRenamed | SessionConfigured | SessionForked | SessionCleared
+    | SessionCompacted | SessionContinued | SessionArchived | SessionDeleted
+    | TurnAccepted | TurnQueued | TurnDequeued | TurnSteered | TurnsUndone
+    | RunStarted | RunWaiting | RunResumed | RunCompleted | RunCancelled | RunFailed | RunInterrupted
+    | RecoveryPending | RecoveryFinished | ContextPrepared
+    | ModelStepStarted | ModelStepSettled | ModelStepRetried
+    | TextAppended | ReasoningAppended | ToolArgumentsAppended | MessageSettled
+    | ToolIntended | ToolStarted | ToolOutputAppended | ToolSettled | ToolInDoubt | ToolResolved
+    | ApprovalRequested | ApprovalResolved
+    | MemoryCommitted | MemoryCommitFailed | DeliveryInDoubt
+)  # fmt: skip
+
+Delta = TextAppended | ReasoningAppended | ToolArgumentsAppended | ToolOutputAppended
+"""Facts that stream: joined while they wait, pruned once their body is settled."""
+Body = TurnAccepted | TurnSteered | MessageSettled | ToolSettled
+"""Facts that hold a transcript row's content."""
+
+
+def _kind(cls: type[Fact]) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+FACTS_BY_KIND: Mapping[str, type[AnyFact]] = MappingProxyType({_kind(cls): cls for cls in get_args(AnyFact)})
+KINDS: Mapping[type, str] = MappingProxyType({cls: kind for kind, cls in FACTS_BY_KIND.items()})
+DELTA_KINDS = frozenset(KINDS[cls] for cls in get_args(Delta))
+BODY_KINDS = frozenset(KINDS[cls] for cls in get_args(Body))

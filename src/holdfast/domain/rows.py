@@ -1,0 +1,107 @@
+"""The rows that projections keep: what the journal says about a session, in a form that can be looked up.
+
+No row holds text of a conversation: a message row names the event that does (`body_seq`).
+"""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Effect, Failure, Resume, Role, Settlement, Waiting
+from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.usage import Usage
+
+SessionStatus = Literal["idle", "working", "needs_you", "failed", "interrupted"]
+RunStatus = Literal[
+    "accepted", "queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"
+]
+TurnStatus = Literal["live", "undone", "cleared"]
+ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
+MessageStatus = Literal["streaming", "pending", "final"] | Settlement
+"""`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
+
+OVER: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
+"""Statuses that a run never leaves. An interrupted run can be resumed."""
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session as the list shows it. Text never touches it; acceptance, tool settlement and run end do."""
+
+    id: SessionId
+    created_at: Instant
+    updated_at: Instant
+    title: str = ""
+    title_by: Literal["", "user", "model"] = ""
+    agent: str = ""
+    model: str = ""
+    workspace: str = ""
+    resume: Resume | None = None
+    status: SessionStatus = "idle"
+    run_id: RunId | None = None
+    archived: bool = False
+    deleted_at: Instant | None = None
+    last_turn: int = 0
+    live_turns: int = 0
+    context_version: Seq = 0
+    previous_session_id: SessionId | None = None
+    parent_session_id: SessionId | None = None
+    successor_session_id: SessionId | None = None
+    usage: Usage = Usage()
+
+
+class TurnRow(msgspec.Struct, frozen=True):
+    turn: int
+    id: TurnId
+    seq: Seq
+    status: TurnStatus = "live"
+    run_id: RunId | None = None
+    key: str | None = None
+    key_digest: str | None = None
+    replaces: TurnId | None = None
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """`place` is the last one given out in its turn; `attempts` counts resumptions after a crash."""
+
+    id: RunId
+    turn: int
+    status: RunStatus = "accepted"
+    place: int = 0
+    steps: int = 0
+    attempts: int = 0
+    notice_place: int | None = None
+    waiting: Waiting | None = None
+    failure: Failure | None = None
+    usage: Usage = Usage()
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+
+class ToolRow(msgspec.Struct, frozen=True):
+    id: CallId
+    run_id: RunId | None
+    turn: int
+    place: int
+    name: str
+    effect: Effect
+    state: ToolState = "intended"
+    approval: Literal["", "requested", "approve", "deny"] = ""
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """A transcript row. Deltas of an unsettled message lie after `first_seq`; its body is at `body_seq`."""
+
+    turn: int
+    place: int
+    id: str
+    role: Role
+    status: MessageStatus
+    first_seq: Seq
+    body_seq: Seq = 0
+    run_id: RunId | None = None
+    late: bool = False

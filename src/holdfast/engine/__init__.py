@@ -1,0 +1,1 @@
+"""How a turn is carried out. Empty until runs exist."""

@@ -1,0 +1,1 @@
+"""Doors to chat apps. Empty until channels exist."""

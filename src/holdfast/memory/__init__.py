@@ -1,0 +1,1 @@
+"""What is remembered. Empty until providers exist."""

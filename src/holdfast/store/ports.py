@@ -1,0 +1,232 @@
+"""What any store can do. Everything above this room is written against these; nothing here knows SQL.
+
+A store keeps one journal of events per session and the rows projected from it, in one transaction each.
+`tests/conformance` is the meaning of these ports: a store is one when that suite passes.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.domain.book import Decide, Facts
+from holdfast.domain.clock import Instant
+from holdfast.domain.codec import Event
+from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+
+Durability = Literal["full", "normal"]
+"""`full` survives power loss; `normal` survives a kill of the process."""
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Proof of a claim: an append that carries it is refused once another process has claimed the run."""
+
+    run_id: RunId
+    epoch: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    run_id: RunId
+    epoch: int
+    process_id: ProcessId
+    expires_at: Instant
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.run_id, self.epoch)
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Facts for one session, or a decision that yields them inside the transaction.
+
+    `expect` is the seq the session must be at (0: it must not exist). A `TurnAccepted` whose key the
+    session has already is not stored again: the receipt then says which turn it was.
+    """
+
+    session_id: SessionId
+    facts: Facts | Decide
+    expect: Seq | None = None
+    fence: Fence | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Proof that an append is durable: its first and last seq, and the context version before and after.
+
+    `repeated` is the turn that an earlier send with the same key made; nothing was stored then.
+    """
+
+    session_id: SessionId
+    first_seq: Seq
+    last_seq: Seq
+    context_before: Seq
+    context_after: Seq
+    repeated: TurnRow | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A transcript row with what it says: its body event, or the deltas so far of one being written."""
+
+    row: MessageRow
+    live: bool
+    events: tuple[Event, ...]
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """Newest page first, oldest message first within it. `before` asks for the page before this one."""
+
+    messages: tuple[Message, ...]
+    head: Seq
+    before: str | None
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    sessions: tuple[SessionRow, ...]
+    cursor: str | None
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A message that matches; `marks` are the [start, end) of the words found within `snippet`."""
+
+    session_id: SessionId
+    title: str
+    turn: int
+    place: int
+    message_id: str
+    role: str
+    at: Instant
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What a sweep did; `mismatched` counts bodies whose deltas did not add up and were left alone."""
+
+    deltas: int = 0
+    mismatched: int = 0
+    sessions: int = 0
+    blobs: int = 0
+    bytes_freed: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something doctor found wrong, and whether it was mended."""
+
+    where: str
+    what: str
+    mended: bool = False
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What a store holds, in one look."""
+
+    sessions: int
+    events: int
+    store_bytes: int
+    format: int
+
+
+class Journal(Protocol):
+    """Appending to sessions and reading them back."""
+
+    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+        """Store all of `appends` in one transaction, or none; returns once they are durable.
+
+        Raises what the first refused append was refused for (SeqMismatch, LeaseLost, KeyReused,
+        NoSuchSession, SessionExists, whatever its decision raised) or a StoreFault: the caller may
+        retry after a StoreFault, with a key where the append must not happen twice.
+        """
+
+    def submit(self, append: Append) -> Awaitable[Receipt]:
+        """Hand over one append without waiting: for streams, whose order this keeps.
+
+        Consecutive deltas of one message become one event. Await `room` between submits.
+        """
+
+    async def room(self) -> None:
+        """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""
+
+    async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]: ...
+
+    def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
+        """Yield every event after `after`, then each new one as it is committed, by any process.
+
+        Never ends by itself; close the iterator when the reader has gone.
+        """
+
+    async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
+        """Store another store's events as they are; returns how many were new. For imports.
+
+        Raises ImportConflict when the session is here and differs.
+        """
+
+
+class Views(Protocol):
+    """Reading what the journal says. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
+
+    async def session(self, session_id: SessionId) -> SessionRow: ...
+
+    async def head(self, session_id: SessionId) -> Seq: ...
+
+    async def sessions(self, cursor: str | None, limit: int, archived: bool = False) -> SessionPage:
+        """The most recently active first."""
+
+    async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
+
+    async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
+
+    async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        """Every run that is not over, of all sessions."""
+
+    async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
+        """The calls of a run that are not settled."""
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Live messages that hold every word of `query`, the newest first. Sees all that is committed."""
+
+    async def totals(self) -> Totals: ...
+
+
+class Leases(Protocol):
+    """Who may work on a run. A claim is one compare-and-set; its epoch fences every earlier one."""
+
+    async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
+        """Raises LeaseHeld unless the run is free, its holder is dead, or its lease has run out."""
+
+    async def renew(self, lease: Lease, lease_ms: int) -> Lease:
+        """Raises LeaseLost."""
+
+    async def release(self, lease: Lease) -> None:
+        """Does nothing when the lease was lost already."""
+
+
+class Blobs(Protocol):
+    """Large output and attachments, by the hash of their content."""
+
+    async def put_blob(self, content: bytes) -> str:
+        """Store `content` durably and return its digest; the same content twice is stored once."""
+
+    async def get_blob(self, digest: str) -> bytes:
+        """Raises NoSuchBlob."""
+
+
+class Upkeep(Protocol):
+    """Looking after the store. All of it goes in slices, beside normal work."""
+
+    async def sweep(self) -> Swept:
+        """Prune settled deltas, purge deleted sessions, drop unused blobs, give space back."""
+
+    async def check(self, mend: bool, progress: Progress) -> Sequence[Finding]:
+        """Prove that the file is whole and that projections equal the fold; with `mend`, rebuild."""
+
+    async def backup(self, path: Path, progress: Progress) -> None: ...
+
+    async def close(self) -> None:
+        """Store what was submitted, then let go of everything."""
+
+
+class Store(Journal, Views, Leases, Blobs, Upkeep, Protocol):
+    """All of it."""

@@ -1,0 +1,1 @@
+"""SQLite as a store: one file, one writer at a time, any number of processes."""
