@@ -140,7 +140,7 @@ class Journal(Protocol):
         retry after a StoreFault, with a key where the append must not happen twice.
         """
 
-    def submit(self, append: Append) -> Awaitable[Receipt]:
+    def submit(self, append: Append) -> Awaitable[tuple[Receipt, ...]]:
         """Hand over one append without waiting: for streams, whose order this keeps.
 
         Consecutive deltas of one message become one event. Await `room` between submits.

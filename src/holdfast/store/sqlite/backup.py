@@ -1,0 +1,154 @@
+"""Copying a store while it is used, and putting a copy back.
+
+A copy is made in steps, so that no read lasts long. SQLite starts over when another connection has written
+meanwhile; after a few of those the rest is copied while holding the write turn, so that it ends.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse, StoreTooNew
+from holdfast.domain.ids import ProcessId
+from holdfast.store.ports import Progress
+from holdfast.store.sqlite.connection import APPLICATION_ID, Place, connect, translated
+from holdfast.store.sqlite.migrate import FORMAT
+from holdfast.store.sqlite.processes import ProcessLock
+from holdfast.store.sqlite.sql import rows
+from holdfast.store.sqlite.turnstile import WriteTurn
+
+STEP_PAGES = 1_000
+RESTARTS_MAX = 3
+
+
+def copy(place: Place, path: Path, progress: Progress) -> None:
+    """Write a whole, checked copy to `path`, which appears only once it is complete."""
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    try:
+        with translated(path, place.wait_s):
+            _copy_file(place, part, progress)
+            _sync(part)
+            part.replace(path)
+            _sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copy_file(place: Place, part: Path, progress: Progress) -> None:
+    source = connect(place, writes=False)
+    target = apsw.Connection(str(part))
+    part.chmod(0o600)
+    turn = WriteTurn(place.folder, place.wait_s)
+    try:
+        with target.backup("main", source, "main") as backup:
+            if not _in_steps(backup, progress):
+                with turn.held(lambda: None):
+                    for done, total in _steps(backup):
+                        progress(done, total)
+        # The copy is one file: nothing beside it that could be left behind.
+        target.pragma("journal_mode", "delete")
+    finally:
+        turn.close()
+        target.close()
+        source.close()
+
+
+def _in_steps(backup: apsw.Backup, progress: Progress) -> bool:
+    restarts, before = 0, 0
+    for done, total in _steps(backup):
+        restarts += done < before
+        before = done
+        progress(done, total)
+        if restarts > RESTARTS_MAX:
+            return False
+    return True
+
+
+def _steps(backup: apsw.Backup) -> Iterator[tuple[int, int]]:
+    while not backup.done:
+        backup.step(STEP_PAGES)
+        yield backup.page_count - backup.remaining, backup.page_count
+
+
+def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress) -> Path | None:
+    """Put the copy at `path` in place of the store; returns where the old one was moved to, if there was one.
+
+    Raises StoreInUse while any process has the store open; NotAStore, StoreTooNew or StoreCorrupt for
+    a file that would not work. The store is untouched then.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = Place(folder, "full", None, 1.0)
+    lock = ProcessLock(folder, process_id)
+    try:
+        if lock.others():
+            raise StoreInUse(path=folder)
+        with translated(path, place.wait_s):
+            _verify(path)
+            fresh = folder / "restoring.db"
+            fresh.unlink(missing_ok=True)
+            _copy_plain(path, fresh, progress)
+            kept = _set_aside(place)
+            fresh.replace(place.file)
+            _sync(folder)
+            return kept
+    finally:
+        lock.release()
+
+
+def _verify(path: Path) -> None:
+    if not path.is_file():
+        raise NotAStore(path=path)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        if db.pragma("application_id") != APPLICATION_ID:
+            raise NotAStore(path=path)
+        if db.pragma("user_version") > FORMAT:
+            raise StoreTooNew(path=path, found=db.pragma("user_version"), known=FORMAT)
+        found = rows(db, "integrity_check")
+        if found != [("ok",)]:
+            raise StoreCorrupt(path=path, detail=str(found[0][0]))
+    except apsw.NotADBError as error:
+        raise NotAStore(path=path) from error
+    finally:
+        db.close()
+
+
+def _copy_plain(path: Path, fresh: Path, progress: Progress) -> None:
+    total = path.stat().st_size
+    if os.statvfs(fresh.parent).f_bavail * os.statvfs(fresh.parent).f_frsize < total:
+        raise DiskFull(path=fresh.parent)
+    done = 0
+    with path.open("rb") as source, fresh.open("wb") as target:
+        fresh.chmod(0o600)
+        while chunk := source.read(4_000_000):
+            target.write(chunk)
+            done += len(chunk)
+            progress(done, total)
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _set_aside(place: Place) -> Path | None:
+    if not place.file.exists():
+        return None
+    folder = place.folder / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    kept = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%S')}.db"
+    # A log left by a crash belongs to the old file and must not meet the new one.
+    for suffix in ("-wal", "-shm", ""):
+        old = place.file.with_name(place.file.name + suffix)
+        if old.exists():
+            old.replace(kept.with_name(kept.name + suffix))
+    return kept
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,47 @@
+"""Large content in chunks, so that no single transaction is long; complete once all are there."""
+
+import hashlib
+
+import apsw
+
+from holdfast.domain.errors import NoSuchBlob
+from holdfast.domain.limits import BLOB_CHUNK_BYTES
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.sql import one, rows, run
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def begin(tx: Tx, digest: str) -> tuple[int, bool]:
+    """The blob's number, and whether it is here already. Either way its age begins anew."""
+    row = one(tx.db, "get_blob", digest)
+    if row is not None:
+        run(tx.db, "touch_blob", tx.at, row[0])
+        return row[0], bool(row[1])
+    (number,) = rows(tx.db, "insert_blob", digest, tx.at)[0]
+    return number, False
+
+
+def put_chunk(tx: Tx, number: int, n: int, chunk: bytes, last: bool) -> None:
+    run(tx.db, "put_chunk", number, n, chunk)
+    if last:
+        run(tx.db, "complete_blob", number)
+
+
+def chunks(content: bytes) -> list[bytes]:
+    """At least one, so that empty content is a blob too."""
+    starts = range(0, max(len(content), 1), BLOB_CHUNK_BYTES)
+    return [content[start : start + BLOB_CHUNK_BYTES] for start in starts]
+
+
+def get(db: apsw.Connection, digest: str) -> bytes:
+    """Raises NoSuchBlob, also for one that is still being stored."""
+    row = one(db, "get_blob", digest)
+    if row is None or not row[1]:
+        raise NoSuchBlob(digest=digest)
+    pieces: list[bytes] = []
+    while (piece := one(db, "get_chunk", row[0], len(pieces))) is not None:
+        pieces.append(piece[0])
+    return b"".join(pieces)

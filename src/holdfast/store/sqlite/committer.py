@@ -1,0 +1,212 @@
+"""The writing half of the store: one connection, one thread, one transaction per batch.
+
+The connection also listens: other processes' events are those past the position that this one knows, seen at
+the start of each transaction, or by a cheap poll when there is none. After any fault the connection is
+dropped and opened anew: a sync that failed is never tried again on the same file handle.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apsw
+
+from holdfast.domain.clock import Clock
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import HoldfastError, StoreFault, StoreUnreadable
+from holdfast.domain.facts import BODY_KINDS
+from holdfast.domain.ids import Position, SessionId
+from holdfast.store.hub import News
+from holdfast.store.sqlite import search
+from holdfast.store.sqlite.checkpoints import Checkpoints
+from holdfast.store.sqlite.connection import Place, as_fault, connect
+from holdfast.store.sqlite.journal import Tx, apply_all
+from holdfast.store.sqlite.migrate import prepare
+from holdfast.store.sqlite.sql import rows, run
+from holdfast.store.sqlite.turnstile import WriteTurn
+from holdfast.store.sqlite.views import newest
+from holdfast.store.writer import Ticket
+
+NEWS_EVENTS_MAX = 1_000
+_CHORE_EVERY_S = 0.25
+"""Under steady load a slice of housekeeping gets its turn this often."""
+
+
+class SqliteCommitter:
+    """Everything that writes. All methods but the constructor belong to the writer's thread."""
+
+    def __init__(self, place: Place, clock: Clock, tell: Callable[[News], None], wal_bytes_max: int) -> None:
+        self._place = place
+        self._clock = clock
+        self._tell = tell
+        self._turn = WriteTurn(place.folder, place.wait_s)
+        self._checkpoints = Checkpoints(wal_bytes_max)
+        self._db: apsw.Connection | None = None
+        self._position: Position | None = None
+        self._version = 0
+        self._inode = 0
+        self._to_index = True
+        self._chore_at = 0.0
+        try:
+            self._connected()
+        except BaseException:
+            self.close()
+            raise
+
+    def commit(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+        try:
+            return self._commit_once(tickets)
+        except HoldfastError as fault:
+            self._drop()
+            return [fault] * len(tickets), ()
+        # The edge of the writer's task: whatever went wrong is the answer to whoever asked.
+        except Exception as error:
+            if len(tickets) == 1:
+                return [error], ()
+        # One of them is at fault, and not the store: each alone, so that it fails alone.
+        results: list[object] = []
+        news: list[tuple[SessionId, Event]] = []
+        for ticket in tickets:
+            result, its_news = self.commit([ticket])
+            results += result
+            news += its_news
+        return results, news
+
+    def chores(self, idle: bool) -> bool:
+        now = time.monotonic()
+        if not idle and now - self._chore_at < _CHORE_EVERY_S:
+            return False
+        self._chore_at = now
+        try:
+            return self._chores(idle)
+        except (apsw.Error, OSError, HoldfastError):
+            # Nobody waits for this. The next append meets the same fault and reports it.
+            self._drop()
+            return False
+
+    def close(self) -> None:
+        if self._db is not None:
+            try:
+                with self._turn.held(lambda: None):
+                    self._checkpoints.final(self._db)
+            except (apsw.Error, HoldfastError):
+                self._drop()
+        self._drop()
+        self._turn.close()
+
+    def _commit_once(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+        try:
+            db = self._connected()
+            with self._turn.held(self._listen):
+                self._refuse_if_replaced()
+                run(db, "begin")
+                try:
+                    known = self._catch_up(db)
+                    tx = Tx(db, self._clock.now_ms())
+                    results = [_perform(tx, ticket) for ticket in tickets]
+                    run(db, "commit")
+                except BaseException:
+                    if db.in_transaction:
+                        run(db, "rollback")
+                    raise
+                self._position = known + len(tx.news)
+                self._checkpoints.after_commit(db)
+        except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
+            raise
+        except (apsw.Error, OSError) as error:
+            raise as_fault(error, self._place.file, self._place.wait_s) from error
+        self._to_index = self._to_index or any(event.kind in BODY_KINDS for _, event in tx.news)
+        return results, tx.news
+
+    def _catch_up(self, db: apsw.Connection) -> Position:
+        """Tell of what other processes have committed; returns the newest position there is."""
+        end = newest(db)
+        known = self._position if self._position is not None else end
+        while known < end:
+            found = rows(db, "events_since", known, NEWS_EVENTS_MAX)
+            if not found:
+                break
+            known = found[-1][0]
+            self._tell([(SessionId(row[1]), Event(*row[2:])) for row in found])
+            self._to_index = True
+        self._position = end
+        return end
+
+    def _listen(self) -> None:
+        """One cheap look for other processes' commits."""
+        db = self._connected()
+        version = db.data_version()
+        if version != self._version:
+            self._version = version
+            self._catch_up(db)
+
+    def _chores(self, idle: bool) -> bool:
+        db = self._connected()
+        if idle:
+            self._listen()
+        if self._to_index:
+            self._index(db)
+            return idle and self._to_index
+        if idle and self._checkpoints.due(idle=True):
+            with self._turn.held(self._listen):
+                self._checkpoints.passive(db)
+        return False
+
+    def _index(self, db: apsw.Connection) -> None:
+        start, end, words = search.next_slice(db)
+        if end == start:
+            self._to_index = False
+            return
+        if words:
+            with self._turn.held(self._listen):
+                run(db, "begin")
+                with db:
+                    search.add_slice(Tx(db, 0), start, end, words)
+                run(db, "commit")
+
+    def _connected(self) -> apsw.Connection:
+        if self._db is None:
+            db = connect(self._place, writes=True)
+            try:
+                with self._turn.held(lambda: None):
+                    prepare(db, self._place)
+                self._checkpoints.watch(db)
+                if self._position is None:
+                    self._position = newest(db)
+            except BaseException as error:
+                db.close()
+                raise as_fault(error, self._place.file, self._place.wait_s) from error
+            self._db, self._inode = db, _inode(self._place.file)
+            self._to_index = True
+        return self._db
+
+    def _refuse_if_replaced(self) -> None:
+        if _inode(self._place.file) != self._inode:
+            # A write to a file that has lost its name would be acknowledged and gone.
+            raise StoreUnreadable(path=self._place.file, detail="it was moved or replaced while in use")
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except apsw.Error:
+                return
+
+
+def _perform(tx: Tx, ticket: Ticket) -> object:
+    try:
+        if ticket.work is not None:
+            return ticket.work(tx)
+        return apply_all(tx, ticket.sealed())
+    except StoreFault:
+        raise
+    except HoldfastError as refusal:
+        return refusal
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,118 @@
+"""Opening the file: what is checked first, how each connection is set, and what its errors mean."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from holdfast.domain.errors import (
+    DiskFull,
+    HoldfastError,
+    SqliteTooOld,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFault,
+    StoreReadOnly,
+    StoreUnreadable,
+)
+from holdfast.store.ports import Durability
+
+SQLITE_MIN = (3, 51, 3)
+APPLICATION_ID = 0x484F4C44  # "HOLD"
+WRITE_WAIT_S = 30.0
+"""How long a stall of another writer is borne before it is called a fault."""
+
+_WRITER_CACHE_KIB, _READER_CACHE_KIB = 32_000, 8_000
+
+
+class Place:
+    """Where a store is and how it is opened: passed around instead of five arguments."""
+
+    def __init__(self, folder: Path, durability: Durability, vfs: str | None, wait_s: float) -> None:
+        self.folder = folder
+        self.file = folder / "holdfast.db"
+        self.durability = durability
+        self.vfs = vfs
+        self.wait_s = wait_s
+
+
+def connect(place: Place, *, writes: bool) -> apsw.Connection:
+    """A connection of its own for one thread. Raises a StoreFault that says what to do."""
+    with translated(place.file, place.wait_s):
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writes else 0)
+        db = apsw.Connection(str(place.file), flags=flags, vfs=place.vfs, statementcachesize=200)
+        try:
+            _set_up(db, place, writes)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _set_up(db: apsw.Connection, place: Place, writes: bool) -> None:
+    db.set_busy_timeout(int(place.wait_s * 1000))
+    db.pragma("cell_size_check", True)
+    if writes:
+        # Takes effect only in a file that has no tables yet; it lets deleted space go back in slices.
+        db.pragma("auto_vacuum", "incremental")
+        db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "full" if place.durability == "full" else "normal")
+        db.pragma("fullfsync", place.durability == "full")
+        db.pragma("checkpoint_fullfsync", place.durability == "full")
+        db.pragma("cache_size", -_WRITER_CACHE_KIB)
+        db.wal_autocheckpoint(0)
+    else:
+        db.pragma("query_only", True)
+        db.pragma("cache_size", -_READER_CACHE_KIB)
+
+
+def check_library() -> None:
+    """Raises SqliteTooOld: older libraries can damage a file that several processes write."""
+    found = tuple(int(n) for n in apsw.sqlite_lib_version().split("."))
+    if found < SQLITE_MIN:
+        raise SqliteTooOld(found=apsw.sqlite_lib_version(), needed=".".join(map(str, SQLITE_MIN)))
+
+
+@contextmanager
+def translated(path: Path, wait_s: float) -> Iterator[None]:
+    """Turn SQLite's errors into the store's own, which say what to do."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise as_fault(error, path, wait_s) from error
+    except OSError as error:
+        raise as_fault(error, path, wait_s) from error
+
+
+def as_fault(error: BaseException, path: Path, wait_s: float) -> HoldfastError:
+    """The store's name for what went wrong below it."""
+    match error:
+        case HoldfastError():
+            return error
+        case apsw.FullError():
+            return DiskFull(path=path)
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(seconds=round(wait_s), path=path)
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | PermissionError():
+            return StoreReadOnly(path=path)
+        case apsw.CantOpenError():
+            return _cannot_open(error, path)
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
+            return StoreCorrupt(path=path, detail=str(error))
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:
+            return StoreCorrupt(path=path, detail="the file is shorter than it should be")
+        case OSError() if error.errno == 28:
+            return DiskFull(path=path)
+        case OSError() if error.errno == 30:
+            return StoreReadOnly(path=path)
+        case _:
+            return StoreFault(detail=f"{type(error).__name__}: {error}")
+
+
+def _cannot_open(error: BaseException, path: Path) -> HoldfastError:
+    folder = path.parent
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        return StoreReadOnly(path=folder)
+    return StoreUnreadable(path=path, detail=str(error))

@@ -1,0 +1,166 @@
+"""Proof that the store says what its journal says, and the repair where it does not.
+
+The file itself is checked on a copy: an integrity check reads everything in one transaction, and no read of
+the live file may take that long. Projections are compared session by session; a repair writes only the rows
+that differ, in one transaction each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from holdfast.domain.book import MemoryBook
+from holdfast.domain.codec import Event
+from holdfast.domain.facts import Body
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.parts import text_of
+from holdfast.domain.projections import fold
+from holdfast.domain.words import index_text
+from holdfast.store.ports import Finding
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
+from holdfast.store.sqlite.sql import one, rows, run, value
+
+SLICE_EVENTS = 1_000
+Difference = tuple[str, tuple[Any, ...], tuple[Any, ...] | None]
+"""Table, key, and the columns that should be there; None where no row should be."""
+
+
+def next_session(db: apsw.Connection, after: int) -> tuple[int, SessionId] | None:
+    row = one(db, "sessions_after", after)
+    return (row[0], SessionId(row[1])) if row is not None else None
+
+
+def read_slice(db: apsw.Connection, no: int, after: Seq) -> list[Event]:
+    return [Event(*row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
+
+
+class Folding:
+    """A session's journal, folded slice by slice, with what is wrong in the journal itself."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
+        self.book = MemoryBook()
+        self.head: Seq = 0
+        self._unreadable: list[str] = []
+        self._gaps: list[tuple[Seq, Seq]] = []
+
+    def add(self, events: list[Event]) -> None:
+        for event in events:
+            if event.seq != self.head + 1:
+                self._gaps.append((self.head + 1, event.seq - 1))
+            try:
+                fold(self.session_id, (event,), self.book)
+            except msgspec.ValidationError as error:
+                self._unreadable.append(f"event {event.seq} ({event.kind}) cannot be read: {error}")
+            self.head = event.seq
+
+    def faults(self) -> list[str]:
+        """What no rebuilding can mend: events that are damaged, or missing where none was pruned."""
+        spans = sorted((row.first_seq, row.body_seq) for row in self.book.messages.values())
+        lost = [gap for gap in self._gaps if not _is_pruned(gap, spans)]
+        return self._unreadable + [f"events {first} to {last} are missing" for first, last in lost]
+
+
+def _is_pruned(gap: tuple[Seq, Seq], spans: list[tuple[Seq, Seq]]) -> bool:
+    """Numbers go missing only between the first event of a message and its body."""
+    return any(first < gap[0] and gap[1] < body for first, body in spans)
+
+
+def compare(db: apsw.Connection, no: int, folding: Folding) -> list[str]:
+    """The rows that differ from the fold, by name, as of one moment."""
+    run(db, "begin_read")
+    try:
+        while events := read_slice(db, no, folding.head):
+            folding.add(events)
+        wrong = list(differences(db, no, folding.book))
+    finally:
+        run(db, "commit")
+    return [f"{table} {'.'.join(map(str, key))}" for table, key, _ in wrong]
+
+
+def differences(db: apsw.Connection, no: int, book: MemoryBook) -> Iterator[Difference]:
+    """Each row that is wrong, missing or one too many."""
+    yield from _table(db, no, "turn", TURNS, book.turns.values(), lambda row: (row.turn,))
+    yield from _table(db, no, "run", RUNS, book.runs.values(), lambda row: (row.id,))
+    yield from _table(db, no, "tool", TOOLS, book.tools.values(), lambda row: (row.id,))
+    yield from _table(db, no, "message", MESSAGES, book.messages.values(), lambda row: (row.turn, row.place))
+    stored = SESSIONS.read(rows(db, "get_session", no)[0])
+    if book.row is not None and stored != book.row:
+        yield "session", (no,), SESSIONS.write(book.row)
+
+
+def _table(
+    db: apsw.Connection,
+    no: int,
+    table: str,
+    columns: Columns[R],
+    wanted: Iterable[R],
+    key_of: Callable[[R], tuple[Any, ...]],
+) -> Iterator[Difference]:
+    stored = {key_of(row): row for row in map(columns.read, rows(db, f"all_{table}s", no))}
+    for row in wanted:
+        if stored.pop(key_of(row), None) != row:
+            yield table, key_of(row), columns.write(row)
+    for key in stored:
+        yield table, key, None
+
+
+def mend(tx: Tx, no: int, folding: Folding) -> int:
+    """Bring `folding` up to date inside the transaction and write the rows that differ; returns how many."""
+    while events := read_slice(tx.db, no, folding.head):
+        folding.add(events)
+    wrong = list(differences(tx.db, no, folding.book))
+    for table, key, columns in wrong:
+        if table == "session":
+            run(tx.db, "update_session", *(columns or ()), no)
+        elif columns is None:
+            run(tx.db, f"delete_{table}", no, *key)
+        else:
+            run(tx.db, f"put_{table}", no, *columns)
+    return len(wrong)
+
+
+def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
+    """How many bodies of one slice the index lacks, and where the slice ended (0: at the cursor)."""
+    limit = value(db, "search_cursor")
+    end = missing = 0
+    for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
+        if position > limit:
+            return missing, 0
+        end = position
+        fact = Event(0, 0, kind, version, body).fact
+        if isinstance(fact, Body) and _has_words(fact) and not _is_indexed(db, position):
+            missing += 1
+    return missing, end
+
+
+def reset_search(tx: Tx) -> None:
+    run(tx.db, "clear_search")
+    run(tx.db, "move_search_cursor", 0)
+
+
+def file_findings(path: Path) -> list[Finding]:
+    """What SQLite itself finds wrong with a copy of the file."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        found = [str(row[0]) for row in rows(db, "integrity_check")]
+        for table, count in rows(db, "orphans"):
+            if count:
+                found.append(f"{count} rows of {table} belong to no session")
+    except apsw.Error as error:
+        found = [str(error)]
+    finally:
+        db.close()
+    return [Finding("file", what) for what in found if what != "ok"]
+
+
+def _has_words(fact: Body) -> bool:
+    return bool(index_text(text_of(fact.parts)))
+
+
+def _is_indexed(db: apsw.Connection, position: int) -> bool:
+    return one(db, "is_indexed", position) is not None

@@ -1,0 +1,205 @@
+"""Appending inside a transaction: every precondition is checked as data before anything is written, so a
+refusal leaves no trace and its neighbours in the batch go on."""
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from holdfast.domain.book import Facts
+from holdfast.domain.clock import Instant
+from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.errors import (
+    KeyReused,
+    LeaseLost,
+    NoSuchBlob,
+    NoSuchSession,
+    SeqMismatch,
+    SessionExists,
+    TooLarge,
+)
+from holdfast.domain.facts import (
+    DELTA_KINDS,
+    Body,
+    MessageSettled,
+    SessionCreated,
+    ToolSettled,
+    TurnAccepted,
+    TurnSteered,
+)
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
+from holdfast.domain.parts import File
+from holdfast.domain.projections import key_digest, project
+from holdfast.domain.rows import TurnRow
+from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.store.sqlite.book import SqlBook
+from holdfast.store.sqlite.sql import one, run
+
+
+class Tx:
+    """A transaction under way: its connection, its time, and the events it adds."""
+
+    def __init__(self, db: apsw.Connection, at: Instant) -> None:
+        self.db = db
+        self.at = at
+        self.news: list[tuple[SessionId, Event]] = []
+
+
+class _Checked(msgspec.Struct):
+    """An append that nothing stands against any more."""
+
+    append: Append
+    no: int
+    head: Seq
+    context: Seq
+    facts: Facts
+    encoded: list[tuple[str, int, bytes]]
+    repeated: TurnRow | None = None
+
+
+def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[Receipt, ...]:
+    """Store `appends` or raise before the first of them is written.
+
+    Their decisions all see the state before this change.
+    """
+    ids = {append.session_id for append in appends}
+    assert len(ids) == len(appends), "one append per session in a change"
+    checked = [_check(tx, append) for append in appends]
+    return tuple(_write(tx, one) for one in checked)
+
+
+def _check(tx: Tx, append: Append) -> _Checked:
+    no, head, context = _locate(tx.db, append)
+    if append.expect is not None and append.expect != head:
+        raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
+    if append.fence is not None:
+        _check_fence(tx.db, append.fence)
+    facts = append.facts(SqlBook(tx.db, no)) if callable(append.facts) else append.facts
+    creates = bool(facts) and isinstance(facts[0], SessionCreated)
+    if no and creates:
+        raise SessionExists(session_id=append.session_id)
+    if not no and not creates:
+        raise NoSuchSession(session_id=append.session_id)
+    if len(facts) > FACTS_PER_APPEND_MAX:
+        raise TooLarge(what="A change", size=len(facts), limit=FACTS_PER_APPEND_MAX)
+    repeated = _find_repeat(tx.db, no, facts)
+    if repeated is not None:
+        return _Checked(append, no, head, context, (), [], repeated)
+    encoded = [encode(fact) for fact in facts]
+    for kind, _, body in encoded:
+        if len(body) > EVENT_BYTES_MAX:
+            raise TooLarge(what=kind, size=len(body), limit=EVENT_BYTES_MAX)
+    _check_blobs(tx.db, facts)
+    return _Checked(append, no, head, context, facts, encoded)
+
+
+def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq]:
+    row = one(db, "session_head", append.session_id)
+    if row is None:
+        return 0, 0, 0
+    no, deleted_at, context, head = row
+    if deleted_at is not None:
+        raise NoSuchSession(session_id=append.session_id)
+    return no, head or 0, context
+
+
+def _check_fence(db: apsw.Connection, fence: Fence) -> None:
+    row = one(db, "get_lease", fence.run_id)
+    # A lease that was let go has no holder: its epoch alone proves nothing.
+    if row is None or row[0] != fence.epoch or not row[1]:
+        raise LeaseLost(run_id=fence.run_id)
+
+
+def _find_repeat(db: apsw.Connection, no: int, facts: Facts) -> TurnRow | None:
+    for fact in facts:
+        if isinstance(fact, TurnAccepted) and fact.key is not None and no:
+            row = SqlBook(db, no).turn_by_key(fact.key)
+            if row is not None and row.key_digest != key_digest(fact.parts):
+                raise KeyReused(key=fact.key)
+            return row
+    return None
+
+
+def _check_blobs(db: apsw.Connection, facts: Facts) -> None:
+    for digest in _blobs_of(facts):
+        row = one(db, "get_blob", digest)
+        if row is None or not row[1]:
+            raise NoSuchBlob(digest=digest)
+
+
+def _blobs_of(facts: Facts) -> list[str]:
+    bodies = [fact for fact in facts if isinstance(fact, Body)]
+    return [part.blob for body in bodies for part in body.parts if isinstance(part, File)]
+
+
+def _write(tx: Tx, one: _Checked) -> Receipt:
+    session_id, seq = one.append.session_id, one.head
+    if one.repeated is not None:
+        first = one.repeated.seq
+        return Receipt(session_id, first, first, one.context, one.context, one.repeated)
+    book: SqlBook | None = None
+    no, context = one.no, one.context
+    for fact, (kind, version, body) in zip(one.facts, one.encoded, strict=True):
+        seq += 1
+        if kind not in DELTA_KINDS:
+            book = book or SqlBook(tx.db, no)
+            project(book, session_id, seq, tx.at, fact)
+            no = book.no
+            note_prunable(tx, book, fact)
+        run(tx.db, "insert_event", no, seq, tx.at, kind, version, body)
+        tx.news.append((session_id, Event(seq, tx.at, kind, version, body)))
+    if book is not None:
+        book.flush()
+        row = book.session()
+        context = row.context_version if row is not None else 0
+        _use_blobs(tx.db, no, one.facts)
+    return Receipt(session_id, one.head + 1, seq, one.context, context)
+
+
+def note_prunable(tx: Tx, book: SqlBook, fact: object) -> None:
+    """Remember that a body is settled, so that its deltas can go later."""
+    if not isinstance(fact, MessageSettled | ToolSettled):
+        return
+    row = book.message(fact.turn, fact.place)
+    if row is not None and row.first_seq < row.body_seq:
+        run(tx.db, "insert_prunable", tx.at, book.no, fact.turn, fact.place)
+
+
+def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
+    for digest in _blobs_of(facts):
+        row = one(db, "get_blob", digest)
+        assert row is not None, "checked before anything was written"
+        run(db, "put_blob_use", row[0], no)
+
+
+def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
+    """Store the events that come after what is here already; returns how many.
+
+    The caller has compared what is here with the file; this adds one slice.
+    """
+    row = one(tx.db, "session_head", session_id)
+    no, head = (row[0], row[3] or 0) if row is not None else (0, 0)
+    if row is not None and row[1] is not None:
+        raise NoSuchSession(session_id=session_id)
+    fresh = [event for event in events if event.seq > head]
+    book = SqlBook(tx.db, no)
+    for event in fresh:
+        fact = event.fact
+        if event.kind not in DELTA_KINDS:
+            project(book, session_id, event.seq, event.at, fact)
+            note_prunable(tx, book, fact)
+        columns = (book.no, event.seq, event.at, event.kind, event.version, event.body)
+        run(tx.db, "insert_event", *columns)
+        tx.news.append((session_id, event))
+        if isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
+            _use_known_blobs(tx.db, book.no, fact)
+    book.flush()
+    return len(fresh)
+
+
+def _use_known_blobs(db: apsw.Connection, no: int, fact: Body | Unknown) -> None:
+    for digest in _blobs_of((fact,)):
+        row = one(db, "get_blob", digest)
+        if row is not None:
+            run(db, "put_blob_use", row[0], no)

@@ -1,0 +1,319 @@
+-- Every query of the SQLite store by name. A parameter is `?`, in the order of its mention.
+
+-- name: begin
+BEGIN IMMEDIATE;
+
+-- name: begin_read
+BEGIN;
+
+-- name: commit
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: newest_position
+SELECT max(position) FROM events;
+
+-- name: events_since
+SELECT e.position, s.id, e.seq, e.at, e.kind, e.version, e.body
+FROM events e JOIN sessions s ON s.no = e.session
+WHERE e.position > ? ORDER BY e.position LIMIT ?;
+
+-- The journal.
+
+-- name: session_head
+SELECT no, deleted_at, context_version, (SELECT max(seq) FROM events WHERE session = no)
+FROM sessions WHERE id = ?;
+
+-- name: insert_event
+INSERT INTO events (session, seq, at, kind, version, body) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: read_events
+SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: read_range
+SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq BETWEEN ? AND ? ORDER BY seq;
+
+-- name: read_event
+SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq = ?;
+
+-- name: insert_prunable
+INSERT OR IGNORE INTO prunable (settled_at, session, turn, place) VALUES (?, ?, ?, ?);
+
+-- Projections: one read and one write for each, and the few that are open.
+
+-- name: get_session
+SELECT id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
+    deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage
+FROM sessions WHERE no = ?;
+
+-- name: insert_session
+INSERT INTO sessions (id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id,
+    archived, deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_session
+UPDATE sessions SET id = ?, created_at = ?, updated_at = ?, title = ?, title_by = ?, agent = ?, model = ?,
+    workspace = ?, resume = ?, status = ?, run_id = ?, archived = ?, deleted_at = ?, last_turn = ?, live_turns = ?,
+    context_version = ?, previous_session_id = ?, parent_session_id = ?, successor_session_id = ?, usage = ?
+WHERE no = ?;
+
+-- name: get_turn
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns WHERE session = ? AND turn = ?;
+
+-- name: turn_by_key
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns WHERE session = ? AND key = ?;
+
+-- name: live_turns
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns
+WHERE session = ? AND turn >= ? AND status = 'live' ORDER BY turn;
+
+-- name: last_live_turn
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns
+WHERE session = ? AND status = 'live' ORDER BY turn DESC LIMIT 1;
+
+-- name: all_turns
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns WHERE session = ?;
+
+-- name: put_turn
+INSERT OR REPLACE INTO turns (session, turn, id, seq, status, run_id, key, key_digest, replaces)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_turn
+DELETE FROM turns WHERE session = ? AND turn = ?;
+
+-- name: get_run
+SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+FROM runs WHERE session = ? AND id = ?;
+
+-- name: find_run
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.notice_place, r.waiting, r.failure, r.usage,
+    r.started_at, r.ended_at
+FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL;
+
+-- name: open_runs
+SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+FROM runs WHERE session = ? AND status NOT IN ('completed', 'cancelled', 'failed') ORDER BY turn;
+
+-- name: all_open_runs
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.notice_place, r.waiting, r.failure, r.usage,
+    r.started_at, r.ended_at
+FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
+WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
+
+-- name: all_runs
+SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+FROM runs WHERE session = ?;
+
+-- name: put_run
+INSERT OR REPLACE INTO runs (session, id, turn, status, place, steps, attempts, notice_place, waiting, failure,
+    usage, started_at, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_run
+DELETE FROM runs WHERE session = ? AND id = ?;
+
+-- name: get_tool
+SELECT id, run_id, turn, place, name, effect, state, approval FROM tools WHERE session = ? AND id = ?;
+
+-- name: open_tools
+SELECT id, run_id, turn, place, name, effect, state, approval FROM tools
+WHERE session = ? AND run_id = ? AND state <> 'settled' ORDER BY place;
+
+-- name: all_tools
+SELECT id, run_id, turn, place, name, effect, state, approval FROM tools WHERE session = ?;
+
+-- name: put_tool
+INSERT OR REPLACE INTO tools (session, id, run_id, turn, place, name, effect, state, approval)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_tool
+DELETE FROM tools WHERE session = ? AND id = ?;
+
+-- name: get_message
+SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages
+WHERE session = ? AND turn = ? AND place = ?;
+
+-- name: streaming_messages
+SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages
+WHERE session = ? AND turn = ? AND status = 'streaming' ORDER BY place;
+
+-- name: all_messages
+SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages WHERE session = ?;
+
+-- name: put_message
+INSERT OR REPLACE INTO messages (session, turn, place, id, role, status, first_seq, body_seq, run_id, late)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_message
+DELETE FROM messages WHERE session = ? AND turn = ? AND place = ?;
+
+-- Pages.
+
+-- name: sessions_page
+SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
+    deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage
+FROM sessions
+WHERE deleted_at IS NULL AND archived = ? AND (updated_at, no) < (?, ?)
+ORDER BY updated_at DESC, no DESC LIMIT ?;
+
+-- name: messages_page
+SELECT m.turn, m.place, m.id, m.role, m.status, m.first_seq, m.body_seq, m.run_id, m.late, t.status
+FROM messages m JOIN turns t ON t.session = m.session AND t.turn = m.turn
+WHERE m.session = ? AND (m.turn, m.place) < (?, ?)
+ORDER BY m.turn DESC, m.place DESC LIMIT ?;
+
+-- name: totals
+SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT count(*) FROM events);
+
+-- Leases.
+
+-- name: get_lease
+SELECT epoch, process_id, expires_at FROM leases WHERE run_id = ?;
+
+-- name: put_lease
+INSERT OR REPLACE INTO leases (run_id, epoch, process_id, expires_at) VALUES (?, ?, ?, ?);
+
+-- name: delete_lease
+DELETE FROM leases WHERE run_id = ?;
+
+-- Blobs.
+
+-- name: get_blob
+SELECT no, complete FROM blobs WHERE digest = ?;
+
+-- name: insert_blob
+INSERT INTO blobs (digest, stored_at, complete) VALUES (?, ?, 0) RETURNING no;
+
+-- name: complete_blob
+UPDATE blobs SET complete = 1 WHERE no = ?;
+
+-- name: touch_blob
+UPDATE blobs SET stored_at = ? WHERE no = ?;
+
+-- name: put_chunk
+INSERT OR REPLACE INTO blob_chunks (blob, n, body) VALUES (?, ?, ?);
+
+-- name: get_chunk
+SELECT body FROM blob_chunks WHERE blob = ? AND n = ?;
+
+-- name: put_blob_use
+INSERT OR IGNORE INTO blob_uses (blob, session) VALUES (?, ?);
+
+-- name: unused_blobs
+SELECT no FROM blobs b WHERE stored_at < ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = b.no) LIMIT ?;
+
+-- name: delete_chunks
+DELETE FROM blob_chunks WHERE blob = ?;
+
+-- name: delete_blob
+DELETE FROM blobs WHERE no = ?;
+
+-- Search.
+
+-- name: search_cursor
+SELECT position FROM cursors WHERE name = 'search';
+
+-- name: move_search_cursor
+UPDATE cursors SET position = ? WHERE name = 'search';
+
+-- name: unindexed
+SELECT position, kind, version, body FROM events WHERE position > ? ORDER BY position LIMIT ?;
+
+-- name: index_words
+INSERT OR REPLACE INTO search (rowid, words) VALUES (?, ?);
+
+-- name: unindex
+DELETE FROM search WHERE rowid = ?;
+
+-- name: clear_search
+INSERT INTO search (search) VALUES ('delete-all');
+
+-- name: check_search
+INSERT INTO search (search) VALUES ('integrity-check');
+
+-- name: search
+SELECT s.id, s.title, s.no, e.position, e.seq, e.at, e.kind, e.version, e.body
+FROM search f JOIN events e ON e.position = f.rowid JOIN sessions s ON s.no = e.session
+WHERE f.words MATCH ? AND f.rowid < ? AND s.deleted_at IS NULL
+ORDER BY f.rowid DESC LIMIT ?;
+
+-- name: is_current
+SELECT m.id, m.role FROM messages m JOIN turns t ON t.session = m.session AND t.turn = m.turn
+WHERE m.session = ? AND m.turn = ? AND m.place = ? AND m.body_seq = ? AND t.status = 'live';
+
+-- name: indexed_since
+SELECT rowid FROM search WHERE rowid > ? ORDER BY rowid LIMIT ?;
+
+-- Sweeping.
+
+-- name: prunable
+SELECT settled_at, session, turn, place FROM prunable WHERE settled_at <= ? ORDER BY settled_at LIMIT ?;
+
+-- name: delete_prunable
+DELETE FROM prunable WHERE settled_at = ? AND session = ? AND turn = ? AND place = ?;
+
+-- name: delete_event
+DELETE FROM events WHERE session = ? AND seq = ?;
+
+-- name: doomed_sessions
+SELECT no FROM sessions WHERE deleted_at <= ? LIMIT ?;
+
+-- name: doomed_events
+SELECT position FROM events
+WHERE session = ? AND position < (SELECT max(position) FROM events) ORDER BY seq LIMIT ?;
+
+-- name: delete_position
+DELETE FROM events WHERE position = ?;
+
+-- name: session_has_events
+SELECT EXISTS (SELECT 1 FROM events WHERE session = ?);
+
+-- name: doomed_runs
+SELECT id FROM runs WHERE session = ?;
+
+-- name: delete_turns
+DELETE FROM turns WHERE session = ?;
+
+-- name: delete_runs
+DELETE FROM runs WHERE session = ?;
+
+-- name: delete_tools
+DELETE FROM tools WHERE session = ?;
+
+-- name: delete_messages
+DELETE FROM messages WHERE session = ?;
+
+-- name: delete_blob_uses
+DELETE FROM blob_uses WHERE session = ?;
+
+-- name: delete_prunables
+DELETE FROM prunable WHERE session = ?;
+
+-- name: delete_session
+DELETE FROM sessions WHERE no = ?;
+
+-- Doctor.
+
+-- name: sessions_after
+SELECT no, id FROM sessions WHERE no > ? AND deleted_at IS NULL ORDER BY no LIMIT 1;
+
+-- name: count_sessions
+SELECT count(*) FROM sessions WHERE deleted_at IS NULL;
+
+-- name: orphans
+SELECT 'turns', count(*) FROM turns WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'runs', count(*) FROM runs WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'tools', count(*) FROM tools WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'messages', count(*) FROM messages WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'events', count(*) FROM events WHERE session NOT IN (SELECT no FROM sessions);
+
+-- name: is_indexed
+SELECT 1 FROM search_docsize WHERE id = ?;
+
+-- name: integrity_check
+PRAGMA integrity_check;

@@ -1,0 +1,72 @@
+"""Reading beside the writer: a few threads, each with a connection of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Concatenate, ParamSpec, TypeVar
+
+import apsw
+
+from holdfast.domain.errors import HoldfastError, StoreClosed
+from holdfast.store.sqlite.connection import Place, as_fault, connect
+
+READERS = 3
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Readers:
+    """Runs short reads; a connection that met a fault is closed and opened anew for the next one."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._own = threading.local()
+        self._all: set[apsw.Connection] = set()
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+        self._closed = False
+
+    async def read(
+        self,
+        query: Callable[Concatenate[apsw.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """The result of `query(connection, …)`; raises what it raises, or a StoreFault."""
+        if self._closed:
+            raise StoreClosed()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: self._run(query, *args, **kwargs))
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Something slow that opens its own connection, on a reader's thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.shutdown(wait=True)
+        for db in self._all:
+            db.close()
+
+    def _run(
+        self, query: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        try:
+            db: apsw.Connection | None = getattr(self._own, "db", None)
+            if db is None:
+                db = self._own.db = connect(self._place, writes=False)
+                self._all.add(db)
+            return query(db, *args, **kwargs)
+        except HoldfastError:
+            raise
+        except (apsw.Error, OSError) as error:
+            self._drop()
+            raise as_fault(error, self._place.file, self._place.wait_s) from error
+
+    def _drop(self) -> None:
+        db: apsw.Connection | None = getattr(self._own, "db", None)
+        self._own.db = None
+        if db is not None:
+            self._all.discard(db)
+            db.close()

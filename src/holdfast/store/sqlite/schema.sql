@@ -1,0 +1,159 @@
+-- Holdfast's store, format 1.
+--
+-- One truth: `events`, an append-only journal per session. `seq` numbers a session's events densely from 1;
+-- `position` orders all events of the file, so that one query reads every session's news. The newest row of
+-- `events` is never removed, so a position is never given out twice.
+--
+-- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`) are written in the transaction that appends
+-- the events they come from, by domain/projections.py. `search` is a projection too; it follows a moment
+-- later, through its own cursor in `cursors`. None of them holds text: `messages.body_seq` names the event
+-- that does. `holdfast doctor` compares them all with the fold of the journal.
+--
+-- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`.
+--
+-- Locks, in this order: the folder's write turn (flock), then BEGIN IMMEDIATE. Readers take neither.
+
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY,
+    session  INTEGER NOT NULL,
+    seq      INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    kind     TEXT    NOT NULL,
+    version  INTEGER NOT NULL,
+    body     BLOB    NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
+
+CREATE TABLE sessions (
+    no                   INTEGER PRIMARY KEY,
+    id                   TEXT    NOT NULL UNIQUE,
+    created_at           INTEGER NOT NULL,
+    updated_at           INTEGER NOT NULL,
+    title                TEXT    NOT NULL,
+    title_by             TEXT    NOT NULL,
+    agent                TEXT    NOT NULL,
+    model                TEXT    NOT NULL,
+    workspace            TEXT    NOT NULL,
+    resume               TEXT,
+    status               TEXT    NOT NULL,
+    run_id               TEXT,
+    archived             INTEGER NOT NULL,
+    deleted_at           INTEGER,
+    last_turn            INTEGER NOT NULL,
+    live_turns           INTEGER NOT NULL,
+    context_version      INTEGER NOT NULL,
+    previous_session_id  TEXT,
+    parent_session_id    TEXT,
+    successor_session_id TEXT,
+    usage                TEXT    NOT NULL
+) STRICT;
+CREATE INDEX sessions_by_activity ON sessions (archived, updated_at, no) WHERE deleted_at IS NULL;
+CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
+
+CREATE TABLE turns (
+    session    INTEGER NOT NULL,
+    turn       INTEGER NOT NULL,
+    id         TEXT    NOT NULL,
+    seq        INTEGER NOT NULL,
+    status     TEXT    NOT NULL,
+    run_id     TEXT,
+    key        TEXT,
+    key_digest TEXT,
+    replaces   TEXT,
+    PRIMARY KEY (session, turn)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX turns_by_key ON turns (session, key) WHERE key IS NOT NULL;
+
+CREATE TABLE runs (
+    session      INTEGER NOT NULL,
+    id           TEXT    NOT NULL PRIMARY KEY,
+    turn         INTEGER NOT NULL,
+    status       TEXT    NOT NULL,
+    place        INTEGER NOT NULL,
+    steps        INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL,
+    notice_place INTEGER,
+    waiting      TEXT,
+    failure      TEXT,
+    usage        TEXT    NOT NULL,
+    started_at   INTEGER,
+    ended_at     INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX runs_open ON runs (session, turn) WHERE status NOT IN ('completed', 'cancelled', 'failed');
+
+CREATE TABLE tools (
+    session  INTEGER NOT NULL,
+    id       TEXT    NOT NULL,
+    run_id   TEXT,
+    turn     INTEGER NOT NULL,
+    place    INTEGER NOT NULL,
+    name     TEXT    NOT NULL,
+    effect   TEXT    NOT NULL,
+    state    TEXT    NOT NULL,
+    approval TEXT    NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tools_open ON tools (session, run_id, place) WHERE state <> 'settled';
+
+CREATE TABLE messages (
+    session   INTEGER NOT NULL,
+    turn      INTEGER NOT NULL,
+    place     INTEGER NOT NULL,
+    id        TEXT    NOT NULL,
+    role      TEXT    NOT NULL,
+    status    TEXT    NOT NULL,
+    first_seq INTEGER NOT NULL,
+    body_seq  INTEGER NOT NULL,
+    run_id    TEXT,
+    late      INTEGER NOT NULL,
+    PRIMARY KEY (session, turn, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX messages_streaming ON messages (session, turn, place) WHERE status = 'streaming';
+
+-- Fed with words that domain/words.py has already taken apart; rowid is the body's position in `events`.
+CREATE VIRTUAL TABLE search USING fts5 (
+    words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
+);
+
+CREATE TABLE cursors (
+    name     TEXT    NOT NULL PRIMARY KEY,
+    position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO cursors (name, position) VALUES ('search', 0);
+
+CREATE TABLE prunable (
+    settled_at INTEGER NOT NULL,
+    session    INTEGER NOT NULL,
+    turn       INTEGER NOT NULL,
+    place      INTEGER NOT NULL,
+    PRIMARY KEY (settled_at, session, turn, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (
+    run_id     TEXT    NOT NULL PRIMARY KEY,
+    epoch      INTEGER NOT NULL,
+    process_id TEXT    NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE blobs (
+    no        INTEGER PRIMARY KEY,
+    digest    TEXT    NOT NULL UNIQUE,
+    stored_at INTEGER NOT NULL,
+    complete  INTEGER NOT NULL
+) STRICT;
+CREATE INDEX blobs_by_age ON blobs (stored_at);
+
+CREATE TABLE blob_chunks (
+    blob INTEGER NOT NULL,
+    n    INTEGER NOT NULL,
+    body BLOB    NOT NULL,
+    PRIMARY KEY (blob, n)
+) STRICT;
+
+CREATE TABLE blob_uses (
+    blob    INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (blob, session)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX blob_uses_by_session ON blob_uses (session);

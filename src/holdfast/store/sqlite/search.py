@@ -1,0 +1,99 @@
+"""Full text: a contentless index that follows the journal by its own cursor, a slice at a time.
+
+Indexing inside the settling transaction would make a hundred messages that settle together wait for each
+other's words. So the writer indexes between batches, and a search first asks it to catch up.
+"""
+
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast.domain.codec import decode
+from holdfast.domain.facts import (
+    BODY_KINDS,
+    Body,
+    MessageSettled,
+    ToolSettled,
+    TurnAccepted,
+    TurnSteered,
+)
+from holdfast.domain.ids import Position, SessionId
+from holdfast.domain.limits import SEARCH_HITS_MAX
+from holdfast.domain.parts import text_of
+from holdfast.domain.words import index_text, match_query, snippet
+from holdfast.store.ports import Hit
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.sql import one, rows, run, value
+
+SLICE_EVENTS_MAX = 500
+SLICE_CHARS_MAX = 24_000
+_NEWEST = 1 << 62
+
+
+def cursor(db: apsw.Connection) -> Position:
+    """Everything up to here is indexed."""
+    return int(value(db, "search_cursor"))
+
+
+def next_slice(db: apsw.Connection) -> tuple[Position, Position, list[tuple[Position, str]]]:
+    """Where the index stands, where this slice ends, and the words between. Read before any lock is taken."""
+    start = end = cursor(db)
+    words: list[tuple[Position, str]] = []
+    chars = 0
+    for position, kind, version, body in rows(db, "unindexed", start, SLICE_EVENTS_MAX):
+        end = position
+        if kind in BODY_KINDS:
+            fact = decode(kind, version, body)
+            text = text_of(fact.parts) if isinstance(fact, Body) else ""
+            words.append((position, index_text(text)))
+            chars += len(text)
+            if chars >= SLICE_CHARS_MAX:
+                break
+    return start, end, words
+
+
+def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Position, str]]) -> None:
+    """Index a slice, unless another process did so meanwhile."""
+    if cursor(tx.db) != start:
+        return
+    for position, text in words:
+        if text:
+            run(tx.db, "index_words", position, text)
+    run(tx.db, "move_search_cursor", end)
+
+
+def find(db: apsw.Connection, query: str, limit: int) -> list[Hit]:
+    """Live messages that match, the newest first. Raises BadQuery."""
+    match, hits, before = match_query(query), list[Hit](), _NEWEST
+    limit = min(limit, SEARCH_HITS_MAX)
+    while len(hits) < limit:
+        # What was undone, replaced or deleted is still in the index; it is passed over here.
+        found = rows(db, "search", match, before, 2 * limit)
+        for session_id, title, no, position, seq, at, kind, version, body in found:
+            before = position
+            hit = _hit(db, no, seq, decode(kind, version, body), query, SessionId(session_id), title, at)
+            if hit is not None and len(hits) < limit:
+                hits.append(hit)
+        if len(found) < 2 * limit:
+            break
+    return hits
+
+
+def _hit(
+    db: apsw.Connection,
+    no: int,
+    seq: int,
+    fact: object,
+    query: str,
+    session_id: SessionId,
+    title: str,
+    at: int,
+) -> Hit | None:
+    if not isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
+        return None
+    place = 0 if isinstance(fact, TurnAccepted) else fact.place
+    row = one(db, "is_current", no, fact.turn, place, seq)
+    if row is None:
+        return None
+    text, marks = snippet(text_of(fact.parts), query)
+    return Hit(session_id, title, fact.turn, place, row[0], row[1], at, text, marks)

@@ -1,0 +1,250 @@
+"""SQLite behind the ports: puts the parts of this room together and adds nothing of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
+from holdfast.domain.ids import Ids, RunId, Seq, SessionId
+from holdfast.domain.limits import BLOB_BYTES_MAX, READ_EVENTS_MAX
+from holdfast.domain.rows import RunRow, SessionRow, ToolRow
+from holdfast.store.hub import Hub, News
+from holdfast.store.ports import (
+    Append,
+    Durability,
+    Finding,
+    Hit,
+    Lease,
+    MessagePage,
+    Progress,
+    Receipt,
+    SessionPage,
+    Swept,
+    Totals,
+)
+from holdfast.store.sqlite import backup, blobs, journal, leases, search, sweeper, views
+from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
+from holdfast.store.sqlite.checkup import Checkup
+from holdfast.store.sqlite.committer import SqliteCommitter
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, translated
+from holdfast.store.sqlite.filesystem import refuse_network
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.processes import ProcessLock
+from holdfast.store.sqlite.readers import Readers
+from holdfast.store.writer import Writer
+
+T = TypeVar("T")
+_POLL_S_MAX = 5.0
+"""A tail looks into the store this often even if nobody tells it to."""
+
+
+class SqliteStore:
+    """One file that any number of processes share. Open it with `open`; belongs to one event loop."""
+
+    def __init__(
+        self, place: Place, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer, hub: Hub
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._lock = lock
+        self._readers = readers
+        self._writer = writer
+        self._hub = hub
+
+    @classmethod
+    async def open(
+        cls,
+        folder: Path,
+        durability: Durability = "full",
+        *,
+        clock: Clock | None = None,
+        vfs: str | None = None,
+        wait_s: float = WRITE_WAIT_S,
+        wal_bytes_max: int = WAL_BYTES_MAX,
+    ) -> "SqliteStore":
+        """Open the store in `folder`, or make it there. Raises a StoreFault that says what to do."""
+        clock = clock or SystemClock()
+        check_library()
+        place = Place(folder, durability, vfs, wait_s)
+        lock = await asyncio.to_thread(_move_in, place, clock)
+        loop, hub = asyncio.get_running_loop(), Hub()
+
+        def tell(news: News) -> None:
+            loop.call_soon_threadsafe(hub.publish, news)
+
+        try:
+            committer = await asyncio.to_thread(SqliteCommitter, place, clock, tell, wal_bytes_max)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(place, clock, lock, Readers(place), Writer(committer, hub.publish), hub)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await asyncio.to_thread(self._readers.close)
+        self._lock.release()
+
+    # The journal.
+
+    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+        await self._writer.room()
+        return await asyncio.shield(self._writer.submit(*appends))
+
+    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+        return self._writer.submit(append)
+
+    async def room(self) -> None:
+        await self._writer.room()
+
+    async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
+        return await self._readers.read(views.events, session_id, after, limit)
+
+    async def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
+        # Subscribed before the first read: an event committed between the two would otherwise stay
+        # unseen until some later, unrelated one.
+        with self._hub.subscribe(session_id) as subscription:
+            behind = True
+            while True:
+                if behind:
+                    subscription.forget()
+                    batch = await self.read(session_id, after, READ_EVENTS_MAX)
+                    behind = len(batch) == READ_EVENTS_MAX
+                else:
+                    await subscription.wait(_POLL_S_MAX)
+                    batch = subscription.take(after)
+                    behind = subscription.overrun or not batch
+                for event in batch:
+                    after = event.seq
+                    yield event
+
+    async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
+        await self._refuse_conflict(session_id, events)
+        count = 0
+        for start in range(0, len(events), READ_EVENTS_MAX):
+            count += await self._adopt_slice(session_id, events[start : start + READ_EVENTS_MAX])
+        return count
+
+    # Views.
+
+    async def session(self, session_id: SessionId) -> SessionRow:
+        return await self._readers.read(views.session, session_id)
+
+    async def head(self, session_id: SessionId) -> Seq:
+        return (await self._readers.read(views.locate, session_id))[1]
+
+    async def sessions(self, cursor: str | None, limit: int, archived: bool = False) -> SessionPage:
+        return await self._readers.read(views.sessions, cursor, limit, archived)
+
+    async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
+        return await self._readers.read(views.messages, session_id, before, limit)
+
+    async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
+        return await self._readers.read(views.find_run, run_id)
+
+    async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        return await self._readers.read(views.open_runs)
+
+    async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
+        return await self._readers.read(views.open_tools, session_id, run_id)
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        if not query.strip():
+            raise BadQuery(query=repr(query))
+        await self._index_all()
+        return await self._readers.read(search.find, query, limit)
+
+    async def totals(self) -> Totals:
+        return await self._readers.read(views.totals, self._place.file)
+
+    # Leases.
+
+    async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
+        lock = self._lock
+        return await self._do(lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive))
+
+    async def renew(self, lease: Lease, lease_ms: int) -> Lease:
+        return await self._do(lambda tx: leases.renew(tx, lease, lease_ms))
+
+    async def release(self, lease: Lease) -> None:
+        await self._do(lambda tx: leases.release(tx, lease))
+
+    # Blobs.
+
+    async def put_blob(self, content: bytes) -> str:
+        if len(content) > BLOB_BYTES_MAX:
+            raise TooLarge(what="A file", size=len(content), limit=BLOB_BYTES_MAX)
+        digest = blobs.digest_of(content)
+        number, complete = await self._do(lambda tx: blobs.begin(tx, digest))
+        pieces = [] if complete else blobs.chunks(content)
+        for n, piece in enumerate(pieces):
+            await self._put_chunk(number, n, piece, last=n == len(pieces) - 1)
+        return digest
+
+    async def get_blob(self, digest: str) -> bytes:
+        return await self._readers.read(blobs.get, digest)
+
+    # Upkeep.
+
+    async def sweep(self) -> Swept:
+        swept = Swept()
+        while (slice_ := await self._do(sweeper.sweep_slice)) != Swept():
+            swept = sweeper.total(swept, slice_)
+        while (freed := await self._do(sweeper.vacuum_slice)) > 0:
+            swept = sweeper.total(swept, Swept(bytes_freed=freed))
+        return swept
+
+    async def check(self, mend: bool, progress: Progress) -> Sequence[Finding]:
+        await self._index_all()
+        found = await Checkup(self._place, self._readers, self._do).run(mend, progress)
+        await self._index_all()
+        return found
+
+    async def backup(self, path: Path, progress: Progress) -> None:
+        await self._readers.run(backup.copy, self._place, path, progress)
+
+    async def _do(self, work: Callable[[Tx], T]) -> T:
+        def in_transaction(tx: object) -> T:
+            assert isinstance(tx, Tx)
+            return work(tx)
+
+        await self._writer.room()
+        result: T = await self._writer.perform(in_transaction)
+        return result
+
+    async def _put_chunk(self, number: int, n: int, piece: bytes, last: bool) -> None:
+        await self._do(lambda tx: blobs.put_chunk(tx, number, n, piece, last))
+
+    async def _index_all(self) -> None:
+        newest = await self._readers.read(views.newest)
+        while True:
+            start, end, words = await self._readers.read(search.next_slice)
+            if start >= newest or end == start:
+                return
+            await self._add_words(start, end, words)
+
+    async def _add_words(self, start: int, end: int, words: list[tuple[int, str]]) -> None:
+        await self._do(lambda tx: search.add_slice(tx, start, end, words))
+
+    async def _adopt_slice(self, session_id: SessionId, events: Sequence[Event]) -> int:
+        return await self._do(lambda tx: journal.adopt(tx, session_id, events))
+
+    async def _refuse_conflict(self, session_id: SessionId, events: Sequence[Event]) -> None:
+        if await self._readers.read(views.find, session_id) is None:
+            return
+        theirs, after = {event.seq: event for event in events}, 0
+        while here := await self.read(session_id, after, READ_EVENTS_MAX):
+            for event in here:
+                # Either copy may have pruned its deltas already: only a difference is a conflict.
+                if theirs.get(event.seq, event) != event:
+                    raise ImportConflict(session_id=session_id, seq=event.seq)
+            after = here[-1].seq
+
+
+def _move_in(place: Place, clock: Clock) -> ProcessLock:
+    with translated(place.folder, place.wait_s):
+        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_network(place.folder)
+        return ProcessLock(place.folder, Ids(clock).process())

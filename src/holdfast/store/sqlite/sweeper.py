@@ -1,0 +1,113 @@
+"""Giving space back, in slices that each fit between two batches: deltas whose body is settled, sessions that
+were deleted, blobs that nothing uses, and then the empty pages themselves."""
+
+from typing import get_args
+
+import apsw
+from msgspec.structs import replace
+
+from holdfast.domain.codec import Event
+from holdfast.domain.facts import Delta, MessageSettled, ToolSettled
+from holdfast.domain.limits import PRUNE_AFTER_MS, PURGE_AFTER_MS, UNUSED_BLOB_AFTER_MS
+from holdfast.domain.rows import MessageRow
+from holdfast.domain.streams import digest_of_message, digest_of_tool
+from holdfast.store.ports import Swept
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.rows import MESSAGES
+from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.views import belongs
+
+SLICE_ROWS = 500
+SLICE_PAGES = 256
+_DELTAS = get_args(Delta)
+
+
+def sweep_slice(tx: Tx) -> Swept:
+    """One slice of whatever is due; nothing in it means that the sweep is done."""
+    for part in (_prune, _purge, _drop_blobs):
+        done = part(tx)
+        if done != Swept():
+            return done
+    return Swept()
+
+
+def free_pages(db: apsw.Connection) -> tuple[int, int]:
+    """Empty pages inside the file, and a page's size."""
+    return int(db.pragma("freelist_count")), int(db.pragma("page_size"))
+
+
+def vacuum_slice(tx: Tx) -> int:
+    """Give some empty pages back to the file system; returns how many bytes."""
+    before, page_bytes = free_pages(tx.db)
+    tx.db.pragma("incremental_vacuum", SLICE_PAGES)
+    return (before - free_pages(tx.db)[0]) * page_bytes
+
+
+def _prune(tx: Tx) -> Swept:
+    swept = Swept()
+    due = rows(tx.db, "prunable", tx.at - PRUNE_AFTER_MS, 20)
+    for settled_at, no, turn, place in due:
+        if swept.deltas >= SLICE_ROWS:
+            break
+        swept = _prune_one(tx, no, turn, place, swept)
+        run(tx.db, "delete_prunable", settled_at, no, turn, place)
+    return swept
+
+
+def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: Swept) -> Swept:
+    columns = one(tx.db, "get_message", no, turn, place)
+    if columns is None:
+        return swept
+    row = MESSAGES.read(columns)
+    events = [Event(*c) for c in rows(tx.db, "read_range", no, row.first_seq, row.body_seq)]
+    deltas = [event for event in events if belongs(event, row)]
+    if not deltas:
+        return swept
+    if not adds_up(row, deltas, events[-1]):
+        return replace(swept, mismatched=swept.mismatched + 1)
+    for event in deltas:
+        run(tx.db, "delete_event", no, event.seq)
+    return replace(swept, deltas=swept.deltas + len(deltas))
+
+
+def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
+    """Whether the deltas say exactly what the body says. Only then are they not needed any more."""
+    fact = body.fact
+    facts = [fact for event in deltas if isinstance(fact := event.fact, _DELTAS)]
+    if isinstance(fact, ToolSettled):
+        return digest_of_tool(facts, row.id) == fact.digest
+    return isinstance(fact, MessageSettled) and digest_of_message(facts, row.id) == fact.digest
+
+
+def _purge(tx: Tx) -> Swept:
+    for (no,) in rows(tx.db, "doomed_sessions", tx.at - PURGE_AFTER_MS, 20):
+        positions = rows(tx.db, "doomed_events", no, SLICE_ROWS)
+        for (position,) in positions:
+            run(tx.db, "unindex", position)
+            run(tx.db, "delete_position", position)
+        if positions:
+            return Swept(deltas=len(positions))
+        # The newest event of the whole file stays until another one follows it.
+        if not value(tx.db, "session_has_events", no):
+            _forget(tx, no)
+            return Swept(sessions=1)
+    return Swept()
+
+
+def _forget(tx: Tx, no: int) -> None:
+    for (run_id,) in rows(tx.db, "doomed_runs", no):
+        run(tx.db, "delete_lease", run_id)
+    for table in ("turns", "runs", "tools", "messages", "blob_uses", "prunables", "session"):
+        run(tx.db, f"delete_{table}", no)
+
+
+def _drop_blobs(tx: Tx) -> Swept:
+    unused = rows(tx.db, "unused_blobs", tx.at - UNUSED_BLOB_AFTER_MS, 5)
+    for (blob,) in unused:
+        run(tx.db, "delete_chunks", blob)
+        run(tx.db, "delete_blob", blob)
+    return Swept(blobs=len(unused))
+
+
+def total(one: Swept, other: Swept) -> Swept:
+    return Swept(*(getattr(one, name) + getattr(other, name) for name in one.__struct_fields__))

@@ -1,0 +1,72 @@
+"""Writers of different processes take turns by file locks, which are fair where SQLite's busy wait is not.
+
+Two locks: whoever waits to write holds `next`, so a writer that comes straight back queues behind it instead
+of taking the turn again. The locks belong to open files: a dead process holds none.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.domain.errors import StoreBusy
+
+_RETRY_S = 0.0003
+_NEWS_EVERY_S = 0.025
+
+
+class WriteTurn:
+    """The right to write to a folder's store; one holder at a time over all processes."""
+
+    def __init__(self, folder: Path, wait_s: float) -> None:
+        self._path = folder / "write.lock"
+        self._wait_s = wait_s
+        self._next = _open(folder / "write.next.lock")
+        self._turn = _open(self._path)
+
+    @contextmanager
+    def held(self, meanwhile: Callable[[], None]) -> Iterator[None]:
+        """Hold the turn; `meanwhile` is called now and then while waiting for it.
+
+        Raises StoreBusy when another process keeps it for longer than the wait that was set.
+        """
+        self._take(self._next, meanwhile)
+        try:
+            self._take(self._turn, meanwhile)
+        finally:
+            fcntl.flock(self._next, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._next)
+        os.close(self._turn)
+
+    def _take(self, lock: int, meanwhile: Callable[[], None]) -> None:
+        if _try(lock):
+            return
+        start = called = time.monotonic()
+        while not _try(lock):
+            now = time.monotonic()
+            if now - start > self._wait_s:
+                raise StoreBusy(seconds=round(self._wait_s), path=self._path.parent)
+            if now - called > _NEWS_EVERY_S:
+                called = now
+                meanwhile()
+            time.sleep(_RETRY_S)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _try(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

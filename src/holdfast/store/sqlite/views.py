@@ -1,0 +1,124 @@
+"""Reading projections and journals. Every function is one short read on one connection."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
+from holdfast.domain.facts import DELTA_KINDS, ToolOutputAppended
+from holdfast.domain.ids import Position, RunId, Seq, SessionId
+from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
+from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow
+from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
+from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
+from holdfast.store.sqlite.sql import one, rows, run, value
+
+_LAST = 1 << 62
+
+
+def find(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq] | None:
+    """A session's number and head, or None where there is none."""
+    row = one(db, "session_head", session_id)
+    return None if row is None or row[1] is not None else (row[0], row[3] or 0)
+
+
+def locate(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq]:
+    """A session's number and head. Raises NoSuchSession."""
+    found = find(db, session_id)
+    if found is None:
+        raise NoSuchSession(session_id=session_id)
+    return found
+
+
+def session(db: apsw.Connection, session_id: SessionId) -> SessionRow:
+    no, _ = locate(db, session_id)
+    return SESSIONS.read(rows(db, "get_session", no)[0])
+
+
+def events(db: apsw.Connection, session_id: SessionId, after: Seq, limit: int) -> list[Event]:
+    no, _ = locate(db, session_id)
+    limit = min(limit, READ_EVENTS_MAX)
+    return [Event(*row) for row in rows(db, "read_events", no, after, limit)]
+
+
+def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool) -> SessionPage:
+    limit = min(limit, PAGE_SESSIONS_MAX)
+    updated_at, no = _two_numbers(cursor) if cursor is not None else (_LAST, _LAST)
+    found = rows(db, "sessions_page", archived, updated_at, no, limit)
+    page = tuple(SESSIONS.read(row[1:]) for row in found)
+    more = f"{page[-1].updated_at}.{found[-1][0]}" if len(page) == limit else None
+    return SessionPage(page, more)
+
+
+def messages(db: apsw.Connection, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
+    """One page, read in one snapshot, so that no message is seen half settled."""
+    limit = min(limit, PAGE_MESSAGES_MAX)
+    turn, place = _two_numbers(before) if before is not None else (_LAST, _LAST)
+    run(db, "begin_read")
+    try:
+        no, head = locate(db, session_id)
+        columns = rows(db, "messages_page", no, turn, place, limit)
+        found = [(MESSAGES.read(row[:-1]), row[-1] == "live") for row in reversed(columns)]
+        page = tuple(Message(row, live, _content(db, no, row)) for row, live in found)
+    finally:
+        run(db, "commit")
+    first = page[0].row if len(page) == limit else None
+    return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
+
+
+def _content(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
+    if row.body_seq:
+        return tuple(Event(*event) for event in rows(db, "read_event", no, row.body_seq))
+    events = [Event(*columns) for columns in rows(db, "read_range", no, row.first_seq, _LAST)]
+    return tuple(event for event in events if event.seq == row.first_seq or belongs(event, row))
+
+
+def belongs(event: Event, row: MessageRow) -> bool:
+    """Whether an event is a delta of the message or of the tool call in `row`."""
+    if event.kind not in DELTA_KINDS:
+        return False
+    fact = event.fact
+    if isinstance(fact, ToolOutputAppended):
+        return row.role == "tool" and fact.call_id == row.id
+    return row.role != "tool" and getattr(fact, "message_id", None) == row.id
+
+
+def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
+    row = one(db, "find_run", run_id)
+    if row is None:
+        raise NoSuchRun(run_id=run_id)
+    return SessionId(row[0]), RUNS.read(row[1:])
+
+
+def open_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
+    return [(SessionId(row[0]), RUNS.read(row[1:])) for row in rows(db, "all_open_runs")]
+
+
+def open_tools(db: apsw.Connection, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
+    no, _ = locate(db, session_id)
+    return [TOOLS.read(row) for row in rows(db, "open_tools", no, run_id)]
+
+
+def _two_numbers(cursor: str) -> tuple[int, int]:
+    first, dot, second = cursor.partition(".")
+    if not (dot and first.isdecimal() and second.isdecimal()) or max(len(first), len(second)) > 18:
+        raise BadCursor(cursor=repr(cursor[:40]))
+    return int(first), int(second)
+
+
+def newest(db: apsw.Connection) -> Position:
+    """The position of the newest event of all."""
+    return int(value(db, "newest_position") or 0)
+
+
+def totals(db: apsw.Connection, file: Path) -> Totals:
+    (sessions, events) = rows(db, "totals")[0]
+    wal = file.with_name(file.name + "-wal")
+    size = sum(path.stat().st_size for path in (file, wal) if path.exists())
+    return Totals(sessions, events, size, int(db.pragma("user_version")))
+
+
+def count_sessions(db: apsw.Connection) -> int:
+    return int(value(db, "count_sessions"))

@@ -1,0 +1,209 @@
+"""Natural group commit: while one transaction is being made durable, the next one gathers.
+
+Appends come from the event loop and are carried out, in order, by one thread. Nothing waits on purpose:
+alone, an append costs one sync; under load, the batches grow by themselves. Deltas of one message that wait
+together become one event, so the journal's rows follow the commits, not the tokens.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, get_args
+
+from msgspec.structs import replace
+
+from holdfast.domain.errors import StoreClosed
+from holdfast.domain.facts import Delta, ToolOutputAppended
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
+from holdfast.store.hub import News
+from holdfast.store.ports import Append, Receipt
+
+_DELTAS = frozenset(get_args(Delta))
+_IDLE_S = 0.025
+"""How long the thread sleeps before it looks for other processes' commits."""
+
+Work = Callable[[object], object]
+"""Something else to do inside a transaction; it gets the store's own transaction object."""
+
+
+class Ticket:
+    """One thing to commit, and who waits for it."""
+
+    __slots__ = ("_delta", "_joined", "_size", "appends", "future", "weight", "work")
+
+    def __init__(
+        self, future: "asyncio.Future[Any]", appends: tuple[Append, ...] = (), work: Work | None = None
+    ) -> None:
+        self.future = future
+        self.appends = appends
+        self.work = work
+        self.weight = 1
+        self._delta: Delta | None = None
+        self._joined: list[str] = []
+        self._size = 0
+        if len(appends) == 1 and appends[0].expect is None and not callable(appends[0].facts):
+            facts = appends[0].facts
+            if len(facts) == 1 and type(facts[0]) in _DELTAS:
+                delta = facts[0]
+                assert isinstance(delta, Delta)
+                self._delta = delta
+                self._size = len(delta.text)
+
+    def joins(self, other: "Ticket") -> bool:
+        """Whether `other` continues what this one streams; if so it is now part of this one."""
+        mine, theirs = self._delta, other._delta
+        if mine is None or theirs is None or not _continues(mine, theirs):
+            return False
+        if self.appends[0].fence != other.appends[0].fence or self._size + other._size > DELTA_BYTES_MAX:
+            return False
+        self._joined.append(theirs.text)
+        self._size += other._size
+        self.weight += 1
+        return True
+
+    def sealed(self) -> tuple[Append, ...]:
+        """The appends, with everything joined in. Called once, by the thread, after gathering."""
+        if self._joined and self._delta is not None:
+            text = "".join((self._delta.text, *self._joined))
+            return (replace(self.appends[0], facts=(replace(self._delta, text=text),)),)
+        return self.appends
+
+
+def _continues(first: Delta, next_: Delta) -> bool:
+    if type(first) is not type(next_) or first.run_id != next_.run_id:
+        return False
+    if isinstance(first, ToolOutputAppended):
+        assert isinstance(next_, ToolOutputAppended)
+        return first.call_id == next_.call_id and first.stream == next_.stream
+    assert not isinstance(next_, ToolOutputAppended)
+    same_call = getattr(first, "call_id", None) == getattr(next_, "call_id", None)
+    return first.message_id == next_.message_id and same_call
+
+
+class Committer(Protocol):
+    """The store's half: one transaction for a batch. Called only by the writer's thread."""
+
+    def commit(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
+        """Each ticket's result or the exception that refused it, and what is new in the journal."""
+
+    def chores(self, idle: bool) -> bool:
+        """Called between batches, and when nothing came for a while: a slice of housekeeping.
+
+        Returns whether more is left to do.
+        """
+
+    def close(self) -> None: ...
+
+
+class Writer:
+    """Gathers on the loop, commits on a thread, answers on the loop."""
+
+    def __init__(self, committer: Committer, publish: Callable[[News], None]) -> None:
+        self._committer = committer
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._pending: list[Ticket] = []
+        self._last: dict[SessionId, Ticket] = {}
+        self._weight = 0
+        self._roomless: list[asyncio.Future[None]] = []
+        self._bell = threading.Semaphore(0)
+        self._asleep = False
+        self._closing = False
+        self._ended = self._loop.create_future()
+        self._thread = threading.Thread(target=self._work, name="holdfast-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, *appends: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+        """Hand over appends for one transaction; the future ends with their receipts.
+
+        Several deltas may share one future, so do not cancel it.
+        """
+        ticket = Ticket(self._loop.create_future(), appends)
+        with self._lock:
+            self._refuse_if_closing()
+            if len(appends) == 1:
+                last = self._last.get(appends[0].session_id)
+                if last is not None and last.joins(ticket):
+                    self._weight += 1
+                    return last.future
+            for append in appends:
+                self._last[append.session_id] = ticket
+            self._enqueue(ticket)
+        return ticket.future
+
+    async def perform(self, work: Work) -> Any:
+        """Carry out `work` inside a transaction and return what it returned, once that is durable."""
+        ticket = Ticket(self._loop.create_future(), work=work)
+        with self._lock:
+            self._refuse_if_closing()
+            # Text that was submitted before this must not end up in an event after it.
+            self._last.clear()
+            self._enqueue(ticket)
+        return await asyncio.shield(ticket.future)
+
+    async def room(self) -> None:
+        while self._weight >= PENDING_APPENDS_MAX:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._roomless.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        """Commit what was submitted, then end the thread."""
+        with self._lock:
+            first, self._closing = not self._closing, True
+        if first:
+            self._bell.release()
+        await asyncio.shield(self._ended)
+
+    def _refuse_if_closing(self) -> None:
+        if self._closing:
+            raise StoreClosed()
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        self._pending.append(ticket)
+        self._weight += 1
+        if self._asleep:
+            self._asleep = False
+            self._bell.release()
+
+    def _work(self) -> None:
+        more = False
+        try:
+            while True:
+                with self._lock:
+                    batch, self._pending = self._pending, []
+                    self._last.clear()
+                    self._asleep = not batch and not self._closing
+                    done = not batch and self._closing
+                if done:
+                    return
+                if batch:
+                    self._carry_out(batch)
+                    more = self._committer.chores(idle=False)
+                elif more or not self._bell.acquire(timeout=_IDLE_S):
+                    more = self._committer.chores(idle=True)
+        finally:
+            self._committer.close()
+            self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _carry_out(self, batch: list[Ticket]) -> None:
+        results, news = self._committer.commit(batch)
+        self._loop.call_soon_threadsafe(self._answer, batch, results, news)
+
+    def _answer(self, batch: list[Ticket], results: Sequence[object], news: News) -> None:
+        self._publish(news)
+        for ticket, result in zip(batch, results, strict=True):
+            self._weight -= ticket.weight
+            if ticket.future.done():
+                continue
+            if isinstance(result, BaseException):
+                ticket.future.set_exception(result)
+            else:
+                ticket.future.set_result(result)
+        if self._roomless and self._weight < PENDING_APPENDS_MAX:
+            waiting, self._roomless = self._roomless, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
