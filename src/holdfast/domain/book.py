@@ -60,6 +60,8 @@ class MemoryBook:
         self.runs: dict[RunId, RunRow] = {}
         self.tools: dict[CallId, ToolRow] = {}
         self.messages: dict[tuple[int, int], MessageRow] = {}
+        # By turn: looking through all messages at each run's end would grow with the square of the session.
+        self._streaming: dict[int, dict[int, MessageRow]] = {}
 
     def session(self) -> SessionRow | None:
         return self.row
@@ -95,8 +97,7 @@ class MemoryBook:
         return self.messages.get((turn, place))
 
     def streaming(self, turn: int) -> Sequence[MessageRow]:
-        rows = [m for m in self.messages.values() if m.turn == turn and m.status == "streaming"]
-        return sorted(rows, key=lambda row: row.place)
+        return sorted(self._streaming.get(turn, {}).values(), key=lambda row: row.place)
 
     def put_session(self, row: SessionRow) -> None:
         self.row = row
@@ -112,3 +113,7 @@ class MemoryBook:
 
     def put_message(self, row: MessageRow) -> None:
         self.messages[row.turn, row.place] = row
+        if row.status == "streaming":
+            self._streaming.setdefault(row.turn, {})[row.place] = row
+        elif row.turn in self._streaming:
+            self._streaming[row.turn].pop(row.place, None)

@@ -121,7 +121,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a store holds, in one look."""
+    """What a store holds, in one look; `events` counts all that were ever stored."""
 
     sessions: int
     events: int

@@ -17,23 +17,19 @@ class Checkpoints:
     def __init__(self, wal_bytes_max: int) -> None:
         self._pages_max = wal_bytes_max // _PAGE_BYTES
         self._pages = 0
-        self._tried_at = 0
+        self._done = 0
 
     def watch(self, db: apsw.Connection) -> None:
         db.set_wal_hook(self._note)
 
     def due(self, idle: bool) -> bool:
-        # After a try that a reader held up, wait until there is something new to do.
-        return self._pages > (IDLE_PAGES if idle else self._pages_max) and self._pages != self._tried_at
-
-    def after_commit(self, db: apsw.Connection) -> None:
-        if self._pages > self._pages_max:
-            self.passive(db)
+        return self._pages - self._done > (min(IDLE_PAGES, self._pages_max) if idle else self._pages_max)
 
     def passive(self, db: apsw.Connection) -> None:
         """Copy what no reader still needs; the next commit starts the log over if that was all of it."""
-        self._tried_at = self._pages
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        # Counted from here even if a reader held some of it up, so that it is not tried at every commit.
+        self._done = self._pages
 
     def final(self, db: apsw.Connection) -> None:
         """Leave one file behind."""
@@ -41,5 +37,7 @@ class Checkpoints:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _note(self, db: apsw.Connection, name: str, pages: int) -> int:
+        if pages < self._pages:
+            self._done = 0  # The log was started over.
         self._pages = pages
         return apsw.SQLITE_OK

@@ -6,7 +6,8 @@ dropped and opened anew: a sync that failed is never tried again on the same fil
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -74,10 +75,12 @@ class SqliteCommitter:
 
     def chores(self, idle: bool) -> bool:
         now = time.monotonic()
-        if not idle and now - self._chore_at < _CHORE_EVERY_S:
-            return False
-        self._chore_at = now
         try:
+            if self._checkpoints.due(idle):
+                self._checkpoint()
+            if not idle and now - self._chore_at < _CHORE_EVERY_S:
+                return False
+            self._chore_at = now
             return self._chores(idle)
         except (apsw.Error, OSError, HoldfastError):
             # Nobody waits for this. The next append meets the same fault and reports it.
@@ -96,27 +99,32 @@ class SqliteCommitter:
 
     def _commit_once(self, tickets: Sequence[Ticket]) -> tuple[Sequence[object], News]:
         try:
-            db = self._connected()
-            with self._turn.held(self._listen):
-                self._refuse_if_replaced()
-                run(db, "begin")
-                try:
-                    known = self._catch_up(db)
-                    tx = Tx(db, self._clock.now_ms())
-                    results = [_perform(tx, ticket) for ticket in tickets]
-                    run(db, "commit")
-                except BaseException:
-                    if db.in_transaction:
-                        run(db, "rollback")
-                    raise
-                self._position = known + len(tx.news)
-                self._checkpoints.after_commit(db)
+            with self._transaction() as db:
+                known = self._catch_up(db)
+                tx = Tx(db, self._clock.now_ms())
+                results = [_perform(tx, ticket) for ticket in tickets]
+            self._position = known + len(tx.news)
         except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
             raise
         except (apsw.Error, OSError) as error:
             raise as_fault(error, self._place.file, self._place.wait_s) from error
         self._to_index = self._to_index or any(event.kind in BODY_KINDS for _, event in tx.news)
         return results, tx.news
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        """Hold the write turn and a transaction: committed on leaving, rolled back on an error."""
+        db = self._connected()
+        with self._turn.held(self._listen):
+            self._refuse_if_replaced()
+            run(db, "begin")
+            try:
+                yield db
+                run(db, "commit")
+            except BaseException:
+                if db.in_transaction:
+                    run(db, "rollback")
+                raise
 
     def _catch_up(self, db: apsw.Connection) -> Position:
         """Tell of what other processes have committed; returns the newest position there is."""
@@ -135,7 +143,7 @@ class SqliteCommitter:
     def _listen(self) -> None:
         """One cheap look for other processes' commits."""
         db = self._connected()
-        version = db.data_version()
+        version = db.pragma("data_version")
         if version != self._version:
             self._version = version
             self._catch_up(db)
@@ -146,23 +154,20 @@ class SqliteCommitter:
             self._listen()
         if self._to_index:
             self._index(db)
-            return idle and self._to_index
-        if idle and self._checkpoints.due(idle=True):
-            with self._turn.held(self._listen):
-                self._checkpoints.passive(db)
-        return False
+        return idle and self._to_index
+
+    def _checkpoint(self) -> None:
+        db = self._connected()
+        with self._turn.held(self._listen):
+            self._checkpoints.passive(db)
 
     def _index(self, db: apsw.Connection) -> None:
         start, end, words = search.next_slice(db)
         if end == start:
             self._to_index = False
             return
-        if words:
-            with self._turn.held(self._listen):
-                run(db, "begin")
-                with db:
-                    search.add_slice(Tx(db, 0), start, end, words)
-                run(db, "commit")
+        with self._transaction() as db:
+            search.add_slice(Tx(db, 0), start, end, words)
 
     def _connected(self) -> apsw.Connection:
         if self._db is None:

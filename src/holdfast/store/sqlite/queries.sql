@@ -168,7 +168,7 @@ WHERE m.session = ? AND (m.turn, m.place) < (?, ?)
 ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 
 -- name: totals
-SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT count(*) FROM events);
+SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT max(position) FROM events);
 
 -- Leases.
 
@@ -296,6 +296,9 @@ DELETE FROM prunable WHERE session = ?;
 
 -- name: delete_session
 DELETE FROM sessions WHERE no = ?;
+
+-- name: vacuum
+PRAGMA incremental_vacuum(256);
 
 -- Doctor.
 

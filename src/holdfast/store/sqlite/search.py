@@ -7,6 +7,7 @@ other's words. So the writer indexes between batches, and a search first asks it
 from collections.abc import Sequence
 
 import apsw
+import msgspec
 
 from holdfast.domain.codec import decode
 from holdfast.domain.facts import (
@@ -43,13 +44,21 @@ def next_slice(db: apsw.Connection) -> tuple[Position, Position, list[tuple[Posi
     for position, kind, version, body in rows(db, "unindexed", start, SLICE_EVENTS_MAX):
         end = position
         if kind in BODY_KINDS:
-            fact = decode(kind, version, body)
-            text = text_of(fact.parts) if isinstance(fact, Body) else ""
+            text = _text(kind, version, body)
             words.append((position, index_text(text)))
             chars += len(text)
             if chars >= SLICE_CHARS_MAX:
                 break
     return start, end, words
+
+
+def _text(kind: str, version: int, body: bytes) -> str:
+    try:
+        fact = decode(kind, version, body)
+    except msgspec.ValidationError:
+        # Doctor reports damaged events; one of them must not keep the rest from being found.
+        return ""
+    return text_of(fact.parts) if isinstance(fact, Body) else ""
 
 
 def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Position, str]]) -> None:

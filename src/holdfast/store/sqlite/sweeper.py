@@ -18,7 +18,6 @@ from holdfast.store.sqlite.sql import one, rows, run, value
 from holdfast.store.sqlite.views import belongs
 
 SLICE_ROWS = 500
-SLICE_PAGES = 256
 _DELTAS = get_args(Delta)
 
 
@@ -39,7 +38,7 @@ def free_pages(db: apsw.Connection) -> tuple[int, int]:
 def vacuum_slice(tx: Tx) -> int:
     """Give some empty pages back to the file system; returns how many bytes."""
     before, page_bytes = free_pages(tx.db)
-    tx.db.pragma("incremental_vacuum", SLICE_PAGES)
+    rows(tx.db, "vacuum")
     return (before - free_pages(tx.db)[0]) * page_bytes
 
 

@@ -117,7 +117,7 @@ def totals(db: apsw.Connection, file: Path) -> Totals:
     (sessions, events) = rows(db, "totals")[0]
     wal = file.with_name(file.name + "-wal")
     size = sum(path.stat().st_size for path in (file, wal) if path.exists())
-    return Totals(sessions, events, size, int(db.pragma("user_version")))
+    return Totals(sessions, events or 0, size, int(db.pragma("user_version")))
 
 
 def count_sessions(db: apsw.Connection) -> int:

@@ -1,0 +1,52 @@
+# Every target does its own set-up and is quick the second time. `make` alone says what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-core check crash bench bench-log lock format clean
+
+# Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && echo $$p && exit; done; echo python3)
+endif
+NO_PYTHON := setup: Python 3.11 or newer is needed: install it from https://www.python.org/downloads/
+SETUP := command -v "$(PYTHON)" >/dev/null 2>&1 || { echo "$(NO_PYTHON)" >&2; exit 1; }; "$(PYTHON)" tools/setup.py
+PY := .venv/bin/python
+
+help: ## Say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make .venv with everything that tests and checks need
+	@$(SETUP) dev
+
+run: ## Start Holdfast, needing only what users need (ARGS="--port 9000" adds options)
+	@$(SETUP) run
+	@exec .venv/bin/holdfast serve $(ARGS)
+
+test: check ## Check, then run every test
+	@$(PY) -m pytest $(ARGS)
+
+test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy
+	@$(PY) -m pytest tests/unit tests/conformance tests/simulation tests/tidy $(ARGS)
+
+check: setup ## Lint, check the format, check the types
+	@echo "Checking style and types"
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet || { echo "make format mends this"; exit 1; }
+	@$(PY) -m mypy --no-error-summary
+
+crash: setup ## Kill a writer 200 times and compare what it promised with what is there
+	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
+
+bench: bench-log ## Run every benchmark
+
+bench-log: setup ## Measure the log beside its peers; prints one table
+	@$(PY) -m bench.log $(ARGS)
+
+format: setup ## Put the code into its form
+	@$(PY) -m ruff check --fix --quiet
+	@$(PY) -m ruff format --quiet
+
+lock: setup ## Resolve the locked requirements anew and check that all platforms have wheels
+	@tools/lock.sh
+
+clean: ## Remove what set-up and checks made, never what users stored
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

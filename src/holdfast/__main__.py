@@ -1,0 +1,5 @@
+"""`python -m holdfast` is the `holdfast` command."""
+
+from holdfast.main import main
+
+main()

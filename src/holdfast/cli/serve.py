@@ -1,0 +1,114 @@
+"""`holdfast serve`: open the store, say in one screen what is there, answer until told to stop."""
+
+import asyncio
+import shlex
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import typer
+import uvloop
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.wiring import DataOption, Door, DurabilityOption, HostOption, PortOption, Wiring, wiring_of
+from holdfast.config import Settings
+from holdfast.domain.errors import HoldfastError
+from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
+from holdfast.store.ports import Store
+
+SWEEP_EVERY_S = 60.0
+
+
+def serve(
+    context: typer.Context,
+    host: HostOption = None,
+    port: PortOption = None,
+    data: DataOption = None,
+    durability: DurabilityOption = None,
+) -> None:
+    """Start the server on this machine, and say what is there."""
+    wiring = wiring_of(context)
+    settings = wiring.settings(host=host, port=port, data=data, durability=durability)
+    door = wiring.open_door(settings.host, settings.port, or_next="port" not in settings.given)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(wiring, settings, door))
+    finally:
+        door.close()
+
+
+async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
+    store = await wiring.open_store(settings.data, durability=settings.durability)
+
+    async def look() -> Overview:
+        totals = await store.totals()
+        return Overview(
+            settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes
+        )
+
+    sweeper = asyncio.create_task(_sweep_for_ever(store))
+    try:
+        screen = _screen(await look())
+        await door.run(look, on_ready=lambda: _show(screen, door.address))
+    finally:
+        sweeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeper
+        await store.close()
+
+
+async def _sweep_for_ever(store: Store) -> None:
+    """Keep the store small. A fault is told and passes by itself: the next sweep does what this one left."""
+    while True:
+        await asyncio.sleep(SWEEP_EVERY_S)
+        try:
+            await store.sweep()
+        except HoldfastError as error:
+            print(f"holdfast: {error} {error.advice}".rstrip(), file=sys.stderr)
+
+
+def _show(screen: Panel, address: str) -> None:
+    Console(highlight=False).print(screen)
+    # The address comes last and alone on its line: easy to see, to click and to read by a script.
+    print(address, flush=True)
+
+
+def _screen(overview: Overview) -> Panel:
+    called = _called()
+    commands = tuple((line.replace("holdfast", called, 1), why) for line, why in COMMANDS)
+    return Panel(
+        Group(
+            _table(overview.lines),
+            Text("\nIt"),
+            *(Text(f"  + {line}") for line in READY),
+            Text("\nIt cannot yet"),
+            *(Text(f"  - {line}") for line in NOT_YET),
+            Text("\nTry in another terminal"),
+            _table(commands),
+        ),
+        title=f"Holdfast {overview.version}",
+        title_align="left",
+        padding=(0, 2),
+        width=min(Console().width, 100),
+    )
+
+
+def _called() -> str:
+    """How this command is called here, so that what the screen proposes works as it stands."""
+    own = Path(sys.prefix) / "bin" / "holdfast"
+    if shutil.which("holdfast") or not own.exists():
+        return "holdfast"
+    return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
+
+
+def _table(rows: tuple[tuple[str, str], ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(Text(label), Text(text))
+    return table

@@ -1,0 +1,63 @@
+"""What commands are given: the parts they may use, chosen by `main`, and the settings in force."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import msgspec
+import typer
+
+from holdfast.config import Settings, resolve, settings_told
+from holdfast.overview import Overview
+from holdfast.store.ports import Durability, Store
+
+
+class OpenStore(Protocol):
+    """Opens the store in a folder, making both when they are not there. Raises StoreFault."""
+
+    def __call__(self, folder: Path, *, durability: Durability) -> Awaitable[Store]: ...
+
+
+class Door(Protocol):
+    """Something that listens, at `address`, and shows what `look` sees from `run` on."""
+
+    address: str
+
+    async def run(self, look: Callable[[], Awaitable[Overview]], on_ready: Callable[[], None]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class OpenDoor(Protocol):
+    """Listens on a port, or with `or_next` on the first free one from there."""
+
+    def __call__(self, host: str, port: int, or_next: bool) -> Door: ...
+
+
+class Wiring(msgspec.Struct, frozen=True):
+    """The parts, as `main` put them together; `wiring_of` finds them from inside a command."""
+
+    open_store: OpenStore
+    open_door: OpenDoor
+    environ: Mapping[str, str]
+
+    def settings(self, **command_line: object) -> Settings:
+        """The settings in force, given what stood on the command line. Raises ConfigError."""
+        return resolve(command_line, self.environ)
+
+
+def wiring_of(context: typer.Context) -> Wiring:
+    wiring = context.find_object(Wiring)
+    assert wiring is not None, "main puts the wiring there before any command runs"
+    return wiring
+
+
+# Options that stand for settings: their help and default are the setting's own.
+_TOLD = settings_told()
+_DATA, _HOST, _PORT, _DURABILITY = (_TOLD[name] for name in ("data", "host", "port", "durability"))
+DataOption = Annotated[Path | None, typer.Option("--data", help=_DATA.help, show_default=_DATA.default)]
+HostOption = Annotated[str | None, typer.Option("--host", help=_HOST.help, show_default=_HOST.default)]
+PortOption = Annotated[str | None, typer.Option("--port", help=_PORT.help, show_default=_PORT.default)]
+DurabilityOption = Annotated[
+    str | None, typer.Option("--durability", help=_DURABILITY.help, show_default=_DURABILITY.default)
+]

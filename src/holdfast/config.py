@@ -1,0 +1,148 @@
+"""Every setting, once: its name, type, default and help. Where a value comes from is decided here alone.
+
+The command line wins over `HOLDFAST_*`, that over `holdfast.toml` in the data folder, that over the default.
+Rooms receive plain values, never these settings.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal, get_type_hints
+
+import msgspec
+
+from holdfast.domain.errors import HoldfastError
+
+FILE_NAME = "holdfast.toml"
+PREFIX = "HOLDFAST_"
+
+
+class ConfigError(HoldfastError):
+    """{where}: {problem}."""
+
+    code = "bad_config"
+
+
+class Says(msgspec.Struct, frozen=True):
+    """What people are told of a setting."""
+
+    help: str
+    allowed: str
+    default: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings in force. `given` names those that somebody chose; the others are defaults."""
+
+    data: Annotated[
+        Path,
+        Says(
+            help="Folder that holds everything Holdfast keeps.",
+            allowed="a folder",
+            default="$XDG_DATA_HOME/holdfast, else ~/.local/share/holdfast",
+        ),
+    ]
+    host: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^(localhost|::1|127(\.\d{1,3}){3})$"),
+        Says(
+            help="Address to listen on; for now only this machine's own.",
+            allowed="localhost, 127.0.0.1 or ::1",
+            default="127.0.0.1",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=65535),
+        Says(
+            help="Port to listen on; 0 takes any. When it is not given and taken, the next free one is used.",
+            allowed="a whole number from 0 to 65535",
+            default="8787",
+        ),
+    ] = 8787
+    durability: Annotated[
+        Literal["full", "normal"],
+        Says(
+            help="`full` survives power loss; `normal` is faster and survives a kill of the process.",
+            allowed="full or normal",
+            default="full",
+        ),
+    ] = "full"
+    given: frozenset[str] = frozenset()
+
+
+def settings_told() -> Mapping[str, Says]:
+    """Every setting by its name, in the order of declaration, with what people are told of it."""
+    hints = get_type_hints(Settings, include_extras=True)
+    notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return MappingProxyType({name: note[-1] for name, note in notes.items() if note})
+
+
+def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+    """The settings in force; None on the command line means that it was not given there.
+
+    Raises ConfigError, which names the setting, where it stands and what is allowed.
+    """
+    chosen = {name: (f"--{name}", value) for name, value in command_line.items() if value is not None}
+    # An empty variable is how compose files and service managers say "not set".
+    variables = {key: text for key, text in environ.items() if key.startswith(PREFIX) and text}
+    _refuse_unknown("the environment", variables, PREFIX)
+    for key, text in variables.items():
+        chosen.setdefault(key.removeprefix(PREFIX).lower(), (key, text))
+    data = _typed("data", *chosen.get("data", ("the default", _default_folder(environ))))
+    assert isinstance(data, Path)
+    for name, value in _read(data / FILE_NAME).items():
+        chosen.setdefault(name, (str(data / FILE_NAME), value))
+    values = {name: _typed(name, *chosen[name]) for name in chosen}
+    return Settings(**{**values, "data": data, "given": frozenset(chosen)})  # type: ignore[arg-type]
+
+
+def _default_folder(environ: Mapping[str, str]) -> str:
+    base = environ.get("XDG_DATA_HOME", "")
+    # The XDG specification has relative paths ignored.
+    return f"{base}/holdfast" if base.startswith("/") else "~/.local/share/holdfast"
+
+
+def _read(path: Path) -> dict[str, object]:
+    """What the file sets; nothing when it is not there."""
+    try:
+        found: dict[str, object] = tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(where=path, problem=f"this is not TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(where=path, problem=f"this cannot be read: {error.strerror}") from None
+    _refuse_unknown(str(path), found)
+    if "data" in found:
+        raise ConfigError(where=path, problem="data cannot be set inside the folder that it names")
+    return found
+
+
+def _refuse_unknown(where: str, names: Iterable[str], prefix: str = "") -> None:
+    told = [prefix + (name.upper() if prefix else name) for name in settings_told()]
+    for name in names:
+        if name not in told:
+            problem = f"there is no setting {name}; there are {', '.join(told)}"
+            raise ConfigError(where=where, problem=problem)
+
+
+def _typed(name: str, where: str, value: object) -> object:
+    hint = get_type_hints(Settings, include_extras=True)[name]
+    try:
+        # Text from a shell may stand for a number; a TOML value already has its type.
+        return msgspec.convert(value, hint, strict=not isinstance(value, str), dec_hook=_folder)
+    except (msgspec.ValidationError, RuntimeError):
+        allowed = settings_told()[name].allowed
+        raise ConfigError(where=where, problem=f"{name} is {value!r}, but must be {allowed}") from None
+
+
+def _folder(kind: type, value: object) -> object:
+    """A folder as people write one. Raises RuntimeError for the home of a user that is not there."""
+    assert kind is Path, kind
+    if isinstance(value, Path):
+        return value.absolute()
+    if not isinstance(value, str) or not value:
+        raise msgspec.ValidationError("a folder is text")
+    return Path(value).expanduser().absolute()

@@ -1,0 +1,286 @@
+"""The model's context: a fold of the transcript that always yields a valid request.
+
+What enters, and in which form, is decided here and nowhere else; an adapter only translates. The rules are
+those of docs/protocol.md, "The model's context".
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.tools import is_complete
+from holdfast.domain.transcript import Entry, Transcript, Turn
+
+GO_ON = (
+    "Your answer above was cut off. Go on exactly where it stopped. "
+    "Do not repeat any of it, and do not comment on this."
+)
+NOT_RUN = "Not run: interrupted."
+UNKNOWN = "Outcome unknown: the server stopped while this ran. It may or may not have taken effect."
+DENIED = "Not run: the user did not allow it."
+NO_OUTPUT = "(no output)"
+NO_TEXT = "(no text)"
+SUMMARY = "Summary of the conversation so far:\n\n"
+MEMORIES = "What you remember that may matter here:\n\n"
+
+_MESSAGE_TOKENS = 8
+_FILE_TOKENS_MAX = 2_000
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
+    parts: tuple[Text | File, ...]
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
+    parts: tuple[Text | Reasoning | ToolCall, ...]
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
+    """The one answer to a call."""
+
+    call_id: str
+    parts: tuple[Text | File, ...]
+    failed: bool = False
+
+
+RequestMessage = UserMessage | AssistantMessage | ToolMessage
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill."""
+
+    provider: str
+    window_tokens: int
+    answer_tokens: int = 4_096
+    prefill: bool = False
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a model is sent. `cut_turns` are the live turns that did not fit."""
+
+    system: str
+    messages: tuple[RequestMessage, ...]
+    cut_turns: tuple[int, ...] = ()
+
+
+Estimate = Callable[[str], int]
+
+
+def estimate_tokens(text: str) -> int:
+    """At least as many tokens as text of any script has: a third of its UTF-8 bytes, rounded up."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
+
+
+def instructions_digest(instructions: str) -> str:
+    """How `context_prepared` names the instructions that a run was given."""
+    return hashlib.blake2b(instructions.encode(), digest_size=16).hexdigest()
+
+
+def request_of(
+    transcript: Transcript, instructions: str, profile: Profile, estimate: Estimate = estimate_tokens
+) -> Request:
+    """What to send a model so that it answers the last live turn."""
+    live = {turn.turn for turn in transcript.turns if turn.live}
+    return assemble(
+        [turn for turn in transcript.turns if turn.live],
+        standing(transcript.compactions, lambda turn: turn in live),
+        {prepared.run_id: prepared for prepared in transcript.prepared},
+        instructions, profile, estimate,
+    )  # fmt: skip
+
+
+def standing(
+    compactions: Sequence[f.SessionCompacted], is_live: Callable[[int], bool]
+) -> f.SessionCompacted | None:
+    """The newest summary whose covered turns are all live."""
+    for compaction in reversed(compactions):
+        covered = (turn for first, last in compaction.covers for turn in range(first, last + 1))
+        # Looking stops at the first turn that is not live, so a range without end costs nothing.
+        if compaction.covers and compaction.summary.strip() and all(is_live(turn) for turn in covered):
+            return compaction
+    return None
+
+
+def assemble(
+    turns: Iterable[Turn],
+    compaction: f.SessionCompacted | None,
+    prepared: Mapping[str, f.ContextPrepared],
+    instructions: str,
+    profile: Profile,
+    estimate: Estimate = estimate_tokens,
+) -> Request:
+    """The request for live `turns` in order, of which those that `compaction` covers may be missing."""
+    covered = compaction.covers if compaction is not None else ()
+    seen: set[str] = set()
+    rest = [turn for turn in turns if not any(a <= turn.turn <= b for a, b in covered)]
+    blocks = [_block(turn, prepared, profile, seen) for turn in rest]
+    head: list[RequestMessage] = []
+    if compaction is not None:
+        head.append(UserMessage((Text(SUMMARY + compaction.summary),)))
+    room = profile.window_tokens - profile.answer_tokens - estimate(instructions) - _cost(head, estimate)
+    kept = _fitting([_cost(block, estimate) for block in blocks], room)
+    messages = _joined([*head, *(message for block in blocks[kept:] for message in block)], profile)
+    return Request(instructions, tuple(messages), tuple(turn.turn for turn in rest[:kept]))
+
+
+def _fitting(costs: list[int], room: int) -> int:
+    """How many turns to cut from the front; the last one stays whatever it costs."""
+    first = len(costs)
+    while first > 0 and (first == len(costs) or costs[first - 1] <= room):
+        first -= 1
+        room -= costs[first]
+    return first
+
+
+def _block(
+    turn: Turn, prepared: Mapping[str, f.ContextPrepared], profile: Profile, seen: set[str]
+) -> list[RequestMessage]:
+    """One turn's messages, each call answered directly after its message. `seen` holds the calls so far."""
+    entries = [entry for entry in turn.entries if not entry.late and entry.role != "notice"]
+    results = {entry.id: entry for entry in turn.entries if entry.role == "tool"}
+    memories = [m for run_id in _runs(turn) if run_id in prepared for m in prepared[run_id].memories]
+    block: list[RequestMessage] = []
+    if memories:
+        block.append(UserMessage((Text(MEMORIES + "\n\n".join(memories)),)))
+    for entry in entries:
+        if entry.role == "user":
+            block.append(UserMessage(_said(entry.parts) or (Text(NO_TEXT),)))
+        elif entry.role == "assistant":
+            message = AssistantMessage(_answered(entry, profile, seen))
+            calls = [part.call_id for part in message.parts if isinstance(part, ToolCall)]
+            if any(not isinstance(part, Reasoning) for part in message.parts):
+                block += [message, *(_result(call_id, results.get(call_id)) for call_id in calls)]
+    return block
+
+
+def _runs(turn: Turn) -> list[str]:
+    # A turn that was read in part may lack its first message, and with it the run's name.
+    named = [turn.run_id, *(entry.run_id for entry in turn.entries)]
+    return list(dict.fromkeys(run_id for run_id in named if run_id is not None))
+
+
+def _said(parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
+    return tuple(p for p in parts if isinstance(p, File) or (isinstance(p, Text) and p.text.strip()))
+
+
+def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Reasoning | ToolCall, ...]:
+    """What of an answer goes back: text, whole calls made once, thinking that its own provider signed."""
+    kept: list[Text | Reasoning | ToolCall] = []
+    for part in entry.parts:
+        match part:
+            case Text() if part.text.strip():
+                kept.append(part)
+            case Reasoning() if part.signature and part.provider == profile.provider:
+                kept.append(part)
+            case ToolCall() if part.call_id not in seen and is_complete(part.arguments):
+                seen.add(part.call_id)
+                kept.append(part)
+    return tuple(kept)
+
+
+def _result(call_id: str, entry: Entry | None) -> ToolMessage:
+    if entry is None or entry.outcome == "not_run" or entry.state == "intended":
+        return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
+    if entry.late:
+        return ToolMessage(call_id, (Text(UNKNOWN),), failed=True)
+    said = _said(entry.parts)
+    if entry.outcome == "denied":
+        return ToolMessage(call_id, (Text(DENIED), *said), failed=True)
+    if entry.outcome in ("done", "failed"):
+        return ToolMessage(call_id, said or (Text(NO_OUTPUT),), failed=entry.outcome == "failed")
+    return ToolMessage(call_id, (Text(UNKNOWN), *said), failed=True)
+
+
+def _joined(messages: Iterable[RequestMessage], profile: Profile) -> list[RequestMessage]:
+    """Neighbours of one side made one, and a partial answer told to go on."""
+    joined: list[RequestMessage] = []
+    for message in messages:
+        if not joined and not isinstance(message, UserMessage):
+            joined.append(UserMessage((Text(NO_TEXT),)))
+        last = joined[-1] if joined else None
+        if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+            joined[-1] = UserMessage((*last.parts, *message.parts))
+        elif isinstance(message, AssistantMessage) and isinstance(last, AssistantMessage):
+            joined += _go_on(joined.pop(), message, profile)
+        else:
+            joined.append(message)
+    if not joined:
+        joined.append(UserMessage((Text(NO_TEXT),)))
+    if isinstance(joined[-1], AssistantMessage):
+        joined += _go_on(joined.pop(), None, profile)
+    return joined
+
+
+def _go_on(partial: RequestMessage, more: AssistantMessage | None, profile: Profile) -> list[RequestMessage]:
+    assert isinstance(partial, AssistantMessage)
+    asked = UserMessage((Text(GO_ON),))
+    if not profile.prefill:
+        return [partial, asked, more] if more is not None else [partial, asked]
+    if more is not None:
+        # Thinking belongs before an answer, and this answer has begun already.
+        return [AssistantMessage((*partial.parts, *(p for p in more.parts if not isinstance(p, Reasoning))))]
+    text = partial.parts[-1]
+    # A beginning that ends in white space, or in something else than text, is refused.
+    if not isinstance(text, Text):
+        return [partial, asked]
+    return [AssistantMessage((*partial.parts[:-1], Text(text.text.rstrip())))]
+
+
+def _cost(messages: Iterable[RequestMessage], estimate: Estimate) -> int:
+    return sum(
+        _MESSAGE_TOKENS + sum(_part_cost(part, estimate) for part in message.parts) for message in messages
+    )
+
+
+def _part_cost(part: AnyPart, estimate: Estimate) -> int:
+    if isinstance(part, ToolCall):
+        return estimate(part.name) + estimate(part.arguments) + _MESSAGE_TOKENS
+    if isinstance(part, File):
+        return _FILE_TOKENS_MAX if not part.media_type.startswith("text/") else -(-part.size_bytes // 3)
+    return estimate(part.text) + (estimate(part.signature) if isinstance(part, Reasoning) else 0)
+
+
+def problems(request: Request) -> list[str]:
+    """What a provider would refuse in `request`; nothing, if the fold did its work."""
+    found: list[str] = []
+    messages = request.messages
+    if not messages or not isinstance(messages[0], UserMessage):
+        found.append("does not begin with a user message")
+    owed: list[str] = []
+    seen: set[str] = set()
+    before: Literal["user", "assistant", "tool", ""] = ""
+    for i, message in enumerate(messages):
+        if not message.parts or any(isinstance(p, Text) and not p.text.strip() for p in message.parts):
+            found.append(f"message {i} is empty")
+        if isinstance(message, ToolMessage):
+            if message.call_id not in owed:
+                found.append(f"message {i} answers no call")
+            else:
+                owed.remove(message.call_id)
+            before = "tool"
+            continue
+        found += [f"call {call_id} is not answered directly" for call_id in owed]
+        owed = []
+        side: Literal["user", "assistant"] = "user" if isinstance(message, UserMessage) else "assistant"
+        if side == before:
+            found.append(f"message {i} follows one of its own side")
+        before = side
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                found += _call_problems(part, seen)
+                owed.append(part.call_id)
+            elif isinstance(part, Reasoning) and not part.signature:
+                found.append(f"message {i} holds unsigned thinking")
+    return found + [f"call {call_id} is not answered" for call_id in owed]
+
+
+def _call_problems(call: ToolCall, seen: set[str]) -> list[str]:
+    found = [] if is_complete(call.arguments) else [f"call {call.call_id} has no whole arguments"]
+    if call.call_id in seen:
+        found.append(f"call {call.call_id} is made twice")
+    seen.add(call.call_id)
+    return found

@@ -1,0 +1,103 @@
+"""How a run ends other than by completing, and what becomes of what it leaves open.
+
+Decisions, as in `runs`. They settle open calls and half-written messages in the same list of facts, so that
+no reader sees a run that is over with work that is not.
+"""
+
+from collections.abc import Callable, Sequence
+
+from holdfast.domain import facts as f
+from holdfast.domain import runs, tools
+from holdfast.domain.book import View
+from holdfast.domain.codec import Event
+from holdfast.domain.ids import MessageId
+from holdfast.domain.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.streams import OutputFold, StreamFold, settle_message
+
+Written = Callable[[MessageRow], Sequence[Event]]
+"""What the journal holds of a message without a body: the event that opened it, then its deltas.
+
+A decision that is not given one leaves streamed content as it lies: the row then says interrupted, and its
+deltas stay its content.
+"""
+
+
+def cancel(view: View, run: RunRow, by: f.Actor = "user", written: Written | None = None) -> list[f.AnyFact]:
+    """Stop the run for good."""
+    runs.allow(run, "be cancelled")
+    return [*_settle_open(view, run, by, written), f.RunCancelled(run.id, by)]
+
+
+def fail(view: View, run: RunRow, failure: f.Failure, written: Written | None = None) -> list[f.AnyFact]:
+    """End the run with the error that ended it."""
+    runs.allow(run, "fail")
+    return [*_settle_open(view, run, "server", written), f.RunFailed(run.id, failure)]
+
+
+def interrupt(
+    view: View, run: RunRow, notice_id: MessageId, written: Written | None = None
+) -> list[f.AnyFact]:
+    """The run's process is gone: fold in what there is, doubt what may have run, leave a notice.
+
+    Calls that have certainly not run, or may run again, stay open for the resumption.
+    """
+    notice = runs.mark_interrupted(run, notice_id)
+    facts = _settle_messages(view, run, written)
+    for tool in view.open_tools(run.id):
+        if tool.state == "started" and not tools.repeatable(tool):
+            facts += tools.doubt(run, tool)
+    return [*facts, notice]
+
+
+def output_of(events: Sequence[Event]) -> OutputFold:
+    """What a call has streamed, from the events of its row."""
+    fold = OutputFold(events[0].at if events else 0)
+    for event in events:
+        fact = event.fact
+        if isinstance(fact, f.ToolOutputAppended):
+            fold.add(fact, event.at)
+    return fold
+
+
+def _settle_open(view: View, run: RunRow, by: f.Actor, written: Written | None) -> list[f.AnyFact]:
+    facts = _settle_messages(view, run, written)
+    for tool in view.open_tools(run.id):
+        facts += _settle_tool(view, run, tool, by, written)
+    return facts
+
+
+def _settle_tool(
+    view: View, run: RunRow, tool: ToolRow, by: f.Actor, written: Written | None
+) -> list[f.AnyFact]:
+    if tool.state == "intended" and tool.approval == "requested":
+        return tools.answer_approval(view, run, tool, "deny", by)
+    if tool.state == "intended":
+        return [tools.settle(view, tool, "not_run")]
+    facts: list[f.AnyFact] = []
+    if tool.state == "in_doubt":
+        facts.append(f.ToolResolved(run.id, tool.id, "skip", by))
+    row = view.message(tool.turn, tool.place)
+    if written is not None and row is not None:
+        output = output_of(written(row))
+        facts.append(tools.settle(view, tool, "unknown", output, status="interrupted"))
+    return facts
+
+
+def _settle_messages(view: View, run: RunRow, written: Written | None) -> list[f.AnyFact]:
+    facts: list[f.AnyFact] = []
+    for row in view.streaming(run.turn) if written is not None else ():
+        if row.role == "assistant" and written is not None:
+            facts += _settle_message(written(row))
+    return facts
+
+
+def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
+    started = events[0].fact if events else None
+    if not isinstance(started, f.ModelStepStarted):
+        return []
+    fold = StreamFold(events[0].at)
+    for event in events[1:]:
+        fact = event.fact
+        if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
+            fold.add(fact, event.at)
+    return [settle_message(started, fold, "interrupted")]

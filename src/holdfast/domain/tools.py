@@ -1,0 +1,187 @@
+"""The ledger of tool calls: what may happen to a call, and what recovery may do with one.
+
+Decisions, as in `runs`: facts for the caller to commit, or ToolRefused and nothing has happened.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain.book import View
+from holdfast.domain.errors import RunRefused, ToolRefused
+from holdfast.domain.ids import CallId, MessageId
+from holdfast.domain.parts import AnyPart, Text, ToolCall
+from holdfast.domain.rows import RunRow, ToolRow, ToolState
+from holdfast.domain.streams import OutputFold, settle_tool
+
+Recovery = Literal["run", "repeat", "ask", "nothing"]
+
+_SETTLES: Mapping[f.ToolOutcome, frozenset[ToolState]] = MappingProxyType({
+    "done": frozenset({"started", "in_doubt", "resolved"}),
+    "failed": frozenset({"started", "in_doubt", "resolved"}),
+    "denied": frozenset({"intended"}),
+    "not_run": frozenset({"intended"}),
+    "unknown": frozenset({"started", "in_doubt", "resolved"}),
+})  # fmt: skip
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def is_complete(arguments: str) -> bool:
+    """Whether the model finished writing a call's arguments: they are one whole JSON object."""
+    try:
+        _OBJECT.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def repeatable(tool: ToolRow) -> bool:
+    """Whether running the call a second time does no harm."""
+    return tool.effect != "unsafe"
+
+
+def recovery_of(tool: ToolRow) -> Recovery:
+    """What recovery may do with a call whose process is gone.
+
+    `run`: it has certainly not run. `repeat`: it may have, and that does no harm. `ask`: it may have, and
+    only a person can say. `nothing`: it is decided already.
+    """
+    if tool.state == "intended":
+        return "run"
+    if tool.state == "started":
+        return "repeat" if repeatable(tool) else "ask"
+    return "ask" if tool.state == "in_doubt" else "nothing"
+
+
+def intend(
+    run: RunRow, message: f.MessageSettled, effect_of: Callable[[str], f.Effect]
+) -> list[f.ToolIntended]:
+    """The calls that `message` makes, at the places after the run's last.
+
+    Commit them in the append that settles the message: a call that is not there was never to be made.
+    Calls with incomplete arguments are left out.
+    """
+    if run.status != "running":
+        raise RunRefused(run_id=run.id, status=run.status, verb="call a tool")
+    calls = [p for p in message.parts if isinstance(p, ToolCall) and is_complete(p.arguments)]
+    first = max(run.place, message.place) + 1
+    return [
+        f.ToolIntended(
+            run.id, run.turn, first + i, message.message_id, CallId(call.call_id), call.name,
+            call.arguments, effect_of(call.name),
+        )
+        for i, call in enumerate(calls)
+    ]  # fmt: skip
+
+
+def start(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
+    """The call is about to run. Must be durable before a tool that is not pure begins."""
+    if run.status != "running":
+        raise RunRefused(run_id=run.id, status=run.status, verb="start a tool")
+    if tool.state != "intended":
+        raise _refused(tool, "start")
+    if tool.approval in ("requested", "deny"):
+        raise ToolRefused(call_id=tool.id, state="not approved", verb="start")
+    return [f.ToolStarted(run.id, tool.id)]
+
+
+def request_approval(run: RunRow, tool: ToolRow, reason: str = "") -> list[f.AnyFact]:
+    """Ask a person whether the call may run."""
+    if tool.state != "intended" or tool.approval:
+        raise _refused(tool, "be put to a person")
+    return [f.ApprovalRequested(run.id, tool.id, reason)]
+
+
+def answer_approval(
+    view: View,
+    run: RunRow,
+    tool: ToolRow,
+    decision: Literal["approve", "deny"],
+    by: f.Actor = "user",
+    reason: str = "",
+) -> list[f.AnyFact]:
+    """A person's yes or no. A no settles the call, with the reason as its output."""
+    if tool.state != "intended" or tool.approval != "requested":
+        raise _refused(tool, "be approved or denied")
+    resolved = f.ApprovalResolved(run.id, tool.id, decision, by, reason)
+    if decision == "approve":
+        return [resolved]
+    return [resolved, settle(view, tool, "denied", parts=(Text(reason),) if reason else ())]
+
+
+def doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
+    """The call may or may not have run, and running it again may do harm."""
+    if recovery_of(tool) != "ask" or tool.state == "in_doubt":
+        raise _refused(tool, "be put in doubt")
+    return [f.ToolInDoubt(run.id, tool.id)]
+
+
+def repeat(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
+    """Recovery runs a call again that does no harm; it must be started anew."""
+    if recovery_of(tool) != "repeat":
+        raise _refused(tool, "be repeated")
+    return [f.ToolResolved(run.id, tool.id, "rerun", "policy")]
+
+
+def resolve(
+    view: View,
+    run: RunRow,
+    tool: ToolRow,
+    decision: Literal["rerun", "mark_done", "skip"],
+    by: f.Actor = "user",
+    output: OutputFold | None = None,
+    result: tuple[AnyPart, ...] | None = None,
+) -> list[f.AnyFact]:
+    """What a person says of a call in doubt: run it again, it ran (with this result), or leave it.
+
+    `output` is what it had streamed; it stays part of the transcript.
+    """
+    if tool.state != "in_doubt":
+        raise _refused(tool, f"be resolved by {decision}")
+    resolved = f.ToolResolved(run.id, tool.id, decision, by)
+    if decision == "rerun":
+        return [resolved]
+    outcome: f.ToolOutcome = "done" if decision == "mark_done" else "unknown"
+    return [resolved, settle(view, tool, outcome, output, result)]
+
+
+def settle(
+    view: View,
+    tool: ToolRow,
+    outcome: f.ToolOutcome,
+    output: OutputFold | None = None,
+    parts: tuple[AnyPart, ...] | None = None,
+    status: f.Settlement = "settled",
+    late: bool = False,
+) -> f.ToolSettled:
+    """End a call with its outcome and whole output.
+
+    Raises ToolRefused when it has ended, or cannot have ended so: a call that never started has done
+    nothing, unless it is pure.
+    """
+    ran_unannounced = tool.state == "intended" and tool.effect == "pure" and outcome in ("done", "failed")
+    if tool.state not in _SETTLES[outcome] and not ran_unannounced:
+        raise _refused(tool, f"end as {outcome}")
+    return settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status, late)
+
+
+def caller(view: View, tool: ToolRow) -> MessageId:
+    """The message that made the call: the answer nearest before it, with only calls and steering between."""
+    for place in range(tool.place - 1, 0, -1):
+        row = view.message(tool.turn, place)
+        if row is None:
+            break
+        if row.role == "assistant":
+            return MessageId(row.id)
+    return MessageId("")
+
+
+def open_approvals(tools: Sequence[ToolRow]) -> list[ToolRow]:
+    return [tool for tool in tools if tool.state == "intended" and tool.approval == "requested"]
+
+
+def _refused(tool: ToolRow, verb: str) -> ToolRefused:
+    return ToolRefused(call_id=tool.id, state=tool.state, verb=verb)

@@ -1,0 +1,209 @@
+"""What people do to a session: decisions over its rows that the verbs of the engine commit.
+
+Each returns the facts of one transaction, or raises and nothing has happened. An empty list means that
+things are already as asked. Whether a send repeats an earlier one (its key) is the store's to say.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from holdfast.domain import facts as f
+from holdfast.domain.book import View
+from holdfast.domain.endings import Written, cancel
+from holdfast.domain.errors import (
+    NoSuchSession,
+    NoSuchTurn,
+    RunRefused,
+    SessionExists,
+    TooLarge,
+)
+from holdfast.domain.ids import Ids, SessionId, TurnId
+from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
+from holdfast.domain.parts import AnyPart, text_of
+from holdfast.domain.rows import RunRow, SessionRow, TurnRow
+
+
+def create_session(view: View, created: f.SessionCreated) -> list[f.AnyFact]:
+    """Begin a session. Raises SessionExists, TooLarge."""
+    row = view.session()
+    if row is not None:
+        raise SessionExists(session_id=row.id)
+    _check_title(created.title)
+    return [created]
+
+
+def accept_turn(
+    view: View,
+    session_id: SessionId,
+    ids: Ids,
+    parts: tuple[AnyPart, ...],
+    key: str | None = None,
+    written: Written | None = None,
+) -> list[f.AnyFact]:
+    """Keep a person's message and the run it asks for; queue it behind a run that is at work.
+
+    A run that waits for a person is ended: the new message is the answer.
+    Raises NoSuchSession, TooLarge.
+    """
+    row = _session(view, session_id)
+    _check_message(parts, key)
+    facts, busy = _make_way(view, written)
+    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, busy)]
+
+
+def replace_turns(
+    view: View,
+    session_id: SessionId,
+    ids: Ids,
+    turn_id: TurnId,
+    parts: tuple[AnyPart, ...],
+    reason: Literal["edit", "retry"],
+    key: str | None = None,
+    written: Written | None = None,
+) -> list[f.AnyFact]:
+    """Edit or retry: undo from a turn on and accept another in its stead, as one change.
+
+    Raises NoSuchSession, NoSuchTurn, TooLarge.
+    """
+    row = _session(view, session_id)
+    _check_message(parts, key)
+    undone = undo(view, session_id, turn_id, reason, written)
+    last = undone[-1]
+    assert isinstance(last, f.TurnsUndone)
+    # Runs of the undone turns are over by then; only older ones can be in the way.
+    busy = any(run.turn < last.from_turn for run in view.open_runs())
+    return [*undone, *_accept(row.last_turn + 1, ids, parts, key, turn_id, busy)]
+
+
+def rename(view: View, session_id: SessionId, title: str, by: Literal["user", "model"]) -> list[f.AnyFact]:
+    """Give the session a title. A model's never replaces a person's. Raises NoSuchSession, TooLarge."""
+    row = _session(view, session_id)
+    _check_title(title)
+    if (by == "model" and row.title_by == "user") or (row.title, row.title_by) == (title, by):
+        return []
+    return [f.SessionRenamed(title, by)]
+
+
+def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) -> list[f.AnyFact]:
+    """Change settings; what is the same already is left out. Raises NoSuchSession."""
+    row = _session(view, session_id)
+    changes = {
+        name: value
+        for name in wanted.__struct_fields__
+        if (value := getattr(wanted, name)) is not None and value != getattr(row, name)
+    }
+    return [f.SessionConfigured(**changes)] if changes else []
+
+
+def archive(view: View, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:
+    """Take the session off the list, or bring it back. Raises NoSuchSession."""
+    row = _session(view, session_id)
+    return [f.SessionArchived(archived)] if row.archived != archived else []
+
+
+def delete(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
+    """End everything and delete. Raises NoSuchSession."""
+    _session(view, session_id)
+    return [*_cancel_all(view, view.open_runs(), written), f.SessionDeleted()]
+
+
+def undo(
+    view: View,
+    session_id: SessionId,
+    turn_id: TurnId | None = None,
+    reason: Literal["undo", "edit", "retry"] = "undo",
+    written: Written | None = None,
+) -> list[f.AnyFact]:
+    """Take back the last live turn, or all from the one named on; their runs are cancelled.
+
+    Raises NoSuchSession, NoSuchTurn.
+    """
+    _session(view, session_id)
+    turn = view.last_live_turn() if turn_id is None else _live_turn(view, turn_id)
+    if turn is None:
+        raise NoSuchTurn(session_id=session_id, turn=turn_id or "there is none left")
+    doomed = [run for run in view.open_runs() if run.turn >= turn.turn]
+    return [*_cancel_all(view, doomed, written), f.TurnsUndone(turn.turn, reason)]
+
+
+def clear(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
+    """No longer show the model any turn so far; runs under way are cancelled. Raises NoSuchSession."""
+    _session(view, session_id)
+    last = view.last_live_turn()
+    if last is None:
+        return []
+    return [*_cancel_all(view, view.open_runs(), written), f.SessionCleared(last.turn)]
+
+
+def compact(view: View, session_id: SessionId, through_turn: int, summary: str) -> list[f.AnyFact]:
+    """Let `summary` stand for the live turns up to `through_turn`.
+
+    Raises NoSuchSession, NoSuchTurn, TooLarge, and RunRefused while one of them is still worked on.
+    """
+    _session(view, session_id)
+    _check_size("the summary", summary)
+    covered = [turn.turn for turn in view.live_turns(0) if turn.turn <= through_turn]
+    if not covered:
+        raise NoSuchTurn(session_id=session_id, turn=through_turn)
+    for run in view.open_runs():
+        if run.turn <= through_turn:
+            raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")
+    return [f.SessionCompacted(ranges_of(covered), summary)]
+
+
+def ranges_of(turns: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending numbers as inclusive ranges."""
+    ranges: list[tuple[int, int]] = []
+    for turn in turns:
+        if ranges and turn == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], turn)
+        else:
+            ranges.append((turn, turn))
+    return tuple(ranges)
+
+
+def _session(view: View, session_id: SessionId) -> SessionRow:
+    row = view.session()
+    if row is None or row.deleted_at is not None:
+        raise NoSuchSession(session_id=session_id)
+    return row
+
+
+def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
+    return next((turn for turn in reversed(view.live_turns(0)) if turn.id == turn_id), None)
+
+
+def _accept(
+    turn: int, ids: Ids, parts: tuple[AnyPart, ...], key: str | None, replaces: TurnId | None, busy: bool
+) -> list[f.AnyFact]:
+    run_id = ids.run()
+    accepted = f.TurnAccepted(ids.turn(), turn, ids.message(), parts, run_id, key, replaces)
+    return [accepted, f.TurnQueued(turn, run_id)] if busy else [accepted]
+
+
+def _make_way(view: View, written: Written | None) -> tuple[list[f.AnyFact], bool]:
+    """End the runs that wait for a person; say whether any other is in the way."""
+    open_runs = view.open_runs()
+    waiting = [run for run in open_runs if run.status == "waiting"]
+    return _cancel_all(view, waiting, written), len(waiting) < len(open_runs)
+
+
+def _cancel_all(view: View, doomed: Sequence[RunRow], written: Written | None) -> list[f.AnyFact]:
+    return [fact for run in doomed for fact in cancel(view, run, "user", written)]
+
+
+def _check_message(parts: tuple[AnyPart, ...], key: str | None) -> None:
+    _check_size("the message", text_of(parts))
+    if key is not None and len(key) > KEY_CHARS_MAX:
+        raise TooLarge(what="the key", size=len(key), limit=KEY_CHARS_MAX)
+
+
+def _check_size(what: str, text: str) -> None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > TEXT_BYTES_MAX:
+        raise TooLarge(what=what, size=size, limit=TEXT_BYTES_MAX)
+
+
+def _check_title(title: str) -> None:
+    if len(title) > TITLE_CHARS_MAX:
+        raise TooLarge(what="the title", size=len(title), limit=TITLE_CHARS_MAX)

@@ -1,0 +1,180 @@
+"""The search tokenizer: what is a word, in text and in a question.
+
+Text is indexed as space-separated words made of letters and digits only, so that any simple tokenizer of a
+search engine keeps them whole. Scripts written without spaces between words are indexed by character and
+asked for as phrases. An identifier is found whole and by its parts.
+"""
+
+import re
+import unicodedata
+
+from holdfast.domain.errors import BadQuery
+from holdfast.domain.limits import SEARCH_TERMS_MAX, SNIPPET_CHARS
+
+Marks = tuple[tuple[int, int], ...]
+
+_WORD_CHARS_MAX = 64
+"""A longer word (a hash, encoded bytes) is known by its beginning."""
+_HUMPS_MAX = 8
+"""A word with more is not an identifier that anyone would look for by its parts."""
+_PHRASE_WORDS_MAX = 64
+_QUERY_CHARS_MAX = 2_000
+_SNIPPET_MATCHES_MAX = 200
+
+# Han, kana, bopomofo, hangul, yi; thai, lao, myanmar, khmer: written without spaces, or (hangul) with
+# endings that grow onto a word.
+_ALONE = (
+    r"\u0e01-\u0e3a\u0e40-\u0e4e\u0e50-\u0e59\u0e81-\u0eff\u1000-\u1049\u1050-\u109d\u1100-\u11ff"
+    r"\u1780-\u17d3\u17e0-\u17e9\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096"
+    r"\u309d-\u309f\u30a1-\u30fa\u30fc-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\ua48c"
+    r"\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_WORD = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_IS_ALONE = re.compile(rf"[{_ALONE}]")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
+_BETWEEN = r"[\W_]{0,8}"
+# Voicing marks tell one kana from another; all other marks are left out.
+_KEPT_MARKS = frozenset("\u3099\u309a")
+
+
+def index_text(text: str) -> str:
+    """The words of `text` as a search index takes them: in order, then the parts of its identifiers."""
+    plain = _plain(text)
+    lower = plain.casefold()
+    words = [
+        word if len(word) <= _WORD_CHARS_MAX else word[:_WORD_CHARS_MAX]
+        for word in (_ASCII_WORD if lower.isascii() else _WORD).findall(lower)
+    ]
+    if plain != lower:
+        for word in dict.fromkeys(_ASCII_WORD.findall(plain)):
+            humps = _humps(word)
+            words += humps
+            # So that `username` finds getUserName.
+            words += ("".join(humps[i:]) for i in range(1, len(humps) - 1))
+    return " ".join(words)
+
+
+def match_query(query: str) -> str:
+    """`query` as an FTS5 expression that wants all of its words; the last may be unfinished.
+
+    Raises BadQuery when there is no word in it. What goes past SEARCH_TERMS_MAX is left out.
+    """
+    terms = [_expression(words, prefix) for words, prefix in _terms(query)]
+    return " AND ".join(dict.fromkeys(terms))
+
+
+def snippet(text: str, query: str) -> tuple[str, Marks]:
+    """The stretch of `text` that answers `query` best, and where in it the words found are.
+
+    Raises BadQuery as `match_query` does. Offsets count characters (code points).
+    """
+    folded, offsets = _fold(text)
+    patterns = [_pattern(words, prefix) for words, prefix in _terms(query)]
+    spans = _spans(folded, patterns)
+    found = [(offsets[a], offsets[b], term) if offsets else (a, b, term) for a, b, term in spans]
+    start, end = _window(text, found)
+    lead, tail = "…" if start > 0 else "", "…" if end < len(text) else ""
+    shown = lead + re.sub(r"\s", " ", text[start:end]) + tail
+    shift = len(lead) - start
+    marks: list[tuple[int, int]] = []
+    for a, b, _ in sorted(found):
+        if a >= start and b <= end and (not marks or a + shift >= marks[-1][1]):
+            marks.append((a + shift, b + shift))
+    return shown, tuple(marks)
+
+
+def _strip(text: str) -> str:
+    marks = [c for c in set(text) if unicodedata.category(c)[0] == "M" and c not in _KEPT_MARKS]
+    return text.translate(dict.fromkeys(map(ord, marks))) if marks else text
+
+
+def _plain(text: str) -> str:
+    """Compatible forms made one, accents and vowel points left out; upper case stays."""
+    if text.isascii():
+        return text
+    # Marks go first: normalising sorts a run of them, in time that grows with its square.
+    return unicodedata.normalize("NFC", _strip(unicodedata.normalize("NFKD", _strip(text))))
+
+
+def _humps(word: str) -> list[str]:
+    if word.islower() or len(word) > _WORD_CHARS_MAX:
+        return []
+    humps = _HUMP.split(word)
+    return [hump.casefold() for hump in humps] if 1 < len(humps) <= _HUMPS_MAX else []
+
+
+def _terms(query: str) -> list[tuple[list[str], bool]]:
+    """What is asked for: the words of each term, upper case kept, and whether its last is unfinished."""
+    terms: list[tuple[list[str], bool]] = []
+    for chunk in _CHUNK.finditer(_plain(query[:_QUERY_CHARS_MAX])):
+        words = [word[:_WORD_CHARS_MAX] for word in _WORD.findall(chunk[0])][:_PHRASE_WORDS_MAX]
+        if words:
+            terms.append((words, chunk[2] is not None))
+    if not terms:
+        raise BadQuery(query=repr(query[:_QUERY_CHARS_MAX]))
+    terms = terms[:SEARCH_TERMS_MAX]
+    last, quoted = len(terms) - 1, not terms[-1][1]
+    unfinished = not quoted and len(terms[-1][0][-1]) > 1
+    return [(words, i == last and unfinished) for i, (words, _) in enumerate(terms)]
+
+
+def _expression(words: list[str], prefix: bool) -> str:
+    star = "*" if prefix else ""
+    whole = f'"{" ".join(words).casefold()}"{star}'
+    humps = _humps(words[0]) if len(words) == 1 else []
+    return f'({whole} OR "{" ".join(humps)}"{star})' if humps else whole
+
+
+def _pattern(words: list[str], prefix: bool) -> re.Pattern[str]:
+    humps = _humps(words[0]) if len(words) == 1 else []
+    body = _BETWEEN.join(re.escape(word) for word in humps or [word.casefold() for word in words])
+    end = "" if prefix or _IS_ALONE.match(words[-1]) else r"(?![^\W_])"
+    start = "" if _IS_ALONE.match(words[0]) else r"(?<![^\W_])"
+    # Whole words first; a part inside an identifier when there is none.
+    return re.compile(f"{start}{body}{end}|{body}")
+
+
+def _fold(text: str) -> tuple[str, list[int]]:
+    """`text` as it is compared, and where each of its characters came from (empty: from the same place)."""
+    if text.isascii():
+        return text.lower(), []
+    table = {c: _plain(c).casefold() for c in set(text)}
+    folded = text.translate({ord(c): to for c, to in table.items()})
+    if all(len(to) == 1 for to in table.values()):
+        return folded, []
+    offsets = [i for i, c in enumerate(text) for _ in table[c]]
+    return folded, [*offsets, len(text)]
+
+
+def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[tuple[int, int, int]]:
+    spans: list[tuple[int, int, int]] = []
+    for term, pattern in enumerate(patterns):
+        for match in pattern.finditer(folded):
+            spans.append((match.start(), match.end(), term))
+            if len(spans) >= (term + 1) * _SNIPPET_MATCHES_MAX:
+                break
+    return sorted(spans)
+
+
+def _window(text: str, found: list[tuple[int, int, int]]) -> tuple[int, int]:
+    """The stretch to show: the one with the most different words, the first of those."""
+    room = SNIPPET_CHARS - 2
+    if len(text) <= SNIPPET_CHARS:
+        return 0, len(text)
+    best, most, first = 0, 0, 0
+    counts: dict[int, int] = {}
+    for start, end, term in found:
+        counts[term] = counts.get(term, 0) + 1
+        while end - found[first][0] > room * 3 // 4 and found[first][0] < start:
+            counts[found[first][2]] -= 1
+            first += 1
+        distinct = sum(1 for count in counts.values() if count)
+        if distinct > most:
+            best, most = found[first][0], distinct
+    begin = max(0, min(best - room // 4, len(text) - room))
+    # Begin with a whole word where one begins soon.
+    space = text.find(" ", begin, best) if begin > 0 else -1
+    begin = space + 1 if space >= 0 else begin
+    return begin, min(len(text), begin + room)

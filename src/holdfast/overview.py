@@ -1,0 +1,55 @@
+"""What is there, in one screen: the same facts for the terminal and for the page, in people's words."""
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast import __version__
+
+READY = (
+    "keeps conversations on this disk, through kills and power cuts",
+    "finds words in them, exports, imports and backs them up",
+    "checks itself and repairs what can be rebuilt",
+)
+"""What this version can do."""
+NOT_YET = (
+    "answer: the log is here, an agent comes next",
+    "be signed in to: it listens on this machine only",
+)
+"""What it cannot do yet, said before anyone finds out."""
+COMMANDS = (
+    ("holdfast sessions list", "the conversations that are here"),
+    ("holdfast doctor", "check everything that is stored"),
+    ("holdfast backup FILE", "copy it all, while running"),
+)
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The facts about one store at one moment."""
+
+    data: Path
+    durability: str
+    sessions: int
+    events: int
+    store_bytes: int
+    version: str = __version__
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Each fact as a label and a text."""
+        return (
+            ("Data folder", str(self.data)),
+            ("Conversations", f"{self.sessions:,}"),
+            ("Events", f"{self.events:,}"),
+            ("Size on disk", in_bytes(self.store_bytes)),
+            ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
+        )
+
+
+def in_bytes(size: int) -> str:
+    """A size as people read it: `1.2 MB`."""
+    amount, unit = float(size), 0
+    while amount >= 999.95 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{size} {_UNITS[0]}"

@@ -1,0 +1,42 @@
+"""The shapes of ASGI, and an answer as a value: what a route returns, and what is sent."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+# Nothing here is to be framed, sniffed, cached or told to other sites.
+ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A whole response."""
+
+    body: bytes
+    content_type: str = "application/json"
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
+    own = (
+        (b"content-type", answer.content_type.encode()),
+        (b"content-length", str(len(answer.body)).encode()),
+    )
+    headers = [*own, *answer.headers, *ALWAYS]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """The first header of that name, or nothing."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

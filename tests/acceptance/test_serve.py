@@ -1,0 +1,180 @@
+"""`holdfast serve`, from the outside."""
+
+import json
+import signal
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast import __version__
+from tests.acceptance.conftest import Holdfast
+
+
+def taken_port(port: int = 0) -> socket.socket:
+    """A socket that listens on that port, or on any; one that is taken already is just as taken."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+    except OSError:
+        assert port, "any port must be free"
+    return listener
+
+
+def test_the_screen_says_what_is_there_and_the_address_is_the_last_line(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    server = holdfast.serve("--port", "0")
+    screen = "\n".join(server.screen)
+    assert __version__ in screen
+    assert str(tmp_path / "share" / "holdfast") in screen
+    assert "Conversations  0" in screen
+    assert "an agent comes next" in screen
+    assert len(server.screen) <= 24, "one screen of a plain terminal"
+    assert server.screen[-1] == f"http://127.0.0.1:{server.port}/"
+
+
+def test_the_page_shows_the_same_facts_and_runs_nothing(holdfast: Holdfast, tmp_path: Path) -> None:
+    reply = holdfast.serve("--port", "0").ask("/")
+    assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
+    assert str(tmp_path / "share" / "holdfast") in reply.body
+    assert "an agent comes next" in reply.body
+    assert "$" not in reply.body, "every blank of the template is filled"
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/health/live", "live"), ("/health/ready", "ready")])
+def test_health_is_told_as_json(path: str, status: str, holdfast: Holdfast) -> None:
+    reply = holdfast.serve("--port", "0").ask(path)
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    assert json.loads(reply.body) == {"status": status}
+
+
+def test_what_is_refused_is_a_problem_document(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    missing = server.ask("/no/such/page")
+    assert (missing.status, missing.content_type) == (404, "application/problem+json")
+    assert json.loads(missing.body) == {
+        "title": "Not Found",
+        "status": 404,
+        "detail": "There is nothing at /no/such/page.",
+        "code": "no_such_page",
+    }
+    sent = server.ask("/", method="POST")
+    assert (sent.status, json.loads(sent.body)["code"]) == (405, "method_not_allowed")
+    assert sent.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1"]
+)
+def test_a_name_that_is_not_this_machine_is_refused(host: str, holdfast: Holdfast) -> None:
+    reply = holdfast.serve("--port", "0").ask("/", Host=host)
+    assert (reply.status, json.loads(reply.body)["code"]) == (421, "wrong_host")
+
+
+def test_the_names_of_this_machine_are_answered(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    for host in ("localhost", f"LOCALHOST:{server.port}", "127.0.0.1", "127.1.2.3:80", "[::1]:8787"):
+        assert server.ask("/health/live", Host=host).status == 200, host
+
+
+def test_when_the_default_port_is_taken_the_next_free_one_is_used(holdfast: Holdfast) -> None:
+    with closing(taken_port(8787)):
+        server = holdfast.serve()
+        assert server.port > 8787
+        assert server.ask("/health/live").status == 200
+
+
+@pytest.mark.parametrize("place", ["option", "environment", "file"])
+def test_a_port_that_was_given_and_is_taken_is_an_error_with_a_remedy(
+    place: str, holdfast: Holdfast, tmp_path: Path
+) -> None:
+    with closing(taken_port()) as listener:
+        port = str(listener.getsockname()[1])
+        words = ["--port", port] if place == "option" else []
+        if place == "environment":
+            holdfast.environ["HOLDFAST_PORT"] = port
+        if place == "file":
+            (tmp_path / "share" / "holdfast").mkdir(parents=True)
+            (tmp_path / "share" / "holdfast" / "holdfast.toml").write_text(f"port = {port}")
+        ended = holdfast.run("serve", *words)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        f"holdfast: Port {port} on 127.0.0.1 is taken by another program.",
+        "Choose another with --port, or leave it out to take the next free one.",
+    ]
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--port", "eighty"], "--port: port is 'eighty', but must be a whole number from 0 to 65535."),
+        (["--host", "0.0.0.0"], "--host: host is '0.0.0.0', but must be localhost, 127.0.0.1 or ::1."),
+        (["--durability", "some"], "--durability: durability is 'some', but must be full or normal."),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_nothing_is_made(
+    words: list[str], told: str, holdfast: Holdfast, tmp_path: Path
+) -> None:
+    ended = holdfast.run("serve", *words)
+    assert (ended.returncode, ended.stderr) == (1, f"holdfast: {told}\n")
+    assert not (tmp_path / "share").exists()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_even_while_a_browser_holds_on(signum: int, holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    with closing(socket.create_connection(("127.0.0.1", server.port))) as browser:
+        browser.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert browser.recv(4096).startswith(b"HTTP/1.1 200")
+        server.process.send_signal(signum)
+        _, told = server.process.communicate(timeout=5)
+    assert (server.process.returncode, told) == (0, "")
+
+
+def test_a_stopped_server_leaves_no_sign_of_life_and_starts_again(holdfast: Holdfast, tmp_path: Path) -> None:
+    first = holdfast.serve("--port", "0")
+    folder = tmp_path / "share" / "holdfast"
+    assert len(list((folder / "processes").iterdir())) == 1
+    first.process.terminate()
+    first.process.communicate(timeout=5)
+    assert list((folder / "processes").iterdir()) == []
+    assert holdfast.serve("--port", str(first.port)).ask("/health/ready").status == 200
+
+
+def test_the_data_folder_is_the_one_that_was_given_and_only_its_owner_may_read_it(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a place of its own"
+    holdfast.serve("--port", "0", "--data", str(folder))
+    assert (folder / "holdfast.db").exists()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "share").exists()
+
+
+def test_a_folder_that_cannot_be_a_store_is_told_with_what_to_do(holdfast: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = holdfast.run("serve", "--port", "0", "--data", str(tmp_path / "file"))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("holdfast: ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_two_servers_share_one_folder(holdfast: Holdfast) -> None:
+    servers = [holdfast.serve("--port", "0"), holdfast.serve("--port", "0")]
+    assert [server.ask("/health/ready").status for server in servers] == [200, 200]
+
+
+def test_the_version_is_told(holdfast: Holdfast) -> None:
+    assert holdfast.run("--version").stdout == f"holdfast {__version__}\n"
+
+
+def test_a_command_that_is_not_there_exits_with_two(holdfast: Holdfast) -> None:
+    ended = holdfast.run("sreve")
+    assert ended.returncode == 2
+    assert "sreve" in ended.stderr

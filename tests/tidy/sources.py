@@ -1,0 +1,58 @@
+"""Our own files as the rules see them: a module's name, its text and its syntax tree."""
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_OURS = frozenset({".git", ".venv", ".cache", "__pycache__", ".hypothesis", "dist", "node_modules"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python module."""
+
+    module: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The second part of the name: `domain` in `holdfast.domain.facts`, `main` in `holdfast.main`."""
+        return [*self.module.split("."), ""][1]
+
+
+def source(module: str, text: str) -> Source:
+    return Source(module, text, ast.parse(text))
+
+
+def read_tree(folder: str, above: str = "") -> list[Source]:
+    """Every module below `folder`, named from `above` on."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        parts = path.relative_to(ROOT / above).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(source(name, path.read_text("utf-8")))
+    return found
+
+
+def package() -> list[Source]:
+    """The product itself."""
+    return read_tree("src/holdfast", above="src")
+
+
+def everything() -> list[Source]:
+    """The product, its tests, benches and tools."""
+    return package() + [each for folder in ("tests", "bench", "tools") for each in read_tree(folder)]
+
+
+def tracked_files() -> list[Path]:
+    """What a clone holds, or would hold after the next commit."""
+    try:
+        command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.check_output(command, stderr=subprocess.DEVNULL).decode().split("\0")
+        paths = [ROOT / name for name in listed if name]
+    except (OSError, subprocess.CalledProcessError):  # An unpacked archive has no git.
+        paths = [path for path in ROOT.rglob("*") if not NOT_OURS & set(path.parts)]
+    return [path for path in paths if path.is_file()]

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Resolves the lock files anew, for every platform, and proves that each has wheels: no compiler is ever needed.
+set -eu
+cd "$(dirname "$0")/.."
+uv() { .venv/bin/python -m uv "$@"; }
+compile() {
+    uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
+        --custom-compile-command "make lock" "$@"
+}
+
+compile pyproject.toml -o requirements/run.txt
+# The tests run with exactly what users run with.
+compile requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
+
+nowhere="$(mktemp -d)"
+trap 'rm -rf "$nowhere"' EXIT
+for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin x86_64-apple-darwin; do
+    for version in 3.11 3.12 3.13 3.14; do
+        echo "Checking wheels for $platform, Python $version"
+        uv pip install --quiet --dry-run --target "$nowhere/x" --python-platform "$platform" \
+            --python-version "$version" --only-binary :all: --require-hashes \
+            -r requirements/run.txt -r requirements/dev.txt
+    done
+done

@@ -1,0 +1,252 @@
+"""Makes `.venv` ready: checks first what can be missing, then fetches what the lock files name.
+
+Needs nothing installed, and parses on any Python 3, so that an old one meets a sentence and not a traceback.
+Run it again after whatever went wrong: what is done is not done twice, what was cut short is done anew.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PYTHON_MIN = (3, 11)
+CANDIDATES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
+LOCKS = {"run": ("run.txt",), "dev": ("run.txt", "dev.txt")}
+"""`run` is what users need; `dev` adds what the tests and checks need."""
+DISK_BYTES_MIN = {"run": 200_000_000, "dev": 600_000_000}
+"""Three times what an environment takes: pip unpacks beside it and keeps a cache."""
+UNDERWAY = "holdfast-underway"
+PROBE = (
+    "import sys, importlib.util as u;"
+    "print('%d.%d.%d' % sys.version_info[:3], 'venv' if u.find_spec('ensurepip') else 'bare')"
+)
+SHOWN = re.compile(r"\s*(?:Downloading|Using cached|Processing) (?P<what>\S+)(?P<size> \([\d.]+ \w+\))?")
+WORTH_SAYING = re.compile(r"WARNING: Retrying|ERROR|\s+(?:Expected|Got) ")
+OFFLINE = re.compile(r"Retrying|[Cc]onnection|resolve|[Tt]imed? ?out|Network")
+
+
+class Unready(Exception):
+    """Something is missing; the message is one line with the command that mends it."""
+
+
+class Python:
+    """An interpreter that was found: how to call it, what it is, whether it can make environments."""
+
+    def __init__(self, command: str, version: str, makes_venvs: bool) -> None:
+        self.command = command
+        self.version = version
+        self.number = tuple(int(part) for part in version.split("."))
+        self.series = ".".join(version.split(".")[:2])
+        self.makes_venvs = makes_venvs
+
+
+def this_python() -> Python:
+    makes_venvs = importlib.util.find_spec("ensurepip") is not None
+    return Python(sys.executable, ".".join(map(str, sys.version_info[:3])), makes_venvs)
+
+
+def probe(command: str) -> "Python | None":
+    """What `command` says of itself; None when it is not there or does not work."""
+    if shutil.which(command) is None:
+        return None
+    try:
+        said = subprocess.check_output([command, "-c", PROBE], stderr=subprocess.DEVNULL, timeout=20)
+        version, kind = said.decode().split()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None  # A launcher without its Python, as version managers leave behind.
+    return Python(command, version, kind == "venv")
+
+
+def packages_of(version: str) -> str:
+    """The command that installs this Python with all its parts, on this machine."""
+    if sys.platform == "darwin":
+        return f"brew install python@{version}"
+    if shutil.which("apt-get"):
+        return f"sudo apt-get install python{version} python{version}-venv"
+    if shutil.which("dnf"):
+        return f"sudo dnf install python{version}"
+    return f"install Python {version} from https://www.python.org/downloads/"
+
+
+def find_python(first: Python, candidates: "tuple[str, ...]" = CANDIDATES) -> Python:
+    """The first Python that is new enough and whole. Raises Unready."""
+    found = []
+    for command in (None, *candidates):
+        python = first if command is None else probe(command)
+        if python is None:
+            continue
+        if python.number >= PYTHON_MIN and python.makes_venvs:
+            return python
+        found.append(python)
+    newest = max(found, key=lambda python: python.number)
+    if newest.number < PYTHON_MIN:
+        raise Unready(f"Python 3.11 or newer is needed, and {newest.version} is here: {packages_of('3.13')}")
+    raise Unready(f"Python {newest.version} is here without its venv module: {packages_of(newest.series)}")
+
+
+def check_folder(root: Path) -> None:
+    """Raises Unready when nothing can be written in the clone."""
+    try:
+        tempfile.TemporaryFile(dir=str(root)).close()
+    except OSError as error:
+        mend = f'sudo chown -R "$(id -un)" {shlex.quote(str(root))}'
+        raise Unready(f"{root} cannot be written ({error.strerror}): {mend}") from None
+
+
+def check_disk(root: Path, bytes_min: int) -> None:
+    """Raises Unready when the environment would not fit."""
+    free = shutil.disk_usage(str(root)).free
+    if free < bytes_min:
+        mb = 1_000_000
+        raise Unready(
+            f"{bytes_min // mb} MB of free disk are needed, and {free // mb} MB are left: "
+            f"free some, for example with `{sys.executable} -m pip cache purge`"
+        )
+
+
+def digest(root: Path, level: str) -> str:
+    """Changes whenever the environment must be looked at again: other locks, a moved clone, other rules."""
+    whole = hashlib.sha256(str(root).encode("utf-8", "surrogateescape"))
+    for part in (Path(__file__), *(root / "requirements" / name for name in LOCKS[level])):
+        whole.update(part.read_bytes())
+    return whole.hexdigest()
+
+
+def is_ready(root: Path, level: str) -> bool:
+    venv = root / ".venv"
+    # A link whose Python was removed or upgraded away does not exist.
+    if not (venv / "bin" / "python").exists() or (venv / UNDERWAY).exists():
+        return False
+    # What is ready for tests is ready to run.
+    for name in (level, "dev"):
+        stamp = venv / f"holdfast-{name}.stamp"
+        if stamp.exists() and stamp.read_text() == digest(root, name):
+            return True
+    return False
+
+
+def usable(venv: Path) -> bool:
+    """Whether what is there can be built on: whole, new enough, and not cut short the last time."""
+    if (venv / UNDERWAY).exists():
+        return False
+    python = probe(str(venv / "bin" / "python"))
+    if python is None or python.number < PYTHON_MIN:
+        return False
+    return subprocess.call([python.command, "-I", "-m", "pip", "--version"], stdout=subprocess.DEVNULL) == 0
+
+
+def make_venv(venv: Path, python: Python) -> None:
+    print(f"Making .venv with Python {python.version}", flush=True)
+    if venv.exists():
+        shutil.rmtree(str(venv))
+    venv.mkdir()
+    (venv / UNDERWAY).touch()
+    made = subprocess.run(
+        [python.command, "-I", "-m", "venv", str(venv)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if made.returncode != 0:
+        print(made.stdout, file=sys.stderr)
+        raise Unready(f"Python {python.version} could not make .venv: {packages_of(python.series)}")
+
+
+def fetch(root: Path, level: str) -> None:
+    """Install what the locks name, wheels only, saying what comes. Raises Unready."""
+    pip = [str(root / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install", "--require-hashes"]
+    pip += ["--only-binary", ":all:", "--no-input", "--disable-pip-version-check"]
+    for name in LOCKS[level]:
+        pip += ["-r", str(root / "requirements" / name)]
+    # One's own package settings apply, but not "install for the user": this is an environment.
+    settings = dict(os.environ, PIP_USER="0")
+    offline = False
+    with subprocess.Popen(
+        pip, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            offline = offline or OFFLINE.search(line) is not None
+            tell(line)
+    if running.returncode != 0:
+        if offline:
+            raise Unready(
+                "the packages cannot be reached: check the network (pip config list), then make setup"
+            )
+        raise Unready("pip failed as shown above: rm -rf .venv && make setup PYTHON=python3.13")
+
+
+def tell(line: str) -> None:
+    """Say what matters of a line of pip's: what comes, and what goes wrong."""
+    shown = SHOWN.match(line)
+    if shown and not shown["what"].endswith(".metadata"):
+        print(f"  {shown['what'].rsplit('/', 1)[-1]}{shown['size'] or ''}", flush=True)
+    elif line.startswith("Installing collected packages"):
+        print("Installing them", flush=True)
+    elif WORTH_SAYING.match(line):
+        print(line.rstrip(), file=sys.stderr, flush=True)
+
+
+def make_command(root: Path) -> None:
+    """Make the package importable and give it its command, without building anything."""
+    venv = root / ".venv"
+    (site,) = (venv / "lib").glob("python3.*/site-packages")
+    # Relative to the file that holds it, so no path has to survive an encoding.
+    (site / "holdfast.pth").write_text("../../../../src\n")
+    command = venv / "bin" / "holdfast"
+    # A shebang would break at a space in the path, and at 127 characters.
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(venv / "bin" / "python"))} -P -m holdfast "$@"\n')
+    command.chmod(0o755)
+
+
+def set_up(root: Path, level: str) -> None:
+    """Bring `.venv` to `level`. Raises Unready."""
+    check_folder(root)
+    check_disk(root, DISK_BYTES_MIN[level])
+    lock = os.open(str(root), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Two makes at once take turns.
+        if is_ready(root, level):
+            return
+        venv = root / ".venv"
+        if not usable(venv):
+            make_venv(venv, find_python(this_python()))
+        (venv / UNDERWAY).touch()
+        print(f"Fetching what requirements/{' and '.join(LOCKS[level])} name", flush=True)
+        fetch(root, level)
+        make_command(root)
+        (venv / f"holdfast-{level}.stamp").write_text(digest(root, level))
+        (venv / UNDERWAY).unlink()
+    finally:
+        os.close(lock)
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parent.parent
+    level = sys.argv[1] if len(sys.argv) > 1 else "dev"
+    if level not in LOCKS:
+        print(f"setup: `run` or `dev` is expected, not {level}", file=sys.stderr)
+        return 2
+    if is_ready(root, level):
+        return 0
+    try:
+        set_up(root, level)
+    except Unready as missing:
+        print(f"setup: {missing}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("setup: stopped; make setup goes on", file=sys.stderr)
+        return 130
+    print("Set up.", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
