@@ -2,27 +2,38 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli.backup import backup
+from holdfast.cli.doctor import doctor
+from holdfast.cli.restore import restore
 from holdfast.cli.serve import serve
+from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.wiring import Wiring
 from holdfast.domain.errors import HoldfastError
 from holdfast.server.door import HttpDoor
+from holdfast.store.sqlite.premises import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
 
 
 def main() -> None:
     """Run the command line. An error of ours is told in a sentence and what to do about it; exit code 1."""
     try:
-        command_line(Wiring(SqliteStore.open, HttpDoor.open, os.environ))()
+        command_line(wire(os.environ))()
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         if error.advice:
             print(error.advice, file=sys.stderr)
         sys.exit(1)
+
+
+def wire(environ: Mapping[str, str]) -> Wiring:
+    """The real parts."""
+    return Wiring(SqliteStore.open, HttpDoor.open, SqlitePremises(), environ)
 
 
 def command_line(wiring: Wiring) -> typer.Typer:
@@ -38,7 +49,9 @@ def command_line(wiring: Wiring) -> typer.Typer:
     ) -> None:
         context.obj = wiring
 
-    app.command()(serve)
+    for command in (serve, doctor, backup, restore):
+        app.command()(command)
+    app.add_typer(sessions(), name="sessions")
     return app
 
 

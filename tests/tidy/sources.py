@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_OURS = frozenset({".git", ".venv", ".cache", "__pycache__", ".hypothesis", "dist", "node_modules"})
+NOT_OURS = frozenset(
+    {".git", ".venv", ".cache", "__pycache__", ".hypothesis", "dist", "node_modules"}
+    | {".pytest_cache", ".mypy_cache", ".ruff_cache"}
+)
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,12 @@ from collections.abc import Iterable, Iterator
 from typer.main import get_command
 
 import holdfast
-from holdfast.cli.wiring import Wiring
 from holdfast.config import PREFIX, settings_told
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import FACTS_BY_KIND
-from holdfast.main import command_line
+from holdfast.main import command_line, wire
 from holdfast.server.app import PATHS
-from holdfast.server.door import HttpDoor
-from holdfast.store.sqlite.store import SqliteStore
 from tests.tidy.sources import ROOT
 
 
@@ -45,7 +42,7 @@ def error_codes() -> set[str]:
 
 def commands() -> Iterator[str]:
     """Every command as people type it."""
-    waiting = [("holdfast", get_command(command_line(Wiring(SqliteStore.open, HttpDoor.open, {}))))]
+    waiting = [("holdfast", get_command(command_line(wire({}))))]
     while waiting:
         typed, command = waiting.pop()
         inner = getattr(command, "commands", None)

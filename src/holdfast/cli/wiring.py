@@ -9,13 +9,29 @@ import typer
 
 from holdfast.config import Settings, resolve, settings_told
 from holdfast.overview import Overview
-from holdfast.store.ports import Durability, Store
+from holdfast.store.ports import Durability, Progress, Store
 
 
 class OpenStore(Protocol):
     """Opens the store in a folder, making both when they are not there. Raises StoreFault."""
 
     def __call__(self, folder: Path, *, durability: Durability) -> Awaitable[Store]: ...
+
+
+class Premises(Protocol):
+    """A data folder seen from outside: what is asked or done while no store is open in it."""
+
+    @property
+    def engine(self) -> str:
+        """What keeps the data, with its version."""
+
+    def holds_store(self, folder: Path) -> bool: ...
+
+    def others(self, folder: Path) -> int:
+        """How many other processes have the store open. Raises StoreFault."""
+
+    def restore(self, folder: Path, path: Path, progress: Progress) -> Path | None:
+        """Put a backup in place of the store; returns where the old one was moved to. Raises StoreFault."""
 
 
 class Door(Protocol):
@@ -39,6 +55,7 @@ class Wiring(msgspec.Struct, frozen=True):
 
     open_store: OpenStore
     open_door: OpenDoor
+    premises: Premises
     environ: Mapping[str, str]
 
     def settings(self, **command_line: object) -> Settings:

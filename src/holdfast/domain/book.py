@@ -7,7 +7,7 @@ without a store; a store has its own, over its tables.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.domain.codec import Unknown
+from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
@@ -34,6 +34,9 @@ class View(Protocol):
     def message(self, turn: int, place: int) -> MessageRow | None: ...
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         """The messages of a turn that are still being written."""
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        """What the journal holds of a message: its body, or the event that opened it and its deltas."""
 
 
 class Book(View, Protocol):
@@ -98,6 +101,9 @@ class MemoryBook:
 
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         return sorted(self._streaming.get(turn, {}).values(), key=lambda row: row.place)
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        return ()  # Rows alone: whoever folds a journal in memory has the events at hand.
 
     def put_session(self, row: SessionRow) -> None:
         self.row = row

@@ -46,6 +46,12 @@ class NoSuchTurn(HoldfastError):
     code, status = "no_such_turn", 404
 
 
+class NoSuchTool(HoldfastError):
+    """There is no tool call {call_id} in this run."""
+
+    code, status = "no_such_tool", 404
+
+
 class NoSuchBlob(HoldfastError):
     """There is no stored file {digest}."""
 

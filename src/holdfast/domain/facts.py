@@ -12,7 +12,8 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from holdfast.domain.ids import CallId, MessageId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.clock import Instant
+from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.usage import Usage
 
@@ -186,11 +187,17 @@ class RunInterrupted(Fact, frozen=True):
 
 
 class RecoveryPending(Fact, frozen=True):
-    """More output of an interrupted run may still arrive."""
+    """More output of an interrupted run may still arrive, from the process that worked on it.
+
+    `reads` counts the looks that found nothing after that process was gone.
+    """
 
     run_id: RunId
     turn: int
     place: int
+    process_id: ProcessId = ProcessId("")
+    since: Instant = 0
+    reads: int = 0
 
 
 class RecoveryFinished(Fact, frozen=True):

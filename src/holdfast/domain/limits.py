@@ -32,3 +32,49 @@ RECOVERY_PLACES = 1_000_000
 PRUNE_AFTER_MS = 3_600_000
 PURGE_AFTER_MS = 60_000
 UNUSED_BLOB_AFTER_MS = 86_400_000
+
+RESUME_ATTEMPTS_MAX = 20
+"""Times that one run goes on by itself after an interruption."""
+RESUME_ATTEMPTS_STALLED_MAX = 3
+"""The same, in a row, without a step that became durable."""
+
+SHELL_TIMEOUT_S = 120
+"""How long a shell command may run when the model does not say."""
+SHELL_TIMEOUT_S_MAX = 3_600
+"""The longest that it can ask for."""
+SHELL_COMMAND_BYTES_MAX = 100_000
+"""One shell command."""
+SHELL_HEAD_BYTES_MAX = 40_000
+"""The beginning of a command's output that is kept."""
+SHELL_TAIL_BYTES_MAX = 20_000
+"""The end of a command's output that is kept; what lies between is left out."""
+SHELL_GRACE_MS = 500
+"""Time that a stopped command has to end by itself before it is killed."""
+SHELL_STOP_S_MAX = 5
+"""How long a call waits for what it has stopped."""
+READ_FILE_BYTES_MAX = 100_000
+"""Text given by one `read_file`."""
+READ_FILE_LINES_MAX = 2_000
+"""Lines given by one `read_file`."""
+READ_FILE_SCAN_BYTES_MAX = 64_000_000
+"""How far into a file `read_file` looks for a line."""
+WRITE_FILE_BYTES_MAX = 1_000_000
+"""One file written by `write_file`."""
+LIST_FILES_MAX = 1_000
+"""Entries given by one `list_files`."""
+LIST_DEPTH_MAX = 10
+"""Levels of folders in one `list_files`."""
+LIST_SCAN_MAX = 100_000
+"""Names that one `list_files` looks at."""
+PATH_CHARS_MAX = 4_096
+"""A path that a tool is given."""
+PATH_DEPTH_MAX = 64
+"""Folders in such a path."""
+PATH_STEPS_MAX = 256
+"""Steps that such a path may take, links included."""
+SPOOL_BYTES_MAX = 16_000_000
+"""Output kept beside a stalled store, per run."""
+RECOVERY_READS_MAX = 3
+"""Looks at a sealed run that find nothing before its notice becomes final."""
+RECOVERY_AGE_MS_MAX = 86_400_000
+"""How long more output of an interrupted run is waited for."""

@@ -19,7 +19,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import MessageRow, RunRow, RunStatus, SessionRow, ToolRow, TurnRow
+from holdfast.domain.rows import MessageRow, Pending, RunRow, RunStatus, SessionRow, ToolRow, TurnRow
 
 _MOVES_CONTEXT = frozenset({
     f.SessionConfigured, f.SessionCleared, f.SessionCompacted, f.SessionForked, f.SessionContinued,
@@ -135,7 +135,7 @@ def _session_deleted(book: Book, fact: f.SessionDeleted, at: _At) -> None:
 def _turn_accepted(book: Book, fact: f.TurnAccepted, at: _At) -> None:
     book.put_turn(TurnRow(
         turn=fact.turn, id=fact.turn_id, seq=at.seq, run_id=fact.run_id, replaces=fact.replaces,
-        key=fact.key, key_digest=key_digest(fact.parts) if fact.key else None,
+        key=fact.key, key_digest=key_digest(fact.parts) if fact.key is not None else None,
     ))  # fmt: skip
     book.put_message(MessageRow(fact.turn, 0, fact.message_id, "user", "settled", at.seq, at.seq))
     if fact.run_id is not None:
@@ -183,7 +183,12 @@ def _run_waiting(book: Book, fact: f.RunWaiting, at: _At) -> None:
 
 
 def _run_resumed(book: Book, fact: f.RunResumed, at: _At) -> None:
-    _move_run(book, fact.run_id, status="running", waiting=None, ended_at=None, attempts=fact.attempt)
+    run = book.run(fact.run_id)
+    if run is not None:
+        # A person's answer is no attempt; it leaves both counts alone.
+        stalled = run.stalled + (fact.attempt > run.attempts)
+        changes = {"status": "running", "waiting": None, "ended_at": None, "stalled": stalled}
+        book.put_run(replace(run, attempts=fact.attempt, **changes))
     _change_session(book, status="working", run_id=fact.run_id)
 
 
@@ -227,11 +232,13 @@ def _end_run(book: Book, run_id: RunId, at: _At, status: RunStatus, **changes: A
 
 def _recovery_pending(book: Book, fact: f.RecoveryPending, at: _At) -> None:
     _change_notice(book, fact.turn, fact.place, status="pending", body_seq=at.seq)
+    _move_run(book, fact.run_id, pending=Pending(fact.process_id, fact.since or at.at, fact.reads))
 
 
 def _recovery_finished(book: Book, fact: f.RecoveryFinished, at: _At) -> None:
     status = "recovered" if fact.recovered else "final"
     _change_notice(book, fact.turn, fact.place, status=status, body_seq=at.seq)
+    _move_run(book, fact.run_id, pending=None)
 
 
 def _change_notice(book: Book, turn: int, place: int, **changes: Any) -> None:
@@ -272,8 +279,9 @@ def _settle_row(
         fact.turn, fact.place, row_id, role, fact.status,
         before.first_seq if before else at.seq, at.seq, fact.run_id, fact.late,
     ))  # fmt: skip
-    if fact.status == "settled":
-        _reach_place(book, fact.run_id, fact.place)
+    run = book.run(fact.run_id) if fact.run_id is not None and fact.status == "settled" else None
+    if run is not None:
+        book.put_run(replace(run, place=max(run.place, fact.place), stalled=0))
 
 
 def _tool_intended(book: Book, fact: f.ToolIntended, at: _At) -> None:
@@ -299,7 +307,13 @@ def _tool_in_doubt(book: Book, fact: f.ToolInDoubt, at: _At) -> None:
 
 
 def _tool_resolved(book: Book, fact: f.ToolResolved, at: _At) -> None:
-    _change_tool(book, fact.call_id, state="intended" if fact.decision == "rerun" else "resolved")
+    if fact.decision != "rerun":
+        _change_tool(book, fact.call_id, state="resolved")
+    elif fact.by == "user":
+        # Whoever says "run it again" has allowed it.
+        _change_tool(book, fact.call_id, state="intended", approval="approve")
+    else:
+        _change_tool(book, fact.call_id, state="intended")
 
 
 def _approval_requested(book: Book, fact: f.ApprovalRequested, at: _At) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.facts import Effect, Failure, Resume, Role, Settlement, Waiting
-from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.usage import Usage
 
 SessionStatus = Literal["idle", "working", "needs_you", "failed", "interrupted"]
@@ -61,8 +61,17 @@ class TurnRow(msgspec.Struct, frozen=True):
     replaces: TurnId | None = None
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """Whose output is still waited for, since when, and how many looks found nothing."""
+
+    process_id: ProcessId
+    since: Instant
+    reads: int = 0
+
+
 class RunRow(msgspec.Struct, frozen=True):
-    """`place` is the last one given out in its turn; `attempts` counts resumptions after a crash."""
+    """`place` is the last one given out in its turn. `attempts` counts resumptions after an interruption,
+    `stalled` those since the last step that became durable."""
 
     id: RunId
     turn: int
@@ -70,7 +79,9 @@ class RunRow(msgspec.Struct, frozen=True):
     place: int = 0
     steps: int = 0
     attempts: int = 0
+    stalled: int = 0
     notice_place: int | None = None
+    pending: Pending | None = None
     waiting: Waiting | None = None
     failure: Failure | None = None
     usage: Usage = Usage()

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from holdfast.domain import facts as f
+from holdfast.domain.clock import Instant
 from holdfast.domain.errors import RunRefused
-from holdfast.domain.ids import MessageId
-from holdfast.domain.limits import RECOVERY_PLACES
+from holdfast.domain.ids import MessageId, ProcessId
+from holdfast.domain.limits import RECOVERY_PLACES, RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import RunRow, RunStatus
 
@@ -109,9 +110,15 @@ def mark_interrupted(run: RunRow, message_id: MessageId) -> f.RunInterrupted:
     return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id)
 
 
-def await_recovery(run: RunRow) -> list[f.AnyFact]:
-    """More of an interrupted run's output may still arrive: its notice says so."""
-    return [f.RecoveryPending(run.id, run.turn, _notice_place(run, "be recovered"))]
+def may_resume(run: RunRow) -> bool:
+    """Whether the run's budget of attempts lets it go on by itself."""
+    return run.attempts < RESUME_ATTEMPTS_MAX and run.stalled < RESUME_ATTEMPTS_STALLED_MAX
+
+
+def await_recovery(run: RunRow, process_id: ProcessId, since: Instant, reads: int = 0) -> list[f.AnyFact]:
+    """More of an interrupted run's output may still arrive from a process: its notice says so."""
+    place = _notice_place(run, "be recovered")
+    return [f.RecoveryPending(run.id, run.turn, place, process_id, since, reads)]
 
 
 def finish_recovery(run: RunRow, recovered: bool) -> list[f.AnyFact]:

@@ -37,6 +37,8 @@ _CHUNK = re.compile(r'"([^"]*)"|([^\s"]+)')
 _BETWEEN = r"[\W_]{0,8}"
 # Voicing marks tell one kana from another; all other marks are left out.
 _KEPT_MARKS = frozenset("\u3099\u309a")
+# Letters today; marks in the tables of SQLite, which would split words at them.
+_LEFT_OUT = re.compile("[\u19b0-\u19c0\u19c8\u19c9\u1cf2\u1cf3]")
 
 
 def index_text(text: str) -> str:
@@ -95,7 +97,8 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text
     # Marks go first: normalising sorts a run of them, in time that grows with its square.
-    return unicodedata.normalize("NFC", _strip(unicodedata.normalize("NFKD", _strip(text))))
+    parted = unicodedata.normalize("NFKD", _strip(text))
+    return _LEFT_OUT.sub("", unicodedata.normalize("NFC", _strip(parted)))
 
 
 def _humps(word: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""How a turn is carried out. Empty until runs exist."""
+"""How a turn is carried out: verbs that change sessions, runs that work, and recovery of what was cut off."""

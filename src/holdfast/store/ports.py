@@ -4,7 +4,8 @@ A store keeps one journal of events per session and the rows projected from it, 
 `tests/conformance` is the meaning of these ports: a store is one when that suite passes.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -34,6 +35,8 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     process_id: ProcessId
     expires_at: Instant
+    fenced: ProcessId | None = None
+    """The process it was taken from, if that one is still alive: it may have more to tell."""
 
     @property
     def fence(self) -> Fence:
@@ -140,7 +143,7 @@ class Journal(Protocol):
         retry after a StoreFault, with a key where the append must not happen twice.
         """
 
-    def submit(self, append: Append) -> Awaitable[tuple[Receipt, ...]]:
+    def submit(self, append: Append) -> "Future[tuple[Receipt, ...]]":
         """Hand over one append without waiting: for streams, whose order this keeps.
 
         Consecutive deltas of one message become one event. Await `room` between submits.
@@ -181,6 +184,9 @@ class Views(Protocol):
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         """Every run that is not over, of all sessions."""
 
+    async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        """Every run whose output is still waited for after an interruption."""
+
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         """The calls of a run that are not settled."""
 
@@ -198,6 +204,12 @@ class Leases(Protocol):
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
         """Raises LeaseLost."""
+
+    def is_alive(self, process_id: ProcessId) -> bool:
+        """Whether that process, or this one's like, still runs."""
+
+    @property
+    def process_id(self) -> ProcessId: ...
 
     async def release(self, lease: Lease) -> None:
         """Does nothing when the lease was lost already."""

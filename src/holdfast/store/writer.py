@@ -48,7 +48,7 @@ class Ticket:
                 delta = facts[0]
                 assert isinstance(delta, Delta)
                 self._delta = delta
-                self._size = len(delta.text)
+                self._size = _size(delta.text)
 
     def joins(self, other: "Ticket") -> bool:
         """Whether `other` continues what this one streams; if so it is now part of this one."""
@@ -68,6 +68,11 @@ class Ticket:
             text = "".join((self._delta.text, *self._joined))
             return (replace(self.appends[0], facts=(replace(self._delta, text=text),)),)
         return self.appends
+
+
+def _size(text: str) -> int:
+    """Bytes; text that cannot be encoded is refused later, where a refusal has someone to answer to."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _continues(first: Delta, next_: Delta) -> bool:

@@ -15,6 +15,7 @@ from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse
 from holdfast.domain.ids import ProcessId
 from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place, connect, translated
+from holdfast.store.sqlite.filesystem import sync
 from holdfast.store.sqlite.migrate import FORMAT
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.sql import rows
@@ -31,9 +32,9 @@ def copy(place: Place, path: Path, progress: Progress) -> None:
     try:
         with translated(path, place.wait_s):
             _copy_file(place, part, progress)
-            _sync(part)
+            sync(part)
             part.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -91,9 +92,10 @@ def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress)
             fresh = folder / "restoring.db"
             fresh.unlink(missing_ok=True)
             _copy_plain(path, fresh, progress)
-            kept = _set_aside(place)
+            kept = _keep_old(place)
+            # The one step that counts: before it the folder holds the old store, after it the new one.
             fresh.replace(place.file)
-            _sync(folder)
+            sync(folder)
             return kept
     finally:
         lock.release()
@@ -132,23 +134,38 @@ def _copy_plain(path: Path, fresh: Path, progress: Progress) -> None:
         os.fsync(target.fileno())
 
 
-def _set_aside(place: Place) -> Path | None:
-    if not place.file.exists():
-        return None
+def _keep_old(place: Place) -> Path | None:
+    """Give the old store a second name, and leave no log behind that could meet the new file."""
+    if place.file.exists():
+        _fold_log(place.file)
+    left = [path for suffix in ("-wal", "") if (path := _beside(place.file, suffix)).exists()]
     folder = place.folder / "backups"
-    folder.mkdir(mode=0o700, exist_ok=True)
     kept = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%S')}.db"
-    # A log left by a crash belongs to the old file and must not meet the new one.
-    for suffix in ("-wal", "-shm", ""):
-        old = place.file.with_name(place.file.name + suffix)
-        if old.exists():
-            old.replace(kept.with_name(kept.name + suffix))
-    return kept
+    if left:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync(place.folder)
+    for path in left:
+        os.link(path, _beside(kept, path.name.removeprefix(place.file.name)))
+        sync(folder)
+    for suffix in ("-wal", "-shm"):
+        _beside(place.file, suffix).unlink(missing_ok=True)
+    sync(place.folder)
+    return kept if left else None
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def _fold_log(file: Path) -> None:
+    """Bring a log that a crash left back into its file. A damaged store keeps its log as it is."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            # A connection that has read nothing yet knows of no log.
+            db.pragma("schema_version")
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            db.close()
+    except apsw.Error:
+        return
+
+
+def _beside(file: Path, suffix: str) -> Path:
+    return file.with_name(file.name + suffix)

@@ -5,8 +5,10 @@ from typing import Any
 
 import apsw
 
+from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
 from holdfast.store.sqlite.sql import one, rows, run
 
@@ -59,6 +61,9 @@ class SqlBook:
 
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         return self._all(MESSAGES, "streaming_messages", turn)
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        return content(self._db, self._no, row)
 
     def put_session(self, row: SessionRow) -> None:
         if not self._no:

@@ -71,8 +71,6 @@ def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[Receipt, ...]:
 
 def _check(tx: Tx, append: Append) -> _Checked:
     no, head, context = _locate(tx.db, append)
-    if append.expect is not None and append.expect != head:
-        raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
     if append.fence is not None:
         _check_fence(tx.db, append.fence)
     facts = append.facts(SqlBook(tx.db, no)) if callable(append.facts) else append.facts
@@ -86,6 +84,9 @@ def _check(tx: Tx, append: Append) -> _Checked:
     repeated = _find_repeat(tx.db, no, facts)
     if repeated is not None:
         return _Checked(append, no, head, context, (), [], repeated)
+    # After the look for a repeat: a send that is tried again expects what was so before the first try.
+    if append.expect is not None and append.expect != head:
+        raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
     encoded = [encode(fact) for fact in facts]
     for kind, _, body in encoded:
         if len(body) > EVENT_BYTES_MAX:
@@ -112,11 +113,14 @@ def _check_fence(db: apsw.Connection, fence: Fence) -> None:
 
 
 def _find_repeat(db: apsw.Connection, no: int, facts: Facts) -> TurnRow | None:
-    for fact in facts:
-        if isinstance(fact, TurnAccepted) and fact.key is not None and no:
-            row = SqlBook(db, no).turn_by_key(fact.key)
-            if row is not None and row.key_digest != key_digest(fact.parts):
-                raise KeyReused(key=fact.key)
+    sends = [fact for fact in facts if isinstance(fact, TurnAccepted) and fact.key is not None]
+    if len({fact.key for fact in sends}) < len(sends):
+        raise KeyReused(key=sends[-1].key)
+    for fact in sends if no else ():
+        row = SqlBook(db, no).turn_by_key(fact.key or "")
+        if row is not None and row.key_digest != key_digest(fact.parts):
+            raise KeyReused(key=fact.key)
+        if row is not None:
             return row
     return None
 

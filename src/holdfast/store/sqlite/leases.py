@@ -23,7 +23,8 @@ def claim(
     epoch, holder, expires_at = one(tx.db, "get_lease", run_id) or (0, "", 0)
     if holder and expires_at > tx.at and is_alive(ProcessId(holder)):
         raise LeaseHeld(run_id=run_id)
-    return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms))
+    fenced = ProcessId(holder) if holder and holder != process_id and is_alive(ProcessId(holder)) else None
+    return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced))
 
 
 def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:

@@ -10,6 +10,7 @@ import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
+from holdfast.store.sqlite.filesystem import sync_names
 from holdfast.store.sqlite.sql import read, run
 
 FORMAT = 1
@@ -41,6 +42,7 @@ def prepare(
         _keep_copy(db, place, number - 1)
         _step(db, (steps if steps is not None else migrations())[number], number)
     if not stamp.exists():
+        sync_names(place.folder)
         # From here on an empty file is a loss to be told of, not a new store.
         stamp.write_text(f"A Holdfast store lives here. Format {target}.\n")
 

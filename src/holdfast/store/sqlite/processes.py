@@ -48,5 +48,8 @@ class ProcessLock:
         return alive
 
     def release(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
+        """Give the sign of life up; a second time does nothing."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(file)

@@ -86,32 +86,38 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 DELETE FROM turns WHERE session = ? AND turn = ?;
 
 -- name: get_run
-SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
 FROM runs WHERE session = ? AND id = ?;
 
 -- name: find_run
-SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.notice_place, r.waiting, r.failure, r.usage,
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
     r.started_at, r.ended_at
 FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL;
 
 -- name: open_runs
-SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
 FROM runs WHERE session = ? AND status NOT IN ('completed', 'cancelled', 'failed') ORDER BY turn;
 
 -- name: all_open_runs
-SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.notice_place, r.waiting, r.failure, r.usage,
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
     r.started_at, r.ended_at
 FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
 WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
+-- name: pending_runs
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
+    r.started_at, r.ended_at
+FROM runs r INDEXED BY runs_pending JOIN sessions s ON s.no = r.session
+WHERE r.pending IS NOT NULL AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
+
 -- name: all_runs
-SELECT id, turn, status, place, steps, attempts, notice_place, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
 FROM runs WHERE session = ?;
 
 -- name: put_run
-INSERT OR REPLACE INTO runs (session, id, turn, status, place, steps, attempts, notice_place, waiting, failure,
+INSERT OR REPLACE INTO runs (session, id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure,
     usage, started_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_run
 DELETE FROM runs WHERE session = ? AND id = ?;

@@ -72,13 +72,16 @@ CREATE TABLE runs (
     place        INTEGER NOT NULL,
     steps        INTEGER NOT NULL,
     attempts     INTEGER NOT NULL,
+    stalled      INTEGER NOT NULL,
     notice_place INTEGER,
+    pending      TEXT,
     waiting      TEXT,
     failure      TEXT,
     usage        TEXT    NOT NULL,
     started_at   INTEGER,
     ended_at     INTEGER
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX runs_pending ON runs (session) WHERE pending IS NOT NULL;
 CREATE INDEX runs_open ON runs (session, turn) WHERE status NOT IN ('completed', 'cancelled', 'failed');
 
 CREATE TABLE tools (

@@ -25,6 +25,7 @@ from holdfast.domain.words import index_text, match_query, snippet
 from holdfast.store.ports import Hit
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.views import bounded
 
 SLICE_EVENTS_MAX = 500
 SLICE_CHARS_MAX = 24_000
@@ -74,7 +75,7 @@ def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Posi
 def find(db: apsw.Connection, query: str, limit: int) -> list[Hit]:
     """Live messages that match, the newest first. Raises BadQuery."""
     match, hits, before = match_query(query), list[Hit](), _NEWEST
-    limit = min(limit, SEARCH_HITS_MAX)
+    limit = bounded(limit, SEARCH_HITS_MAX)
     while len(hits) < limit:
         # What was undone, replaced or deleted is still in the index; it is passed over here.
         found = rows(db, "search", match, before, 2 * limit)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
-from holdfast.domain.ids import Ids, RunId, Seq, SessionId
+from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.hub import Hub, News
@@ -147,6 +147,9 @@ class SqliteStore:
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         return await self._readers.read(views.open_runs)
 
+    async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        return await self._readers.read(views.pending_runs)
+
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         return await self._readers.read(views.open_tools, session_id, run_id)
 
@@ -167,6 +170,13 @@ class SqliteStore:
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
         return await self._do(lambda tx: leases.renew(tx, lease, lease_ms))
+
+    def is_alive(self, process_id: ProcessId) -> bool:
+        return self._lock.is_alive(process_id)
+
+    @property
+    def process_id(self) -> ProcessId:
+        return self._lock.process_id
 
     async def release(self, lease: Lease) -> None:
         await self._do(lambda tx: leases.release(tx, lease))
@@ -190,7 +200,7 @@ class SqliteStore:
 
     async def sweep(self) -> Swept:
         swept = Swept()
-        while (slice_ := await self._do(sweeper.sweep_slice)) != Swept():
+        while (slice_ := await self._do(sweeper.sweep_slice)) is not None:
             swept = sweeper.total(swept, slice_)
         while (freed := await self._do(sweeper.vacuum_slice)) > 0:
             swept = sweeper.total(swept, Swept(bytes_freed=freed))

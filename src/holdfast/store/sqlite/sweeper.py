@@ -12,22 +12,22 @@ from holdfast.domain.limits import PRUNE_AFTER_MS, PURGE_AFTER_MS, UNUSED_BLOB_A
 from holdfast.domain.rows import MessageRow
 from holdfast.domain.streams import digest_of_message, digest_of_tool
 from holdfast.store.ports import Swept
+from holdfast.store.sqlite.contents import belongs
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import MESSAGES
 from holdfast.store.sqlite.sql import one, rows, run, value
-from holdfast.store.sqlite.views import belongs
 
 SLICE_ROWS = 500
 _DELTAS = get_args(Delta)
 
 
-def sweep_slice(tx: Tx) -> Swept:
-    """One slice of whatever is due; nothing in it means that the sweep is done."""
+def sweep_slice(tx: Tx) -> Swept | None:
+    """One slice of whatever is due; None when nothing is."""
     for part in (_prune, _purge, _drop_blobs):
         done = part(tx)
-        if done != Swept():
+        if done is not None:
             return done
-    return Swept()
+    return None
 
 
 def free_pages(db: apsw.Connection) -> tuple[int, int]:
@@ -42,9 +42,11 @@ def vacuum_slice(tx: Tx) -> int:
     return (before - free_pages(tx.db)[0]) * page_bytes
 
 
-def _prune(tx: Tx) -> Swept:
+def _prune(tx: Tx) -> Swept | None:
     swept = Swept()
     due = rows(tx.db, "prunable", tx.at - PRUNE_AFTER_MS, 20)
+    if not due:
+        return None
     for settled_at, no, turn, place in due:
         if swept.deltas >= SLICE_ROWS:
             break
@@ -71,14 +73,14 @@ def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: Swept) -> Swept:
 
 def adds_up(row: MessageRow, deltas: list[Event], body: Event) -> bool:
     """Whether the deltas say exactly what the body says. Only then are they not needed any more."""
-    fact = body.fact
+    settled = body.fact
     facts = [fact for event in deltas if isinstance(fact := event.fact, _DELTAS)]
-    if isinstance(fact, ToolSettled):
-        return digest_of_tool(facts, row.id) == fact.digest
-    return isinstance(fact, MessageSettled) and digest_of_message(facts, row.id) == fact.digest
+    if isinstance(settled, ToolSettled):
+        return digest_of_tool(facts, row.id) == settled.digest
+    return isinstance(settled, MessageSettled) and digest_of_message(facts, row.id) == settled.digest
 
 
-def _purge(tx: Tx) -> Swept:
+def _purge(tx: Tx) -> Swept | None:
     for (no,) in rows(tx.db, "doomed_sessions", tx.at - PURGE_AFTER_MS, 20):
         positions = rows(tx.db, "doomed_events", no, SLICE_ROWS)
         for (position,) in positions:
@@ -90,7 +92,7 @@ def _purge(tx: Tx) -> Swept:
         if not value(tx.db, "session_has_events", no):
             _forget(tx, no)
             return Swept(sessions=1)
-    return Swept()
+    return None
 
 
 def _forget(tx: Tx, no: int) -> None:
@@ -100,12 +102,12 @@ def _forget(tx: Tx, no: int) -> None:
         run(tx.db, f"delete_{table}", no)
 
 
-def _drop_blobs(tx: Tx) -> Swept:
+def _drop_blobs(tx: Tx) -> Swept | None:
     unused = rows(tx.db, "unused_blobs", tx.at - UNUSED_BLOB_AFTER_MS, 5)
     for (blob,) in unused:
         run(tx.db, "delete_chunks", blob)
         run(tx.db, "delete_blob", blob)
-    return Swept(blobs=len(unused))
+    return Swept(blobs=len(unused)) if unused else None
 
 
 def total(one: Swept, other: Swept) -> Swept:

@@ -7,11 +7,11 @@ import apsw
 
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
-from holdfast.domain.facts import DELTA_KINDS, ToolOutputAppended
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow
+from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
+from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
 from holdfast.store.sqlite.sql import one, rows, run, value
 
@@ -39,12 +39,12 @@ def session(db: apsw.Connection, session_id: SessionId) -> SessionRow:
 
 def events(db: apsw.Connection, session_id: SessionId, after: Seq, limit: int) -> list[Event]:
     no, _ = locate(db, session_id)
-    limit = min(limit, READ_EVENTS_MAX)
+    limit = bounded(limit, READ_EVENTS_MAX)
     return [Event(*row) for row in rows(db, "read_events", no, after, limit)]
 
 
 def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool) -> SessionPage:
-    limit = min(limit, PAGE_SESSIONS_MAX)
+    limit = bounded(limit, PAGE_SESSIONS_MAX)
     updated_at, no = _two_numbers(cursor) if cursor is not None else (_LAST, _LAST)
     found = rows(db, "sessions_page", archived, updated_at, no, limit)
     page = tuple(SESSIONS.read(row[1:]) for row in found)
@@ -54,35 +54,18 @@ def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool
 
 def messages(db: apsw.Connection, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
     """One page, read in one snapshot, so that no message is seen half settled."""
-    limit = min(limit, PAGE_MESSAGES_MAX)
+    limit = bounded(limit, PAGE_MESSAGES_MAX)
     turn, place = _two_numbers(before) if before is not None else (_LAST, _LAST)
     run(db, "begin_read")
     try:
         no, head = locate(db, session_id)
         columns = rows(db, "messages_page", no, turn, place, limit)
         found = [(MESSAGES.read(row[:-1]), row[-1] == "live") for row in reversed(columns)]
-        page = tuple(Message(row, live, _content(db, no, row)) for row, live in found)
+        page = tuple(Message(row, live, content(db, no, row)) for row, live in found)
     finally:
         run(db, "commit")
     first = page[0].row if len(page) == limit else None
     return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
-
-
-def _content(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
-    if row.body_seq:
-        return tuple(Event(*event) for event in rows(db, "read_event", no, row.body_seq))
-    events = [Event(*columns) for columns in rows(db, "read_range", no, row.first_seq, _LAST)]
-    return tuple(event for event in events if event.seq == row.first_seq or belongs(event, row))
-
-
-def belongs(event: Event, row: MessageRow) -> bool:
-    """Whether an event is a delta of the message or of the tool call in `row`."""
-    if event.kind not in DELTA_KINDS:
-        return False
-    fact = event.fact
-    if isinstance(fact, ToolOutputAppended):
-        return row.role == "tool" and fact.call_id == row.id
-    return row.role != "tool" and getattr(fact, "message_id", None) == row.id
 
 
 def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
@@ -96,9 +79,18 @@ def open_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
     return [(SessionId(row[0]), RUNS.read(row[1:])) for row in rows(db, "all_open_runs")]
 
 
+def pending_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
+    return [(SessionId(row[0]), RUNS.read(row[1:])) for row in rows(db, "pending_runs")]
+
+
 def open_tools(db: apsw.Connection, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
     no, _ = locate(db, session_id)
     return [TOOLS.read(row) for row in rows(db, "open_tools", no, run_id)]
+
+
+def bounded(limit: int, most: int) -> int:
+    """How many are asked for: at least one, or a page could not tell where the next begins."""
+    return max(1, min(limit, most))
 
 
 def _two_numbers(cursor: str) -> tuple[int, int]:

@@ -1,0 +1,156 @@
+"""Conversations as the engine writes them: the same facts, in the same order, with digests and paces."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.texts import Texts, tokens
+from holdfast.domain import facts as f
+from holdfast.domain.clock import Clock
+from holdfast.domain.ids import Ids, MessageId, RunId, SessionId, TurnId
+from holdfast.domain.parts import Text
+from holdfast.domain.rows import ToolRow
+from holdfast.domain.streams import OutputFold, StreamFold, digest_of_parts, settle_message, settle_tool
+from holdfast.domain.usage import Usage
+
+MODEL = "openai:gpt-5-mini"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How long things are, in characters, and how long a streamed piece is."""
+
+    user: int
+    answer: int
+    tool_output: int
+    token: int
+
+
+ENGLISH = Shape(user=200, answer=1_200, tool_output=800, token=5)
+CHINESE = Shape(user=80, answer=480, tool_output=300, token=2)
+
+
+class Speaker:
+    """Writes one session's turns, a tick at a time, and counts the bytes of what is said."""
+
+    def __init__(self, texts: Texts, shape: Shape, ids: Ids, clock: Clock, chance: random.Random) -> None:
+        self._texts = texts
+        self._shape = shape
+        self._ids = ids
+        self._clock = clock
+        self._chance = chance
+        self.session_id = ids.session()
+        self.text_bytes = 0
+
+    def created(self) -> list[f.AnyFact]:
+        return [f.SessionCreated(title=self._say(40), model=MODEL)]
+
+    def turn(self, number: int) -> Iterator[list[f.AnyFact]]:
+        """The facts of a turn; each list is what one commit gets. Every second turn calls a tool."""
+        ids = self._ids
+        run_id = ids.run()
+        words = (Text(self._say(self._shape.user)),)
+        yield [f.TurnAccepted(ids.turn(), number, ids.message(), words, run_id, key=ids.turn())]
+        yield [f.RunStarted(run_id), f.ContextPrepared(run_id, digest_of_parts(words))]
+        place = 1
+        if number % 2 == 0:
+            yield from self._call(run_id, number)
+            place = 3
+        step = f.ModelStepStarted(run_id, number, place, ids.message(), MODEL)
+        yield [step]
+        fold = StreamFold(self._clock.now_ms())
+        yield from self._stream_text(step, fold, self._shape.answer)
+        yield [settle_message(step, fold), _used(step), f.RunCompleted(run_id)]
+
+    def _call(self, run_id: RunId, number: int) -> Iterator[list[f.AnyFact]]:
+        step = f.ModelStepStarted(run_id, number, 1, self._ids.message(), MODEL)
+        yield [step]
+        fold = StreamFold(self._clock.now_ms())
+        yield from self._stream_text(step, fold, 60)
+        call_id = self._ids.call()
+        arguments = f'{{"path":"{self._say(20)}","lines":{self._chance.randrange(900)}}}'
+        for piece in tokens(arguments, self._shape.token, self._chance):
+            delta = f.ToolArgumentsAppended(run_id, step.message_id, call_id, "read_file", piece)
+            fold.add(delta, self._clock.now_ms())
+            yield [delta]
+        tool = ToolRow(call_id, run_id, number, 2, "read_file", "pure")
+        intended = f.ToolIntended(
+            run_id, number, 2, step.message_id, call_id, tool.name, arguments, tool.effect
+        )
+        yield [settle_message(step, fold), _used(step), intended]
+        yield [f.ToolStarted(run_id, call_id)]
+        output = OutputFold(self._clock.now_ms())
+        for piece in tokens(self._say(self._shape.tool_output), 200, self._chance):
+            part = f.ToolOutputAppended(run_id, call_id, piece)
+            output.add(part, self._clock.now_ms())
+            yield [part]
+        yield [settle_tool(tool, step.message_id, "done", output)]
+
+    def _stream_text(
+        self, step: f.ModelStepStarted, fold: StreamFold, chars: int
+    ) -> Iterator[list[f.AnyFact]]:
+        for piece in tokens(self._say(chars), self._shape.token, self._chance):
+            delta = f.TextAppended(step.run_id, step.message_id, piece)
+            fold.add(delta, self._clock.now_ms())
+            yield [delta]
+
+    def _say(self, chars: int) -> str:
+        """Text of about that length: lengths vary as people's do."""
+        text = self._texts.take(max(4, round(chars * self._chance.uniform(0.4, 1.6))))
+        self.text_bytes += len(text.encode())
+        return text
+
+
+def _used(step: f.ModelStepStarted) -> f.ModelStepSettled:
+    return f.ModelStepSettled(step.run_id, step.message_id, "stop", Usage(2_412, 301, 2_048, 1_377))
+
+
+class Names:
+    """Ids by counting: a hundred thousand sessions are to be named in no time."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def next(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}_{self._count:016d}"
+
+
+def whole_turn(names: Names, number: int, said: str, answered: str) -> list[f.AnyFact]:
+    """A turn that was answered at once, as one change: five facts, two messages, one run that is over."""
+    run_id = RunId(names.next("r"))
+    parts = (Text(answered),)
+    message_id = MessageId(names.next("m"))
+    turn_id = TurnId(names.next("t"))
+    return [
+        f.TurnAccepted(turn_id, number, MessageId(names.next("m")), (Text(said),), run_id, key=turn_id),
+        f.RunStarted(run_id),
+        f.ModelStepStarted(run_id, number, 1, message_id, MODEL),
+        f.MessageSettled(number, 1, message_id, "assistant", parts, digest_of_parts(parts), run_id),
+        f.RunCompleted(run_id),
+    ]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A message that is being written: where its deltas go."""
+
+    session_id: SessionId
+    step: f.ModelStepStarted
+
+    def delta(self, text: str) -> f.TextAppended:
+        return f.TextAppended(self.step.run_id, self.step.message_id, text)
+
+
+def opened(ids: Ids) -> tuple[Stream, list[f.AnyFact]]:
+    """A session with a run at work and a message begun, and the facts that make it so."""
+    run_id = ids.run()
+    step = f.ModelStepStarted(run_id, 1, 1, ids.message(), MODEL)
+    accepted = f.TurnAccepted(ids.turn(), 1, ids.message(), (Text("Go on."),), run_id, key=ids.turn())
+    return Stream(ids.session(), step), [
+        f.SessionCreated(model=MODEL),
+        accepted,
+        f.RunStarted(run_id),
+        f.ContextPrepared(run_id, digest_of_parts(accepted.parts)),
+        step,
+    ]

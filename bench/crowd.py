@@ -1,0 +1,151 @@
+"""The large store: a hundred thousand sessions, a million messages, and one session as long as a novel shelf.
+
+Loaded once through the real store, in large appends, and kept in the cache until the schema, the facts, the
+tokenizer or this loader change.
+"""
+
+import asyncio
+import hashlib
+import random
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import bench.conversations
+import bench.texts
+import holdfast.domain.facts
+import holdfast.domain.words
+from bench.conversations import Names, whole_turn
+from bench.stage import Stage
+from bench.texts import English
+from holdfast.domain import facts as f
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import FACTS_PER_APPEND_MAX
+from holdfast.store.ports import Append
+from holdfast.store.sqlite import sql
+from holdfast.store.sqlite.store import SqliteStore
+
+TURNS_EACH = 5
+"""Ten messages in each session of the crowd, of about 100 characters: a million of them load in minutes."""
+_CHARS_EACH = 100
+_LONG_USER, _LONG_ANSWER = 200, 1_200
+_SESSIONS_PER_CALL = 200
+_FACTS_PER_TURN = 5
+RARE_WORDS = tuple(f"quillonarium{letter}" for letter in "abcdefghijklmnopqrst")
+"""Each is in exactly one message."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A loaded store: `folder` is its own, and not to be written to. Copy it with `copy_to`."""
+
+    folder: Path
+    sessions: int
+    long_messages: int
+
+    @property
+    def long_id(self) -> SessionId:
+        return SessionId("s_" + "9" * 16)
+
+    @property
+    def messages(self) -> int:
+        return self.sessions * TURNS_EACH * 2
+
+    def session_id(self, number: int) -> SessionId:
+        return SessionId(f"s_{number:016d}")
+
+    def copy_to(self, folder: Path) -> None:
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+
+
+def load(stage: Stage, sessions: int, long_messages: int) -> Crowd:
+    """The crowd of that size, from the cache or loaded now."""
+    folder = stage.cache / f"crowd-{sessions}-{long_messages}-{_key()}"
+    crowd = Crowd(folder, sessions, long_messages)
+    if not folder.exists():
+        for stale in stage.cache.glob(f"crowd-{sessions}-{long_messages}-*"):
+            shutil.rmtree(stale)
+        with stage.folder("loading") as beside:
+            asyncio.run(_load(stage, Crowd(beside, sessions, long_messages)))
+            shutil.copytree(beside, folder)
+    return crowd
+
+
+def _key() -> str:
+    """What the loaded bytes depend on."""
+    sources = (bench.texts, bench.conversations, holdfast.domain.facts, holdfast.domain.words)
+    texts = [Path(str(module.__file__)).read_bytes() for module in sources]
+    texts += [Path(__file__).read_bytes(), sql.read("schema.sql").encode()]
+    return hashlib.blake2b(b"".join(texts), digest_size=6).hexdigest()
+
+
+async def _load(stage: Stage, crowd: Crowd) -> None:
+    # A clock that ticks: sessions of one millisecond would all be the newest.
+    clock = FakeClock()
+    store = await SqliteStore.open(crowd.folder, "normal", clock=clock)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    start = time.perf_counter()
+    with Progress(*columns, console=stage.console, transient=True) as progress:
+        task = progress.add_task("Loading messages", total=crowd.messages + crowd.long_messages)
+        loader = _Loader(store, clock, crowd)
+        for first in range(1, crowd.sessions + 1, _SESSIONS_PER_CALL):
+            last = min(crowd.sessions, first + _SESSIONS_PER_CALL - 1)
+            progress.advance(task, await loader.add_sessions(first, last))
+        for first in range(1, crowd.long_messages // 2 + 1, FACTS_PER_APPEND_MAX // _FACTS_PER_TURN):
+            progress.advance(task, await loader.extend_long(first))
+    loaded = time.perf_counter()
+    with stage.console.status("Waiting for the search index"):
+        await store.search(RARE_WORDS[0], 1)
+    indexed = time.perf_counter()
+    await store.close()
+    total = crowd.messages + crowd.long_messages
+    stage.say(
+        f"Loaded {total:,} messages in {loaded - start:.0f} s ({total / (loaded - start):,.0f}/s), "
+        f"then indexed them in {indexed - loaded:.0f} s more."
+    )
+
+
+class _Loader:
+    def __init__(self, store: SqliteStore, clock: FakeClock, crowd: Crowd) -> None:
+        self._store = store
+        self._clock = clock
+        self._crowd = crowd
+        self._texts = English(1)
+        self._chance = random.Random(2)
+        self._names = Names()
+        spots = self._chance.sample(range(1, crowd.sessions + 1), len(RARE_WORDS))
+        self._rare = dict(zip(spots, RARE_WORDS, strict=True))
+
+    async def add_sessions(self, first: int, last: int) -> int:
+        """Sessions by number, each whole, many in one transaction; returns how many messages that was."""
+        appends = [self._session(number) for number in range(first, last + 1)]
+        self._clock.advance(10)
+        await self._store.append(*appends)
+        return len(appends) * TURNS_EACH * 2
+
+    def _session(self, number: int) -> Append:
+        facts: list[f.AnyFact] = [f.SessionCreated(title=self._texts.take(40), model="demo")]
+        for turn in range(1, TURNS_EACH + 1):
+            said, answered = self._short(), self._short()
+            if turn == 3 and number in self._rare:
+                answered += f" {self._rare[number]}."
+            facts += whole_turn(self._names, turn, said, answered)
+        return Append(self._crowd.session_id(number), facts)
+
+    def _short(self) -> str:
+        return self._texts.take(self._chance.randint(_CHARS_EACH // 2, _CHARS_EACH * 3 // 2))
+
+    async def extend_long(self, first_turn: int) -> int:
+        """As many turns of the long session as one append may hold, from `first_turn` on."""
+        turns = range(first_turn, min(self._crowd.long_messages // 2, first_turn + 1_998) + 1)
+        facts: list[f.AnyFact] = [f.SessionCreated(title="The long one")] if first_turn == 1 else []
+        for turn in turns:
+            said, answered = self._texts.take(_LONG_USER), self._texts.take(_LONG_ANSWER)
+            facts += whole_turn(self._names, turn, said, answered)
+        self._clock.advance(10)
+        await self._store.append(Append(self._crowd.long_id, facts))
+        return 2 * len(turns)

@@ -1,0 +1,170 @@
+"""Does an append cost the same however much there is? Beside it the whole-file JSON rewrite, which does not.
+
+Both sides take turns in one loop, inside the writer's thread. Once with durability full, as promised, and
+once with `normal`, where no sync hides the work: that second figure is the honest one about growth.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from bench.conversations import Names, whole_turn
+from bench.crowd import TURNS_EACH, Crowd, load
+from bench.peers import rewrite_json
+from bench.stage import Spread, Stage, settle_disk, spread
+from bench.table import Line, at_most, shown
+from bench.texts import English
+from holdfast.domain import facts as f
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import MessageId, RunId, SessionId
+from holdfast.store.ports import Append, Durability
+from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
+from holdfast.store.sqlite.committer import SqliteCommitter
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place
+from holdfast.store.writer import Ticket
+
+PART = "Flat"
+LIMIT = 1.2
+FEW_SESSIONS = 100
+SAID, ANSWERED = "How is this to be done? " * 8, "It is done in three steps, each of them short. " * 25
+
+Make = Callable[[], Append]
+
+
+def measure(stage: Stage) -> list[Line]:
+    scale = stage.scale
+    many = load(stage, scale.crowd_sessions, scale.long_messages)
+    few = load(stage, FEW_SESSIONS, 10)
+    lines: list[Line] = []
+    with stage.folder("flat-many") as many_folder, stage.folder("flat-few") as few_folder:
+        many.copy_to(many_folder)
+        few.copy_to(few_folder)
+        for durability in ("full", "normal"):
+            settle_disk()
+            with _writing(many_folder, durability) as in_many, _writing(few_folder, durability) as in_few:
+                lines += _by_length(stage, many, in_many, durability)
+                lines += _by_crowd(stage, many, few, in_many, in_few, durability)
+    return [*lines, *_rewrites(stage)]
+
+
+class _Side:
+    """One of two things that take turns."""
+
+    def __init__(self, committer: SqliteCommitter, make: Make) -> None:
+        self._committer = committer
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self.ms: list[float] = []
+
+    def once(self) -> None:
+        ticket = Ticket(self._loop.create_future(), (self._make(),))
+        start = perf_counter()
+        results, _ = self._committer.commit([ticket])
+        self.ms.append((perf_counter() - start) * 1e3)
+        assert not isinstance(results[0], BaseException), results[0]
+
+    def close(self) -> Spread:
+        self._loop.close()
+        return spread(self.ms)
+
+
+@contextmanager
+def _writing(folder: Path, durability: Durability) -> Iterator[SqliteCommitter]:
+    place = Place(folder, durability, None, WRITE_WAIT_S)
+    committer = SqliteCommitter(place, SystemClock(), lambda news: None, WAL_BYTES_MAX)
+    try:
+        yield committer
+    finally:
+        committer.close()
+
+
+def _by_length(stage: Stage, many: Crowd, committer: SqliteCommitter, durability: Durability) -> list[Line]:
+    short_id = many.session_id(many.sessions // 2)
+    what = f"a session of {many.long_messages:,} messages, beside one of {TURNS_EACH * 2}"
+    return [
+        _compare(
+            f"{what}: {kind} ({durability})", stage.scale.flat_appends,
+            _Side(committer, _maker(kind, lambda: many.long_id, durability)),
+            _Side(committer, _maker(kind, lambda: short_id, durability)),
+        )
+        for kind in ("a delta", "a whole turn")
+    ]  # fmt: skip
+
+
+def _by_crowd(
+    stage: Stage,
+    many: Crowd,
+    few: Crowd,
+    in_many: SqliteCommitter,
+    in_few: SqliteCommitter,
+    durability: Durability,
+) -> list[Line]:
+    chance = random.Random(9)
+
+    def any_of(crowd: Crowd) -> Callable[[], SessionId]:
+        return lambda: crowd.session_id(chance.randint(1, crowd.sessions))
+
+    what = f"any of {many.sessions:,} sessions, beside any of {FEW_SESSIONS}"
+    return [
+        _compare(
+            f"{what}: {kind} ({durability})", stage.scale.flat_appends,
+            _Side(in_many, _maker(kind, any_of(many), durability)),
+            _Side(in_few, _maker(kind, any_of(few), durability)),
+        )
+        for kind in ("a delta", "a whole turn")
+    ]  # fmt: skip
+
+
+def _maker(kind: str, pick: Callable[[], SessionId], durability: Durability) -> Make:
+    names = _FreshNames(durability)
+    turns = iter(range(1_000_000 if durability == "full" else 2_000_000, 1 << 30))
+
+    def delta() -> Append:
+        fact = f.TextAppended(RunId("r_0000000000000000"), MessageId("m_0000000000000000"), " something")
+        return Append(pick(), (fact,))
+
+    def turn() -> Append:
+        return Append(pick(), whole_turn(names, next(turns), SAID, ANSWERED))
+
+    return delta if kind == "a delta" else turn
+
+
+class _FreshNames(Names):
+    """Names that no loaded session has, the newest of all, as they would be."""
+
+    def __init__(self, durability: Durability) -> None:
+        super().__init__()
+        self._series = "zf" if durability == "full" else "zn"
+
+    def next(self, prefix: str) -> str:
+        return f"{prefix}_{self._series}{id(self) % 10**6:06d}{super().next('')[-8:]}"
+
+
+def _compare(what: str, count: int, large: _Side, small: _Side) -> Line:
+    for i in range(count):
+        # Neither always comes second: whoever follows finds warmer caches.
+        for side in (large, small) if i % 2 else (small, large):
+            side.once()
+    ours, beside = large.close(), small.close()
+    return at_most(PART, what, ours.p50 / beside.p50, LIMIT, str(ours), str(beside))
+
+
+def _rewrites(stage: Stage) -> list[Line]:
+    texts = English(4)
+    pool = [texts.take(200 if i % 2 else 1_200) for i in range(500)]
+    lines: list[Line] = []
+    with stage.folder("rewrite") as folder:
+        first = 0.0
+        for count in stage.scale.rewrites:
+            roles = ("user", "assistant")
+            messages = [{"role": roles[i % 2], "content": pool[i % 500]} for i in range(count)]
+            settle_disk()
+            taken = median(rewrite_json(folder / "session.json", messages) for _ in range(7))
+            first = first or taken
+            what = f"the whole-file JSON rewrite, {count:,} messages"
+            lines.append(shown(PART, what, f"p50 {taken:.2f} ms", "beside that of 10", taken / first))
+    return lines

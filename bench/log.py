@@ -1,0 +1,64 @@
+"""`python -m bench.log`: the promises of the log, one table."""
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import apsw
+from rich.console import Console
+
+from bench import flat, pages, producers, single, size
+from bench.stage import FULL, QUICK, Stage
+from bench.table import Line, print_table, write_json
+
+QUESTIONS: Mapping[str, Callable[[Stage], list[Line]]] = MappingProxyType({
+    "single": single.measure,
+    "producers": producers.measure,
+    "size": size.measure,
+    "flat": flat.measure,
+    "pages": pages.measure,
+})  # fmt: skip
+CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    cache = Path(os.environ.get("BENCH_DIR", CACHE))
+    # Wide enough for its rows when nobody looks at it through a terminal.
+    console = Console(width=None if Console().is_terminal else 200)
+    stage = Stage(cache, QUICK if options.quick else FULL, console)
+    started = time.perf_counter()
+    before = os.getloadavg()
+    lines: list[Line] = []
+    for name in options.only or QUESTIONS:
+        begun = time.perf_counter()
+        lines += QUESTIONS[name](stage)
+        stage.say(f"{name}: {time.perf_counter() - begun:.0f} s")
+    took = time.perf_counter() - started
+    machine = {
+        "cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(), "folder": str(cache), "seconds": round(took),
+        "load_before": round(before[0], 1), "load_after": round(os.getloadavg()[0], 1),
+        "quick": options.quick,
+    }  # fmt: skip
+    title = "The log beside its peers" + (" (quick: too small to say much)" if options.quick else "")
+    print_table(lines, title, console)
+    stage.say(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if options.json:
+        write_json(lines, machine, cache / "log.json")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.log", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small version, in less than a minute")
+    parser.add_argument("--json", action="store_true", help="also write log.json into the bench folder")
+    parser.add_argument("--only", nargs="+", choices=QUESTIONS, metavar="QUESTION", help=", ".join(QUESTIONS))
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Reading among many: the list, the newest page of a long session, a rare word. End to end from asyncio."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import perf_counter
+
+import uvloop
+
+from bench.crowd import RARE_WORDS, Crowd, load
+from bench.stage import Spread, Stage, spread
+from bench.table import Line, shown, within_ms
+from holdfast.store.sqlite.store import SqliteStore
+
+PART = "Reading among very many"
+PAGE = 50
+LIST_MS, PAGE_MS, SEARCH_MS = 5.0, 5.0, 50.0
+
+
+def measure(stage: Stage) -> list[Line]:
+    crowd = load(stage, stage.scale.crowd_sessions, stage.scale.long_messages)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        cold = runner.run(_cold(crowd))
+        warm = runner.run(_warm(crowd, stage.scale.reads))
+    list_ = f"a page of {PAGE} among {crowd.sessions:,} sessions"
+    newest = f"the newest {PAGE} of a session of {crowd.long_messages:,} messages"
+    rare = f"a rare word among {crowd.messages + crowd.long_messages:,} messages"
+    lines = [
+        within_ms(PART, f"{list_}: the first", warm["first"].p50, warm["first"].p99, LIST_MS),
+        within_ms(PART, f"{list_}: from any cursor", warm["deep"].p50, warm["deep"].p99, LIST_MS),
+        within_ms(PART, newest, warm["newest"].p50, warm["newest"].p99, PAGE_MS),
+        within_ms(PART, f"{rare} (one hit)", warm["rare"].p50, warm["rare"].p99, SEARCH_MS),
+    ]
+    for name, what in (("half", "the start of a rare word"), ("common", "a word in every second message")):
+        lines.append(shown(PART, f"{what}, 20 newest hits", str(warm[name])))
+    for name, taken in cold.items():
+        lines.append(shown(PART, f"cold, first read after opening: {name}", f"{taken:.2f} ms"))
+    return lines
+
+
+async def _timed(work: Awaitable[object]) -> float:
+    start = perf_counter()
+    await work
+    return (perf_counter() - start) * 1e3
+
+
+async def _cold(crowd: Crowd) -> dict[str, float]:
+    """Once each, the file's pages dropped from the system's cache and the store just opened."""
+    reads: dict[str, Callable[[SqliteStore], Awaitable[object]]] = {
+        "list": lambda store: store.sessions(None, PAGE),
+        "newest page": lambda store: store.messages(crowd.long_id, None, PAGE),
+        "rare word": lambda store: store.search(RARE_WORDS[0], 20),
+    }
+    taken = {}
+    for name, read in reads.items():
+        _drop_cache(crowd.folder / "holdfast.db")
+        store = await SqliteStore.open(crowd.folder)
+        taken[name] = await _timed(read(store))
+        await store.close()
+    return taken
+
+
+def _drop_cache(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+async def _warm(crowd: Crowd, reads: int) -> dict[str, Spread]:
+    store = await SqliteStore.open(crowd.folder)
+    chance = random.Random(6)
+    cursors = await _cursors(store, chance)
+
+    async def each(make: Callable[[int], Awaitable[object]]) -> Spread:
+        await make(0)
+        return spread([await _timed(make(i)) for i in range(reads)])
+
+    found = {
+        "first": await each(lambda i: store.sessions(None, PAGE)),
+        "deep": await each(lambda i: store.sessions(chance.choice(cursors), PAGE)),
+        "newest": await each(lambda i: store.messages(crowd.long_id, None, PAGE)),
+        # Another word each time, so that no page of the index is there from the one before.
+        "rare": await each(lambda i: store.search(f'"{RARE_WORDS[i % len(RARE_WORDS)]}"', 20)),
+        "half": await each(lambda i: store.search("quillonar", 20)),
+        "common": await each(lambda i: store.search("the", 20)),
+    }
+    assert len(await store.search(RARE_WORDS[3], 20)) == 1, "the rare word is not where it was put"
+    await store.close()
+    return found
+
+
+async def _cursors(store: SqliteStore, chance: random.Random) -> list[str]:
+    """Places all over the list, reached by turning pages."""
+    cursors: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.sessions(cursor, 200)
+        cursor = page.cursor
+        if cursor is None:
+            return chance.sample(cursors, min(100, len(cursors)))
+        cursors.append(cursor)

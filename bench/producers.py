@@ -1,0 +1,317 @@
+"""A hundred runs that stream fifty pieces a second each: how long a piece waits until it is durable.
+
+Open loop: a piece is due by the clock, whatever became of the one before. Its wait is told from the moment it
+was handed over and from the moment it was due; the difference is the load generator's own lag, told as well.
+The peer is one thread to which as many events fall due: all that are due are written and synced together.
+"""
+
+import asyncio
+import random
+import resource
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from bench.conversations import ENGLISH, Stream, opened
+from bench.peers import RawLog, paced_batches
+from bench.stage import Spread, Stage, middle, percentile, settle_disk, spread
+from bench.table import Line, at_most, shown
+from bench.texts import English, tokens
+from bench.watch import Watched, watching
+from holdfast.domain import facts as f
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.codec import encode
+from holdfast.domain.ids import Ids
+from holdfast.domain.streams import StreamFold, settle_message
+from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
+from holdfast.store.sqlite.store import SqliteStore
+
+PART = "100 producers at 50 events/s (durability full)"
+PRODUCERS, PER_S = 100, 50
+LIMIT = 8.0
+SMALL_WAL_BYTES = 4_000_000
+BURST_EVERY_S = 1.0
+SETTLED_CHARS = 2_000
+
+
+@dataclass
+class Load:
+    """One window: (due, sent, durable) of each piece in seconds, the bursts, and what the writer did."""
+
+    pieces: list[tuple[float, float, float]] = field(default_factory=list)
+    bursts: list[tuple[float, float]] = field(default_factory=list)
+    settled_ms: list[float] = field(default_factory=list)
+    watched: Watched = field(default_factory=Watched)
+    cpu_s: float = 0.0
+
+    def note(self, due: float, sent: float, future: "asyncio.Future[tuple[Receipt, ...]]") -> None:
+        future.result()
+        self.pieces.append((due, sent, time.perf_counter()))
+
+    def from_sent(self) -> Spread:
+        return spread([(done - sent) * 1e3 for _, sent, done in self.pieces])
+
+    def from_due(self) -> Spread:
+        return spread([(done - due) * 1e3 for due, _, done in self.pieces])
+
+    def lag(self) -> Spread:
+        return spread([(sent - due) * 1e3 for due, sent, _ in self.pieces])
+
+    def sent_within(self, spans: Iterable[tuple[float, float]]) -> list[float]:
+        """Waits of the pieces that were handed over during one of `spans`."""
+        spans = list(spans)
+        return [(d - s) * 1e3 for _, s, d in self.pieces if any(a <= s <= b for a, b in spans)]
+
+    def waiting_within(self, spans: Iterable[tuple[float, float]]) -> list[float]:
+        """Waits of the pieces that were under way at any moment of one of `spans`."""
+        spans = list(spans)
+        return [(d - s) * 1e3 for _, s, d in self.pieces if any(a <= d and s <= b for a, b in spans)]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The peer: how long each write+sync took, and how long an event waited, on a log written over."""
+
+    syncs: Spread
+    waits: Spread
+    growing: Spread
+
+
+def measure(stage: Stage) -> list[Line]:
+    raws: list[Raw] = []
+    loads: dict[str, list[Load]] = {"plain": [], "checkpoint": [], "settling": []}
+    for _ in range(stage.scale.rounds):
+        with stage.folder("producers") as folder:
+            settle_disk()
+            raws.append(_raw(stage, folder))
+        for name, windows in loads.items():
+            with stage.folder("producers") as folder:
+                settle_disk()
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    windows.append(runner.run(_window(name, folder, stage.scale.load_s)))
+    raw = Raw(
+        middle([each.syncs for each in raws]),
+        middle([each.waits for each in raws]),
+        middle([each.growing for each in raws]),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        idle = runner.run(_generator_alone(min(2.0, stage.scale.load_s)))
+    return [
+        *_plain_lines(raw, loads["plain"]),
+        *_checkpoint_lines(raw, loads["checkpoint"]),
+        *_settling_lines(raw, loads["settling"]),
+        *_cost_lines(loads["plain"], idle),
+    ]
+
+
+def _raw(stage: Stage, folder: Path) -> Raw:
+    stream, _ = opened(Ids(SystemClock()))
+    event = encode(stream.delta(" some"))[2]
+    seconds = stage.scale.raw_s
+    growing = RawLog(folder / "growing")
+    grown, _ = paced_batches(growing, event, PRODUCERS * PER_S, seconds)
+    growing.close()
+    log = RawLog(folder / "raw")
+    log.extend(len(event) * int(PRODUCERS * PER_S * seconds))
+    syncs, waits = paced_batches(log, event, PRODUCERS * PER_S, seconds)
+    log.close()
+    return Raw(spread(syncs), spread(waits), spread(grown))
+
+
+async def _window(name: str, folder: Path, seconds: float) -> Load:
+    wal_bytes = SMALL_WAL_BYTES if name == "checkpoint" else WAL_BYTES_MAX
+    store = await SqliteStore.open(folder, "full", wal_bytes_max=wal_bytes)
+    streams, fences = await _open_streams(store, PRODUCERS)
+    bursts = []
+    if name == "settling":
+        for _ in range(max(1, int((seconds - 0.5) / BURST_EVERY_S))):
+            bursts.append(await _about_to_settle(store))
+    await store.search("nothing", 1)
+    await asyncio.sleep(0.3)
+    load = Load()
+    pieces = tokens(English(3).take(4_000), ENGLISH.token, random.Random(3))
+    with watching() as load.watched:
+        cpu = time.process_time()
+        start = time.perf_counter() + 0.05
+        await asyncio.gather(
+            *(
+                _produce(store, load, stream, fence, pieces, first, seconds)
+                for stream, fence, first in zip(streams, fences, _phases(start), strict=True)
+            ),
+            _settle_in_bursts(store, load, bursts, start + 0.5),
+        )
+        await store.append(Append(streams[0].session_id, ()))
+        load.cpu_s = time.process_time() - cpu
+    await store.close()
+    return load
+
+
+async def _open_streams(store: SqliteStore, count: int) -> tuple[list[Stream], list[Fence]]:
+    ids = Ids(SystemClock())
+    made = [opened(ids) for _ in range(count)]
+    await store.append(*(Append(stream.session_id, facts) for stream, facts in made))
+    streams = [stream for stream, _ in made]
+    return streams, [(await store.claim(s.step.run_id, 600_000)).fence for s in streams]
+
+
+class _Taker(Protocol):
+    """What a producer needs of a store."""
+
+    async def room(self) -> None: ...
+
+    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]": ...
+
+
+async def _produce(
+    store: _Taker,
+    load: Load,
+    stream: Stream,
+    fence: Fence,
+    pieces: Sequence[str],
+    start: float,
+    seconds: float,
+) -> None:
+    for count in range(int(PER_S * seconds)):
+        due = start + count / PER_S
+        delay = due - time.perf_counter()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        await store.room()
+        append = Append(stream.session_id, (stream.delta(pieces[count % len(pieces)]),), fence=fence)
+        sent = time.perf_counter()
+        store.submit(append).add_done_callback(partial(load.note, due, sent))
+
+
+async def _about_to_settle(store: SqliteStore) -> list[Append]:
+    """A hundred messages that have streamed all they had, and the append that settles each."""
+    texts, chance = English(5), random.Random(5)
+    ids = Ids(SystemClock())
+    appends = []
+    for _ in range(PRODUCERS):
+        stream, facts = opened(ids)
+        fold = StreamFold()
+        for i, piece in enumerate(tokens(texts.take(SETTLED_CHARS), 40, chance)):
+            delta = stream.delta(piece)
+            fold.add(delta, i * 100)
+            facts.append(delta)
+        await store.append(Append(stream.session_id, facts))
+        step = stream.step
+        done: list[f.AnyFact] = [settle_message(step, fold)]
+        done += [f.ModelStepSettled(step.run_id, step.message_id, "stop"), f.RunCompleted(step.run_id)]
+        appends.append(Append(stream.session_id, done))
+    return appends
+
+
+async def _settle_in_bursts(store: SqliteStore, load: Load, bursts: list[list[Append]], start: float) -> None:
+    for n, appends in enumerate(bursts):
+        await asyncio.sleep(max(0.0, start + n * BURST_EVERY_S - time.perf_counter()))
+        begun = time.perf_counter()
+        await asyncio.gather(*(store.submit(append) for append in appends))
+        ended = time.perf_counter()
+        load.bursts.append((begun, ended))
+        load.settled_ms.append((ended - begun) * 1e3)
+
+
+class _Nothing:
+    """A store that does nothing: what is left is the generator's own cost."""
+
+    async def room(self) -> None:
+        return
+
+    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+        future: asyncio.Future[tuple[Receipt, ...]] = asyncio.get_running_loop().create_future()
+        future.set_result(())
+        return future
+
+
+async def _generator_alone(seconds: float) -> Load:
+    ids, load = Ids(SystemClock()), Load()
+    streams = [opened(ids)[0] for _ in range(PRODUCERS)]
+    cpu = time.process_time()
+    start = time.perf_counter() + 0.05
+    await asyncio.gather(
+        *(
+            _produce(_Nothing(), load, stream, Fence(stream.step.run_id, 1), (" some",), first, seconds)
+            for stream, first in zip(streams, _phases(start), strict=True)
+        )
+    )
+    load.cpu_s = time.process_time() - cpu
+    return load
+
+
+def _phases(start: float) -> list[float]:
+    """When each producer begins: spread evenly, so that they do not all speak at once."""
+    return [start + i / (PRODUCERS * PER_S) for i in range(PRODUCERS)]
+
+
+def _over(loads: list[Load], raw: Raw, what: str) -> Line:
+    ours = middle([load.from_sent() for load in loads])
+    return at_most(PART, what, ours.p99 / raw.syncs.p99, LIMIT, str(ours), f"raw write+sync {raw.syncs}")
+
+
+def _plain_lines(raw: Raw, loads: list[Load]) -> list[Line]:
+    due = middle([load.from_due() for load in loads])
+    lag = middle([load.lag() for load in loads])
+    return [
+        _over(loads, raw, "submit → durable"),
+        shown(
+            PART, "  from when it was due", str(due), f"raw, from due {raw.waits}", due.p99 / raw.waits.p99
+        ),
+        shown(PART, "  the load generator's own lag", str(lag), f"raw on a growing file {raw.growing}"),
+    ]
+
+
+def _checkpoint_lines(raw: Raw, loads: list[Load]) -> list[Line]:
+    spans = [span for load in loads for span in load.watched.checkpoints]
+    took = spread([(b - a) * 1e3 for a, b in spans])
+    sent = spread([ms for load in loads for ms in load.sent_within(load.watched.checkpoints)])
+    waiting = spread([ms for load in loads for ms in load.waiting_within(load.watched.checkpoints)])
+    note = f"{len(spans)} checkpoints of {took}"
+    return [
+        _over(loads, raw, f"the same with a log bound of {SMALL_WAL_BYTES // 1_000_000} MB, whole window"),
+        at_most(
+            PART, "  those submitted while a checkpoint ran", sent.p99 / raw.syncs.p99, LIMIT, str(sent), note
+        ),
+        shown(PART, "  those waiting while one ran", str(waiting), note, waiting.p99 / raw.syncs.p99),
+    ]
+
+
+def _settling_lines(raw: Raw, loads: list[Load]) -> list[Line]:
+    during = spread([ms for load in loads for ms in load.waiting_within(load.bursts)])
+    took = spread([ms for load in loads for ms in load.settled_ms])
+    chores = spread([(b - a) * 1e3 for load in loads for a, b in load.watched.chores])
+    note = f"{took.count} bursts, each durable in {took}; the longest chore {chores.worst:.1f} ms"
+    return [
+        _over(loads, raw, "the same while 100 messages settle at once, every second; whole window"),
+        at_most(
+            PART, "  those waiting while they settled", during.p99 / raw.syncs.p99, LIMIT, str(during), note
+        ),
+    ]
+
+
+def _cost_lines(loads: list[Load], idle: Load) -> list[Line]:
+    pieces = sum(len(load.pieces) for load in loads)
+    cpu_ms = sum(load.cpu_s for load in loads) * 1e6 / pieces
+    idle_ms = idle.cpu_s * 1e6 / len(idle.pieces)
+    sizes = [weight for load in loads for _, _, weight in load.watched.commits]
+    window_s = sum(load.pieces[-1][2] - load.pieces[0][1] for load in loads)
+    checkpoints = [b - a for load in loads for a, b in load.watched.checkpoints]
+    rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    batches = f"p50 {percentile(sizes, 50)}, p99 {percentile(sizes, 99)}, largest {max(sizes)} appends"
+    return [
+        shown(
+            PART, "CPU per 1,000 deltas, all threads", f"{cpu_ms:.0f} ms",
+            f"the load generator alone {idle_ms:.0f} ms", cpu_ms / idle_ms,
+        ),
+        shown(
+            PART, "commits", f"{len(sizes) / window_s:.0f} a second; {batches}",
+            f"{len(checkpoints)} checkpoints at the default bound",
+        ),
+        shown(PART, "memory of the process so far, at most", f"{rss_mb:.0f} MB"),
+    ]  # fmt: skip

@@ -1,0 +1,105 @@
+"""Where a bench plays: its folder, how much there is of everything, and figures from samples."""
+
+import gc
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything. `quick` is for trying a change, `full` for saying something."""
+
+    appends: int
+    """Repetitions of a single append, per mode."""
+    rounds: int
+    """How often each load is repeated, neighbours in time."""
+    load_s: float
+    raw_s: float
+    crowd_sessions: int
+    long_messages: int
+    flat_appends: int
+    reads: int
+    size_turns: int
+    rewrites: tuple[int, ...]
+
+
+QUICK = Scale(
+    appends=300, rounds=1, load_s=3.0, raw_s=1.5, crowd_sessions=2_000, long_messages=4_000,
+    flat_appends=150, reads=50, size_turns=160, rewrites=(10, 1_000, 4_000),
+)  # fmt: skip
+FULL = Scale(
+    appends=2_000, rounds=3, load_s=5.0, raw_s=2.0, crowd_sessions=100_000, long_messages=100_000,
+    flat_appends=1_000, reads=300, size_turns=1_600, rewrites=(10, 1_000, 10_000, 100_000),
+)  # fmt: skip
+
+
+class Stage:
+    """What every question is given. `cache` outlives a run; folders from `folder()` do not."""
+
+    def __init__(self, cache: Path, scale: Scale, console: Console) -> None:
+        self.cache = cache
+        self.scale = scale
+        self.console = console
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """An empty folder on the disk that is measured."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.cache))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+    def say(self, text: str) -> None:
+        self.console.print(f"[dim]{text}[/dim]")
+
+
+def settle_disk() -> None:
+    """Let what was written before be on disk, so that it is not paid for by what is measured next."""
+    gc.collect()
+    os.sync()
+    time.sleep(0.2)
+
+
+def percentile(samples: Iterable[float], percent: float) -> float:
+    """The nearest rank; of few samples a high percentile is simply the worst."""
+    ordered = sorted(samples)
+    assert ordered, "a percentile of nothing"
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Samples in milliseconds, told by three figures."""
+
+    p50: float
+    p99: float
+    worst: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50:.3f}, p99 {self.p99:.3f} ms"
+
+
+def spread(samples_ms: Sequence[float]) -> Spread:
+    return Spread(percentile(samples_ms, 50), percentile(samples_ms, 99), max(samples_ms), len(samples_ms))
+
+
+def middle(spreads: Sequence[Spread]) -> Spread:
+    """The median of each figure over the rounds; the worst stays the worst, the count is the sum."""
+    return Spread(
+        median(each.p50 for each in spreads),
+        median(each.p99 for each in spreads),
+        max(each.worst for each in spreads),
+        sum(each.count for each in spreads),
+    )

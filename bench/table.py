@@ -1,0 +1,76 @@
+"""The one table that a bench prints, and the JSON that it leaves when asked to."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was asked, what was promised, what was found. `met` is None where nothing was promised."""
+
+    part: str
+    what: str
+    measured: str
+    limit: str = ""
+    peer: str = ""
+    ratio: float | None = None
+    met: bool | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def shown(part: str, what: str, measured: str, peer: str = "", ratio: float | None = None) -> Line:
+    """A row that is there to be looked at; nothing was promised."""
+    return Line(part, what, measured, peer=peer, ratio=ratio)
+
+
+def at_most(
+    part: str, what: str, ratio: float, limit: float, measured: str, peer: str, *, or_met: bool = False
+) -> Line:
+    """A row that is met when `ratio` is no more than `limit`, or when `or_met` says so by another measure."""
+    return Line(part, what, measured, f"≤ {limit:g}{TIMES}", peer, ratio, ratio <= limit or or_met)
+
+
+def within_ms(part: str, what: str, p50_ms: float, p99_ms: float, limit_ms: float) -> Line:
+    """A row that is met when even the p99 is no more than `limit_ms`."""
+    measured = f"p50 {ms(p50_ms)}, p99 {ms(p99_ms)}"
+    met = p99_ms <= limit_ms
+    return Line(part, what, measured, f"≤ {limit_ms:g} ms", "", p99_ms / limit_ms, met)
+
+
+def ms(value: float) -> str:
+    return f"{value:.3f} ms" if value < 10 else f"{value:.1f} ms"
+
+
+def print_table(lines: Sequence[Line], title: str, console: Console) -> None:
+    table = Table(title=title, title_justify="left", show_lines=False, pad_edge=False)
+    table.add_column("line", overflow="fold", ratio=5)
+    table.add_column("limit", no_wrap=True)
+    table.add_column("measured", overflow="fold", ratio=4)
+    table.add_column("peer, same run", overflow="fold", ratio=4)
+    table.add_column("ratio", justify="right", no_wrap=True)
+    table.add_column("met", no_wrap=True)
+    part = ""
+    for line in lines:
+        if line.part != part:
+            part = line.part
+            table.add_section()
+            table.add_row(f"[bold]{part}[/bold]")
+        ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
+        met = "" if line.met is None else "[green]yes[/green]" if line.met else "[red bold]no[/red bold]"
+        table.add_row(line.what, line.limit, line.measured, line.peer, ratio, met)
+    console.print(table)
+    promised = [line for line in lines if line.met is not None]
+    console.print(f"{sum(bool(line.met) for line in promised)} of {len(promised)} promised lines met.")
+
+
+def write_json(lines: Sequence[Line], machine: Mapping[str, object], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {"machine": dict(machine), "lines": [asdict(line) for line in lines]}
+    path.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

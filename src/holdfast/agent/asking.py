@@ -1,0 +1,182 @@
+"""One model step: stream the answer into the journal, settle it, and say what comes next.
+
+A failure before anything arrived is tried again with the same message. A failure in the middle keeps what
+arrived: the message is settled as cut off, and the next one goes on from it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from holdfast.agent.ports import (
+    CallDelta,
+    Model,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    Recorder,
+    StepEnd,
+    TextDelta,
+    Tool,
+    ToolSpec,
+)
+from holdfast.domain import facts as f
+from holdfast.domain import runs, tools
+from holdfast.domain.book import View
+from holdfast.domain.clock import Clock
+from holdfast.domain.context import Request
+from holdfast.domain.ids import CallId, Ids, MessageId
+from holdfast.domain.rows import RunRow
+from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
+
+TRIES_MAX = 5
+"""Times in a row that a model is asked for nothing before its failure becomes the run's."""
+BACKOFF_MS = 500
+BACKOFF_MS_MAX = 60_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How a step ended: whether the run is completed by it, or what cut it off after a beginning."""
+
+    completed: bool = False
+    cut_off: ModelFailure | None = None
+
+
+class _Step:
+    """One message while it is written."""
+
+    def __init__(self, started: f.ModelStepStarted, at: int) -> None:
+        self.started = started
+        self.fold = StreamFold(at)
+        self.calls: dict[int, tuple[CallId, str]] = {}
+        self.end: StepEnd | None = None
+        self.is_empty = True
+        self.signature = ""
+
+    def sign(self, provider: str) -> None:
+        """Close the thinking under way, if its signature has come."""
+        if self.signature:
+            self.fold.sign(self.signature, provider)
+            self.signature = ""
+
+
+class Asking:
+    """Asks models, with patience. `chance` and `sleep` are passed in, so that tests need not wait."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Ids,
+        catalogue: Mapping[str, Tool],
+        chance: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._catalogue = catalogue
+        self._chance = chance
+        self._sleep = sleep
+
+    async def step(
+        self,
+        recorder: Recorder,
+        model: Model,
+        request: Request,
+        specs: Sequence[ToolSpec],
+        continues: MessageId | None,
+    ) -> Asked:
+        """Ask for one message, again and again where that is right. Raises ModelFailure."""
+        step = await self._begin(recorder, model, continues)
+        for tried in range(1, TRIES_MAX + 1):
+            failure = await self._ask(recorder, model, request, specs, step)
+            if failure is None:
+                return Asked(completed=await self._settle(recorder, step))
+            if not step.is_empty:
+                await recorder.record(lambda view: [settle_message(step.started, step.fold, "interrupted")])
+                return Asked(cut_off=failure)
+            if not failure.retryable or tried == TRIES_MAX:
+                raise failure
+            await self._wait(recorder, step, failure, tried)
+        raise AssertionError("the last try returns or raises")
+
+    async def _begin(self, recorder: Recorder, model: Model, continues: MessageId | None) -> _Step:
+        message_id = self._ids.message()
+        facts = await recorder.record(
+            lambda view: [runs.begin_step(_run(view, recorder), message_id, model.name, continues)]
+        )
+        started = facts[0]
+        assert isinstance(started, f.ModelStepStarted)
+        return _Step(started, self._clock.now_ms())
+
+    async def _ask(
+        self, recorder: Recorder, model: Model, request: Request, specs: Sequence[ToolSpec], step: _Step
+    ) -> ModelFailure | None:
+        """Stream one answer into the journal; returns what went wrong, if something did."""
+        try:
+            async with aclosing(model.stream(request, specs)) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    fact = self._fact(step, delta)
+                    if fact is not None:
+                        step.fold.add(fact, self._clock.now_ms())
+                        step.sign(model.profile.provider)
+                        step.is_empty = False
+                        recorder.stream(fact)
+                        await recorder.room()
+        except ModelFailure as failure:
+            return failure
+        if step.end is None or step.is_empty:
+            return ModelFailure(detail="it returned nothing", retryable=True)
+        return None
+
+    def _fact(self, step: _Step, delta: ModelDelta) -> MessageDelta | None:
+        run_id, message_id = step.started.run_id, step.started.message_id
+        match delta:
+            case TextDelta() if delta.text:
+                return f.TextAppended(run_id, message_id, delta.text)
+            case ReasoningDelta() if delta.signature:
+                step.signature = delta.signature
+                return f.ReasoningAppended(run_id, message_id, delta.text)
+            case ReasoningDelta() if delta.text:
+                return f.ReasoningAppended(run_id, message_id, delta.text)
+            case CallDelta():
+                # Our own ids: a provider's may repeat within a conversation, the ledger's must not.
+                call = step.calls.setdefault(delta.index, (self._ids.call(), delta.name))
+                return f.ToolArgumentsAppended(run_id, message_id, *call, delta.arguments)
+            case StepEnd():
+                step.end = delta
+        return None
+
+    async def _settle(self, recorder: Recorder, step: _Step) -> bool:
+        """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once."""
+        settled, end = settle_message(step.started, step.fold), step.end
+        assert end is not None
+
+        def decide(view: View) -> list[f.AnyFact]:
+            run = _run(view, recorder)
+            used = f.ModelStepSettled(run.id, settled.message_id, end.stop_reason, end.usage)
+            intended = tools.intend(run, settled, self._effect_of)
+            return [settled, used, *(intended or runs.complete(run))]
+
+        facts = await recorder.record(decide)
+        return isinstance(facts[-1], f.RunCompleted)
+
+    def _effect_of(self, name: str) -> f.Effect:
+        tool = self._catalogue.get(name)
+        # A call of a tool that is not there does nothing but say so.
+        return tool.effect if tool is not None else "pure"
+
+    async def _wait(self, recorder: Recorder, step: _Step, failure: ModelFailure, tried: int) -> None:
+        backoff_ms = BACKOFF_MS * 2 ** (tried - 1) * (0.5 + self._chance())
+        delay_ms = min(int(failure.retry_after_ms or backoff_ms), BACKOFF_MS_MAX)
+        run_id, message_id = step.started.run_id, step.started.message_id
+        why = f.Failure(failure.code, str(failure))
+        await recorder.record(lambda view: [f.ModelStepRetried(run_id, message_id, why, delay_ms)])
+        await self._sleep(delay_ms / 1000)
+
+
+def _run(view: View, recorder: Recorder) -> RunRow:
+    run = view.run(recorder.run_id)
+    assert run is not None, "it is being carried out, so it exists"
+    return run

@@ -1,0 +1,100 @@
+"""The agent's loop: ask the model, carry out what it asks for, until it has answered.
+
+Nothing is kept here that the journal does not hold: a run that was cut off anywhere is carried on by calling
+`carry_out` again. What has ended stays ended; what was only intended is done now.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from holdfast.agent.asking import TRIES_MAX, Asking
+from holdfast.agent.calls import Calls
+from holdfast.agent.ports import Model, Recorder, Tool
+from holdfast.domain import runs
+from holdfast.domain.book import View
+from holdfast.domain.context import instructions_digest, request_of
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.facts import AnyFact
+from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.rows import RunRow
+from holdfast.domain.transcript import Transcript
+
+STEPS_MAX = 50
+"""Model steps in one run; past that it ends with an error that says so."""
+
+Outcome = Literal["completed", "waiting"]
+
+
+class TooManySteps(HoldfastError):
+    """The agent took {steps} steps without coming to an end."""
+
+    code, status = "too_many_steps", 409
+
+
+class Agent:
+    """Who answers: a model, the tools it may use, and what it is told to be."""
+
+    def __init__(
+        self, instructions: str, model: Model, tools: Mapping[str, Tool], asking: Asking, calls: Calls
+    ) -> None:
+        self._instructions = instructions
+        self._model = model
+        self._tools = tools
+        self._specs = [tool.spec for tool in tools.values()]
+        self._asking = asking
+        self._calls = calls
+
+    @property
+    def context_chars(self) -> int:
+        """How much of a conversation's end can matter: four characters a token, in a window."""
+        return 4 * self._model.profile.window_tokens
+
+    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+        """Whether nothing of an earlier try at a call is still at work."""
+        known = self._tools.get(tool)
+        return known is None or await known.is_gone(call_id)
+
+    async def carry_out(self, recorder: Recorder) -> Outcome:
+        """Bring the run to its end, or to where it needs a person.
+
+        Raises ModelFailure, TooManySteps, and whatever the recorder raises.
+        """
+        await recorder.record(lambda view: self._prepare(view, recorder.run_id))
+        cuts = 0
+        for _ in range(STEPS_MAX):
+            if not await self._calls.settle_all(recorder):
+                return "waiting"
+            transcript = await recorder.transcript()
+            request = request_of(transcript, self._instructions, self._model.profile)
+            asked = await self._asking.step(
+                recorder, self._model, request, self._specs, unfinished(transcript)
+            )
+            if asked.completed:
+                return "completed"
+            cuts = cuts + 1 if asked.cut_off is not None else 0
+            # Each beginning is kept and gone on from, but not for ever.
+            if asked.cut_off is not None and (cuts == TRIES_MAX or not asked.cut_off.retryable):
+                raise asked.cut_off
+        raise TooManySteps(steps=STEPS_MAX)
+
+    def _prepare(self, view: View, run_id: RunId) -> list[AnyFact]:
+        run = run_of(view, run_id)
+        # Said once per run: one that is resumed was given the same.
+        if run.steps:
+            return []
+        return runs.prepare(run, instructions_digest(self._instructions))
+
+
+def run_of(view: View, run_id: RunId) -> RunRow:
+    run = view.run(run_id)
+    assert run is not None, f"{run_id} is being carried out, so it exists"
+    return run
+
+
+def unfinished(transcript: Transcript) -> MessageId | None:
+    """The message that the next one goes on from: the last answer, if it was cut off."""
+    entries = [e for turn in transcript.turns if turn.live for e in turn.entries if not e.late]
+    answers = [entry for entry in entries if entry.role in ("user", "assistant", "tool")]
+    last = answers[-1] if answers else None
+    cut = last is not None and last.role == "assistant" and last.status in ("interrupted", "recovered")
+    return MessageId(last.id) if cut and last is not None and last.parts else None

@@ -1,0 +1,176 @@
+"""OpenAI Chat Completions at any base URL: one request, its answer as it streams, its failures by name."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+import aiohttp
+import msgspec
+
+from holdfast.agent.models import failures
+from holdfast.agent.models.chat_wire import ChatDecoder, ErrorInStream, encode
+from holdfast.agent.models.endpoint import Endpoint
+from holdfast.agent.models.sse import EventTooLong, SseParser
+from holdfast.agent.models.transport import Body, Patience, Transport
+from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
+from holdfast.domain.context import Profile, Request
+
+ERROR_BYTES_MAX = 64_000
+"""How much of an error's body is read."""
+_JSON = "application/json"
+_READABLE = frozenset({"text/event-stream", "application/octet-stream", _JSON})
+"""What an answer may be called; the second is what aiohttp says when a server says nothing."""
+_OPTIONAL = (("stream_options", "stream_options"), ("tools", "does not support tools"))
+"""Fields that may be left out, each with the words by which a server refuses it."""
+
+
+class ChatCompletions:
+    """A model that is asked by Chat Completions."""
+
+    def __init__(self, endpoint: Endpoint, profile: Profile, patience: Patience | None = None) -> None:
+        self._endpoint = endpoint
+        self._profile = profile
+        self._patience = patience or Patience()
+        self._transport = Transport(endpoint, self._patience)
+        self._refused: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"ChatCompletions({self.name} at {self._endpoint.shown_url})"
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._endpoint.model}"
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience.first_byte_s
+        response = await self._opened(request, tools, deadline)
+        try:
+            body, answer = Body(response, self._endpoint), _Answer(self._endpoint)
+            if response.content_type == _JSON:
+                # Some servers cannot stream.
+                for delta in answer.whole(await body.read_all(deadline - loop.time())):
+                    yield delta
+                return
+            wait_s, awaited = deadline - loop.time(), "first byte"
+            while not answer.is_done and (chunk := await self._read(body, answer, wait_s, awaited)):
+                for delta in answer.feed(chunk):
+                    yield delta
+                wait_s, awaited = self._patience.between_chunks_s, "next chunk"
+            for delta in answer.end():
+                yield delta
+            await body.drain(self._patience.drain_s)
+        finally:
+            response.release()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def _opened(
+        self, request: Request, tools: Sequence[ToolSpec], deadline: float
+    ) -> aiohttp.ClientResponse:
+        """A response that holds an answer. What a server says it does not take is left out from then on."""
+        for _ in range(len(_OPTIONAL) + 1):
+            sent = encode(self._endpoint.model, request, tools, self._refused)
+            response = await self._transport.post("chat/completions", sent, deadline)
+            if response.status == 200 and response.content_type in _READABLE:
+                return response
+            try:
+                body = Body(response, self._endpoint)
+                said = await body.read_some(ERROR_BYTES_MAX, self._patience.error_body_s)
+            finally:
+                response.release()
+            refused = _refused(response.status, said) - self._refused
+            if not refused:
+                break
+            self._refused |= refused
+        if response.status == 200:
+            raise failures.of_kind(self._endpoint, response.content_type)
+        raise failures.of_status(self._endpoint, response.status, response.headers, said)
+
+    async def _read(self, body: Body, answer: "_Answer", wait_s: float, awaited: str) -> bytes:
+        """What comes next, nothing at the end. A failure is kept for the answer's end to decide on."""
+        try:
+            return await body.read(self._patience.trailer_s if answer.is_finished else wait_s)
+        except ModelFailure as failure:
+            answer.cut_off = failure
+        except TimeoutError:
+            waited_s = self._patience.first_byte_s if awaited == "first byte" else wait_s
+            answer.cut_off = failures.of_silence(self._endpoint, awaited, waited_s)
+        return b""
+
+
+def _refused(status: int, said: bytes) -> frozenset[str]:
+    if status not in (400, 422):
+        return frozenset()
+    text = said.decode("utf-8", "replace").lower()
+    return frozenset(field for field, words in _OPTIONAL if words in text)
+
+
+class _Answer:
+    """One answer: the bytes of its stream in, deltas out. `cut_off` is why there are no more."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._events = SseParser()
+        self._decoder = ChatDecoder()
+        self.cut_off: ModelFailure | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream said that nothing more comes."""
+        return self._decoder.is_done
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is whole; its usage may still come."""
+        return self._decoder.is_finished
+
+    def feed(self, chunk: bytes) -> Iterator[ModelDelta]:
+        """The deltas that `chunk` completes. Raises ModelFailure after those before it."""
+        try:
+            for event in self._events.feed(chunk):
+                yield from self._decoder.feed(event)
+        except EventTooLong as error:
+            raise failures.of_garbage(self._endpoint, str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise failures.of_garbage(self._endpoint, "a chunk that cannot be read") from None
+        except ErrorInStream as error:
+            raise failures.of_error(self._endpoint, error.body) from None
+
+    def end(self) -> Iterator[ModelDelta]:
+        """What closes the answer. If it is not whole, raises what cut it off."""
+        # The last event may lack its blank line. Of an object that was cut nothing decodes: all or none.
+        yield from self._leftover()
+        if self.is_finished:
+            yield from self._decoder.end()
+        elif self.cut_off is not None:
+            raise self.cut_off
+        else:
+            raise failures.of_breaking_off(self._endpoint)
+
+    def whole(self, body: bytes) -> list[ModelDelta]:
+        """The deltas of an answer that did not stream."""
+        try:
+            deltas = self._decoder.feed(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            deltas = []
+        except ErrorInStream as error:
+            raise failures.of_error(self._endpoint, error.body) from None
+        if not self.is_finished:
+            raise failures.of_kind(self._endpoint, "JSON that holds no answer")
+        return [*deltas, *self._decoder.end()]
+
+    def _leftover(self) -> list[ModelDelta]:
+        if self.is_done:
+            return []
+        try:
+            return self._decoder.feed(self._events.end())
+        except (EventTooLong, msgspec.DecodeError, UnicodeDecodeError):
+            return []
+        except ErrorInStream as error:
+            raise failures.of_error(self._endpoint, error.body) from None

@@ -1,0 +1,204 @@
+"""Which model answers, and why: the setting first, then a key, then a model server on this machine, then the demo.
+
+Receives plain values. What it finds out is said in one sentence, for people to read when the server starts.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from holdfast.agent.models.chat_completions import ChatCompletions
+from holdfast.agent.models.demo import Demo
+from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.ports import Model
+from holdfast.domain.context import Profile
+from holdfast.domain.errors import HoldfastError
+
+OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_MODEL = "gpt-5.4-mini"
+"""What answers when there is a key and no name: OpenAI's small model that is made for calling tools."""
+KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+
+PROBE_S = 0.15
+"""For each model server that may run on this machine; all are asked at once."""
+LIST_S = 5.0
+"""For the model list of a server that somebody named."""
+LIST_BYTES_MAX = 1_000_000
+
+WINDOW_TOKENS = 128_000
+WINDOW_TOKENS_LOCAL = 8_192
+"""For a model on this machine that does not say: its server's default, not what the model could do."""
+ANSWER_TOKENS = 4_096
+_WINDOWS = (("gpt-5", 272_000), ("gpt-4.1", 1_000_000))
+_NOT_FOR_CHAT = ("embed", "rerank", "whisper", "tts")
+
+
+class LocalServer(msgspec.Struct, frozen=True):
+    """A kind of model server and the loopback port that it usually has."""
+
+    kind: str
+    port: int
+
+
+LOCAL_SERVERS = (
+    LocalServer("Ollama", 11434),
+    LocalServer("LM Studio", 1234),
+    LocalServer("llama.cpp", 8080),
+    LocalServer("vLLM", 8000),
+)
+
+
+class NoSuchModel(HoldfastError):
+    """There is no model {name}."""
+
+    code, status = "no_such_model", 400
+    remedy = "Set HOLDFAST_MODEL to demo or openai:NAME, or leave it empty."
+
+
+class NoModelKey(HoldfastError):
+    """{variable} holds no key that can be sent to {host}."""
+
+    code, status = "no_model_key", 400
+    remedy = "Set {variable} to your key; for a server that needs none, set OPENAI_BASE_URL to its address."
+
+
+class NoModelName(HoldfastError):
+    """{url} did not tell which models it has."""
+
+    code, status = "no_model_name", 400
+    remedy = "Set HOLDFAST_MODEL=openai:NAME, or check OPENAI_BASE_URL."
+
+
+class BadModelUrl(HoldfastError):
+    """{variable} is not the address of a server."""
+
+    code, status = "bad_model_url", 400
+    remedy = "Set {variable} to an address such as http://127.0.0.1:11434/v1."
+
+
+async def choose(
+    setting: str, environ: Mapping[str, str], local: Sequence[LocalServer] = LOCAL_SERVERS
+) -> tuple[Model, str]:
+    """The model that `setting` and `environ` ask for, and a sentence that says why it is that one.
+
+    Raises NoSuchModel, NoModelKey, NoModelName and BadModelUrl, each with its remedy. Close the model.
+    """
+    provider, _, name = setting.strip().partition(":")
+    if provider == "demo" and not name:
+        return Demo(), "The scripted demo answers, as HOLDFAST_MODEL asks."
+    if provider == "openai" and name:
+        return _named(name, environ)
+    if provider or name:
+        raise NoSuchModel(name=setting.strip())
+    if environ.get(URL_VARIABLE, "").strip():
+        return await _first_of(environ)
+    if environ.get(KEY_VARIABLE, "").strip():
+        model, _ = _named(OPENAI_MODEL, environ)
+        return model, f"Using {KEY_VARIABLE} from your environment ({OPENAI_MODEL})."
+    return await _local(local)
+
+
+def _named(name: str, environ: Mapping[str, str]) -> tuple[Model, str]:
+    endpoint = _endpoint(name, environ)
+    why = f"Using {name} at {endpoint.host}, as HOLDFAST_MODEL asks"
+    return _model(
+        endpoint
+    ), f"{why}, with {KEY_VARIABLE} from your environment." if endpoint.key else f"{why}."
+
+
+async def _first_of(environ: Mapping[str, str]) -> tuple[Model, str]:
+    """The first model of the server that OPENAI_BASE_URL names."""
+    endpoint = _endpoint("", environ)
+    listed = await _list(endpoint, LIST_S)
+    if not listed:
+        raise NoModelName(url=endpoint.shown_url)
+    first = next((each for each in listed if each.id == OPENAI_MODEL), listed[0])
+    model = _model(msgspec.structs.replace(endpoint, model=first.id), first.window)
+    return model, f"Using {URL_VARIABLE} from your environment ({first.id} at {endpoint.host})."
+
+
+async def _local(servers: Sequence[LocalServer]) -> tuple[Model, str]:
+    """The first model server that answers on this machine, else the demo."""
+    endpoints = [Endpoint(f"http://127.0.0.1:{server.port}/v1", "", Secret("")) for server in servers]
+    lists = await asyncio.gather(*(_list(endpoint, PROBE_S) for endpoint in endpoints))
+    for server, endpoint, listed in zip(servers, endpoints, lists, strict=True):
+        if listed:
+            first = listed[0]
+            model = _model(msgspec.structs.replace(endpoint, model=first.id), first.window)
+            where = f"the model server on port {server.port} of this machine ({server.kind}'s usual port)"
+            return model, f"Using {first.id} from {where}: no key is set."
+    return Demo(), "No key and no local model server found: the scripted demo answers."
+
+
+def _endpoint(name: str, environ: Mapping[str, str]) -> Endpoint:
+    # Pasted and read from files, a key or an address often has a line's end at its own.
+    url = environ.get(URL_VARIABLE, "").strip() or OPENAI_URL
+    key = environ.get(KEY_VARIABLE, "").strip()
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadModelUrl(variable=URL_VARIABLE)
+    endpoint = Endpoint(url, name, Secret(key), KEY_VARIABLE)
+    if not (key.isascii() and key.isprintable()) or (not key and url == OPENAI_URL):
+        raise NoModelKey(variable=KEY_VARIABLE, host=endpoint.host)
+    return endpoint
+
+
+def _model(endpoint: Endpoint, window: int | None = None) -> Model:
+    is_local = endpoint.host.partition(":")[0] in ("127.0.0.1", "localhost") or endpoint.host.startswith(
+        "[::1]"
+    )
+    known = next((tokens for start, tokens in _WINDOWS if endpoint.model.startswith(start)), None)
+    tokens = window or known or (WINDOW_TOKENS_LOCAL if is_local else WINDOW_TOKENS)
+    profile = Profile(endpoint.host, tokens, answer_tokens=min(ANSWER_TOKENS, tokens // 4))
+    return ChatCompletions(endpoint, profile)
+
+
+# What a server says of its models.
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    id: str
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    context_length: int | None = None
+
+    @property
+    def window(self) -> int | None:
+        return self.max_model_len or self.context_length
+
+
+class _ModelList(msgspec.Struct, frozen=True, tag_field="object", tag="list"):
+    data: list[_Listed] | None
+
+
+_MODEL_LIST = msgspec.json.Decoder(_ModelList)
+
+
+async def _list(endpoint: Endpoint, wait_s: float) -> list[_Listed]:
+    """The models that a server offers for chat; none if it is not there or is something else."""
+    headers = {"Authorization": f"Bearer {endpoint.key.reveal()}"} if endpoint.key else {}
+    url = endpoint.url("models")
+    try:
+        async with (
+            asyncio.timeout(wait_s),
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status != 200:
+                return []
+            body = await response.content.read(LIST_BYTES_MAX)
+            while not response.content.at_eof() and len(body) < LIST_BYTES_MAX:
+                body += await response.content.read(LIST_BYTES_MAX - len(body))
+            found = _MODEL_LIST.decode(body).data or []
+    except (aiohttp.ClientError, OSError, ValueError):
+        return []
+    # Another Holdfast would answer with its own agent; two of them could answer each other for ever.
+    usable = [each for each in found if each.id and each.owned_by != "holdfast"]
+    return [each for each in usable if not any(word in each.id.lower() for word in _NOT_FOR_CHAT)]

@@ -1,0 +1,183 @@
+"""The demo's script: what it thinks, says and calls, computed from a request alone. No I/O, no chance.
+
+Nothing else may depend on these words. Being a function of the request, a step that was cut off is computed
+again as a whole, and what was not said yet is the rest of it.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from holdfast.domain.context import GO_ON, AssistantMessage, Request, RequestMessage, ToolMessage, UserMessage
+from holdfast.domain.parts import Text, text_of
+
+ASKED_CHARS_MAX = 2_000
+"""How much of a message the script looks at."""
+SHOWN_CHARS_MAX = 600
+COUNT_MAX = 2_000
+
+WHAT_IT_IS = "I am a scripted demo, not an AI"
+_REAL = (
+    "For real answers, set `OPENAI_API_KEY`, or start a model server such as Ollama on this machine, "
+    "and start Holdfast again."
+)
+_TOUR = f"""\
+Hello! {WHAT_IT_IS}: every word here was written beforehand, so that Holdfast can be tried without a key and \
+without a network.
+
+Still, what you see is real:
+
+- **Streaming.** This text comes word by word, and each word is on disk before you see it. \
+Stop the server in the middle and start it again: the answer goes on where it stopped.
+- **Thinking.** What came before this answer is shown folded away, as a model's thinking is.
+- **Tools.** I call the same tools that a model would. Ask me to `list files`, to run `ls`, to \
+`write hello to notes.txt` or to `read notes.txt`. Commands wait for your permission first.
+
+Say `count to 300` for an answer that is long enough to interrupt. {_REAL}"""
+
+_PATH = r"[`\"'“]?(?P<path>[\w./~-]*[\w-]\.\w+|[\w.~-]*/[\w./-]*\w)[`\"'”]?"
+_COMMANDS = (
+    "ls|pwd|date|echo|cat|head|tail|wc|uname|whoami|sleep|seq|find|grep|df|du|env|ps|true|false|touch|mkdir"
+)
+_ASKED = MappingProxyType(
+    {
+        "shell": re.compile(
+            r"\b(?:run|execute)\b[^`\n]{0,40}`(?P<quoted>[^`\n]+)`|^\s*\$\s+(?P<prompt>[^\n]+)"
+            rf"|\b(?:run|execute)\s+(?P<bare>(?:{_COMMANDS})\b(?:(?!,?\s+(?:and|then)\b)[^\n`])*)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        "write_file": re.compile(
+            r"\b(?:write|save|put)\s+(?P<content>.+?)\s+(?:to|into|in)\s+(?:an? |the )?(?:new )?(?:file )?"
+            rf"(?:called |named )?{_PATH}",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        "read_file": re.compile(
+            r"\b(?:read|show|open|print)\s+(?:me\s+)?(?:the\s+)?(?:contents?\s+of\s+)?(?:the\s+)?(?:file\s+)?"
+            rf"{_PATH}",
+            re.IGNORECASE,
+        ),
+        "list_files": re.compile(
+            r"\b(?:list|show|which|what)\b[^.\n`]{0,30}?\b(?:files|folder|directory)\b"
+            r"(?:\s+(?:in|of|under)\s+(?!the\b|this\b|my\b|your\b|here\b|it\b|an?\b)[`\"']?(?P<folder>[\w./-]*\w)[`\"']?)?",
+            re.IGNORECASE,
+        ),
+    }
+)
+_COUNT = re.compile(r"\bcount\b.*?\bto\s+(\d{1,6})\b", re.IGNORECASE)
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A call that was asked for."""
+
+    name: str
+    arguments: Mapping[str, str]
+
+    @property
+    def shown(self) -> str:
+        return " ".join(self.arguments.values())[:60]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message of the demo: what is left to think, to say and to call."""
+
+    thinking: str
+    text: str
+    call: Planned | None = None
+
+
+def step_of(request: Request, tools: Collection[str]) -> Step:
+    """What the demo answers to `request`: all of it, or the rest if it had begun."""
+    asked, since = _last_turn(request.messages)
+    results: list[ToolMessage] = []
+    said = ""
+    for message in since:
+        if isinstance(message, ToolMessage):
+            results.append(message)
+            said = ""
+        elif isinstance(message, AssistantMessage):
+            said += "".join(part.text for part in message.parts if isinstance(part, Text))
+    whole = _whole(asked, results, tools)
+    if not said:
+        return whole
+    if whole.text.startswith(said):
+        return Step("", whole.text[len(said) :], whole.call)
+    # Someone else began this answer, so it has no rest that could be known.
+    return Step("", f"\n\n(From here on the scripted demo answers.)\n\n{whole.text}", whole.call)
+
+
+def planned(asked: str) -> list[Planned]:
+    """The calls that a message asks for, in its order. Words that belong to one ask belong to no other."""
+    found: list[tuple[int, int, Planned]] = []
+    for name, pattern in _ASKED.items():
+        for match in pattern.finditer(asked[:ASKED_CHARS_MAX]):
+            taken = any(match.start() < end and start < match.end() for start, end, _ in found)
+            if not taken:
+                found.append((match.start(), match.end(), Planned(name, _arguments(name, match.groupdict()))))
+    return [plan for _, _, plan in sorted(found, key=lambda each: each[0])]
+
+
+def _last_turn(messages: tuple[RequestMessage, ...]) -> tuple[str, tuple[RequestMessage, ...]]:
+    """The last thing that a person said, and what followed. Being told to go on is nobody's message."""
+    for i in range(len(messages) - 1, -1, -1):
+        message = messages[i]
+        if isinstance(message, UserMessage):
+            texts = [part.text for part in message.parts if isinstance(part, Text)]
+            # What is remembered, and the summary of earlier turns, stand before the words themselves.
+            if texts != [GO_ON]:
+                return (texts[-1] if texts else ""), messages[i + 1 :]
+    return "", messages
+
+
+def _arguments(name: str, found: Mapping[str, str | None]) -> Mapping[str, str]:
+    match name:
+        case "shell":
+            command = found["quoted"] or found["prompt"] or (found["bare"] or "").rstrip(" .?!")
+            return {"command": command.strip()}
+        case "write_file":
+            return {"path": found["path"] or "", "content": (found["content"] or "").strip(" `\"'“”")}
+        case "read_file":
+            return {"path": found["path"] or ""}
+    return {"path": found["folder"]} if found["folder"] else {}
+
+
+def _whole(asked: str, results: list[ToolMessage], tools: Collection[str]) -> Step:
+    wanted = planned(asked)
+    calls = [plan for plan in wanted if plan.name in tools]
+    missing = [plan.name for plan in wanted if plan.name not in tools]
+    if len(results) < len(calls):
+        call = calls[len(results)]
+        how_many = f" This is call {len(results) + 1} of {len(calls)}." if len(calls) > 1 else ""
+        thinking = f"The message asks for something that `{call.name}` does.{how_many} I call it and look."
+        shown = f" ({call.shown})" if call.shown else ""
+        return Step(thinking, f"I call the tool `{call.name}`{shown}.", call)
+    if results:
+        return Step("The tools have answered. I show what they said.", _closing(results, missing))
+    if missing:
+        return Step("A tool is wanted that I was not given.", f"{_lacking(missing)} {WHAT_IT_IS}. {_REAL}")
+    if counted := _COUNT.search(asked[:ASKED_CHARS_MAX]):
+        return Step("I am asked to count. That needs no tool.", _counting(int(counted[1])))
+    return Step("Nothing here asks for a tool, so I give the tour. Real models think in this place.", _TOUR)
+
+
+def _closing(results: list[ToolMessage], missing: list[str]) -> str:
+    shown = []
+    for result in results:
+        output = text_of(result.parts).strip("\n")
+        if len(output) > SHOWN_CHARS_MAX:
+            output = output[:SHOWN_CHARS_MAX] + "\n…"
+        opening = "That did not work:" if result.failed else "The tool answered:"
+        shown.append(f"{opening}\n\n````\n{output}\n````")
+    lacking = f"\n\n{_lacking(missing)}" if missing else ""
+    return "\n\n".join(shown) + f"{lacking}\n\nThat was a real call, but {WHAT_IT_IS}. {_REAL}"
+
+
+def _lacking(missing: list[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(missing))
+    return f"I was not given {names}, so I cannot do all of that."
+
+
+def _counting(last: int) -> str:
+    numbers = " ".join(str(number) for number in range(1, min(last, COUNT_MAX) + 1))
+    return f"{numbers}\n\nThat is all. {WHAT_IT_IS}, but I can count."

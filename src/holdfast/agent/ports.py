@@ -1,0 +1,156 @@
+"""What the agent needs of the world: a model that streams, tools that act, someone who writes things down.
+
+The loop knows only these. Models and tools are made by `main`; the engine is the one who writes.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from holdfast.domain.book import Decide
+from holdfast.domain.codec import Unknown
+from holdfast.domain.context import Profile, Request
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.facts import AnyFact, Delta, Effect
+from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.parts import AnyPart
+from holdfast.domain.rows import ToolRow
+from holdfast.domain.streams import OutputFold
+from holdfast.domain.transcript import Transcript
+from holdfast.domain.usage import Usage
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as a model is told of it; `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+# What a model streams. A step ends with exactly one StepEnd, or with a ModelFailure.
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    """Thinking that the model shows; the last one of a stretch may carry its opaque signature."""
+
+    text: str
+    signature: str = ""
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A piece of a tool call. `index` tells parallel calls apart; `name` comes with the first piece."""
+
+    index: int
+    name: str
+    arguments: str
+
+
+class StepEnd(msgspec.Struct, frozen=True):
+    """Why the model stopped (`stop`, `tool_calls`, `length`, a word of its own), and what it used."""
+
+    stop_reason: str
+    usage: Usage = Usage()
+
+
+ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd
+
+
+class ModelFailure(HoldfastError):
+    """The model could not answer: {detail}."""
+
+    code, status = "model_failed", 502
+
+    def __init__(self, *, detail: str, retryable: bool, retry_after_ms: int | None = None) -> None:
+        super().__init__(detail=detail)
+        self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
+
+
+class Model(Protocol):
+    """One model behind one wire protocol."""
+
+    @property
+    def name(self) -> str:
+        """As people choose it: `openai:NAME`, `demo`."""
+
+    @property
+    def profile(self) -> Profile: ...
+
+    def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncIterator[ModelDelta]:
+        """Ask once. Yields what arrives as it arrives; raises ModelFailure, keeping nothing back.
+
+        Closing the iterator ends the request.
+        """
+
+    async def close(self) -> None: ...
+
+
+class Recorder(Protocol):
+    """Writes down what a run does. Everything it is told is refused once another process has the run."""
+
+    @property
+    def run_id(self) -> RunId: ...
+
+    @property
+    def workspace(self) -> Path: ...
+
+    async def record(self, decide: Decide) -> Sequence[AnyFact | Unknown]:
+        """Commit what `decide` says, after everything streamed before; returns it once it is durable.
+
+        Raises what `decide` raises, LeaseLost, or a StoreFault.
+        """
+
+    def stream(self, delta: Delta) -> None:
+        """Hand over a delta; it is durable soon, in order."""
+
+    async def room(self) -> None:
+        """Wait while too much of what was streamed is not durable yet."""
+
+    async def transcript(self) -> Transcript:
+        """The conversation as the model's context is made from: as much of its end as can matter."""
+
+    async def output_of(self, tool: ToolRow) -> OutputFold:
+        """What an earlier attempt at a call has streamed."""
+
+
+Emit = Callable[[str, Literal["stdout", "stderr"]], None]
+"""Takes a piece of output as it comes."""
+
+
+class ToolRun(msgspec.Struct, frozen=True):
+    """One call to carry out: its arguments as the model wrote them, and where it may work."""
+
+    call_id: CallId
+    arguments: str
+    workspace: Path
+    emit: Emit
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """What goes back to the model. With no parts, it is what was emitted."""
+
+    outcome: Literal["done", "failed"]
+    parts: tuple[AnyPart, ...] | None = None
+
+
+class Tool(Protocol):
+    """Something the agent can do. Cancelling `run` stops it, children included, before it returns."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def effect(self) -> Effect: ...
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        """Carry out one call. Bad arguments and failures are results, not exceptions."""
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        """Whether nothing of an earlier run of this call, by any process, is still at work."""

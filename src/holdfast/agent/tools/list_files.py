@@ -1,0 +1,117 @@
+"""`list_files`: what is in a folder of the workspace."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.agent.ports import ToolResult, ToolRun
+from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.workspace import Walk, shown, walking
+from holdfast.domain.facts import Effect
+from holdfast.domain.ids import CallId
+from holdfast.domain.limits import LIST_DEPTH_MAX, LIST_FILES_MAX, LIST_SCAN_MAX
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(description="Folder in the workspace, relative to it or absolute.")] = "."
+    depth: Annotated[int, Meta(ge=1, le=LIST_DEPTH_MAX, description="Levels of folders to show.")] = 1
+
+
+class ListFiles:
+    """Lists a folder; changes nothing."""
+
+    spec = spec_of(
+        "list_files",
+        "List a folder of the workspace, hidden files included: folders end in `/`, files have their size,"
+        f" links show where they point. At most {LIST_FILES_MAX} entries.",
+        Arguments,
+    )
+    effect: Effect = "pure"
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        try:
+            arguments = read_arguments(call.arguments, Arguments)
+            return done(await see_through(asyncio.to_thread(_list, call, arguments)))
+        except Refused as refusal:
+            return failed(refusal)
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return True  # It lives and dies with its process.
+
+
+class _Listing:
+    """Entries so far, in the order of their paths, up to the limits."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notes: list[str] = []
+        self._scanned = 0
+
+    def add_folder(self, walk: Walk, above: str, depth: int) -> None:
+        """List the folder that the walk has come to."""
+        entries = self._scan(walk.folder)
+        for place, entry in enumerate(entries):
+            if len(self.lines) >= LIST_FILES_MAX:
+                self._note(f"{len(entries) - place:,} more in {shown(above or '.')}")
+                return
+            path = above + entry.name
+            self.lines.append(_line(entry, path, walk.folder))
+            if depth > 1 and entry.is_dir(follow_symlinks=False):
+                self._descend(walk, entry.name, path + "/", depth - 1)
+
+    def _descend(self, walk: Walk, name: str, path: str, depth: int) -> None:
+        try:
+            walk.enter(name)
+        except (OSError, Refused):
+            self._note(f"{shown(path)} cannot be opened")
+            return
+        self.add_folder(walk, path, depth)
+        walk.leave()
+
+    def _scan(self, folder: int) -> list["os.DirEntry[str]"]:
+        found = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if self._scanned >= LIST_SCAN_MAX:
+                    self._note(f"more than {LIST_SCAN_MAX:,} names; not all were looked at")
+                    break
+                self._scanned += 1
+                found.append(entry)
+        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def text(self) -> str:
+        if not self.lines and not self.notes:
+            return "[the folder is empty]"
+        return "\n".join(self.lines + [f"[{note}]" for note in self.notes])
+
+
+def _list(call: ToolRun, arguments: Arguments) -> str:
+    listing = _Listing()
+    with walking(call.workspace, arguments.path) as walk:
+        name = walk.go(arguments.path)
+        if name:
+            walk.enter(name)
+        listing.add_folder(walk, "", arguments.depth)
+    return listing.text()
+
+
+def _line(entry: "os.DirEntry[str]", path: str, folder: int) -> str:
+    plain = shown(path)[1:-1]
+    try:
+        if entry.is_symlink():
+            return f"{plain} -> {shown(os.readlink(entry.name, dir_fd=folder))[1:-1]}"
+        if entry.is_dir(follow_symlinks=False):
+            return f"{plain}/"
+        if entry.is_file(follow_symlinks=False):
+            return f"{plain}  {entry.stat(follow_symlinks=False).st_size:,} bytes"
+    except OSError:
+        return f"{plain}  (gone meanwhile)"
+    return f"{plain}  (neither a file nor a folder)"

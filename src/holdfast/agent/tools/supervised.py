@@ -1,0 +1,125 @@
+"""A command under its supervisor, as the server sees it: started, listened to, stopped."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.domain.limits import SHELL_GRACE_MS, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
+
+# Imported by a line of code and not run as a file: so its compiled form is kept between calls.
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor; supervisor.main()"
+_FOLDER = Path(__file__).parent
+_CHUNK_BYTES = 65_536
+_HEADER_BYTES = 5
+_LOOK_AGAIN_S = 0.002
+
+
+class Order(NamedTuple):
+    """What to run: where, with what, for how long; and the lock that is held meanwhile."""
+
+    command: str
+    shell: str
+    workspace: Path
+    lock: Path
+    timeout_s: int
+    environ: Mapping[str, str]
+
+    def words(self) -> list[str | bytes]:
+        return [
+            str(self.lock), str(self.workspace), self.shell, self.command.encode("utf-8"),
+            str(self.timeout_s * 1000), str(SHELL_GRACE_MS),
+            str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX),
+        ]  # fmt: skip
+
+
+class Supervised:
+    """One command and all it starts. `end` must be awaited once `start` has returned."""
+
+    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket) -> None:
+        self._process = process
+        self._line = line
+        self._leader: int | None = None
+        self._has_ended = False
+        self._held = bytearray()
+        """What has come of a frame that is not whole yet."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the command was started, as far as was heard."""
+        return self._leader is not None
+
+    @classmethod
+    def start(cls, order: Order) -> "Supervised":
+        """Start it. Raises OSError; then nothing runs."""
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER), *order.words()],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=dict(order.environ),
+                start_new_session=True,  # What stops the server's group must not stop the one who cleans up.
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return cls(process, ours)
+
+    async def frames(self) -> AsyncIterator[tuple[str, bytes]]:
+        """What the supervisor says, as `supervisor.py` explains; ends when it has gone.
+
+        The last is `x`; without one, the supervisor was killed and what became of the command is not known.
+        """
+        loop, held = asyncio.get_running_loop(), self._held
+        while chunk := await self._receive(loop):
+            held += chunk
+            while len(held) >= _HEADER_BYTES:
+                end = _HEADER_BYTES + int.from_bytes(held[1:_HEADER_BYTES], "big")
+                if len(held) < end:
+                    break
+                tag, body = chr(held[0]), bytes(held[_HEADER_BYTES:end])
+                del held[:end]
+                if tag == "p":
+                    self._leader = int(body)
+                    continue
+                self._has_ended = tag == "x"
+                yield tag, body
+
+    async def _receive(self, loop: asyncio.AbstractEventLoop) -> bytes:
+        try:
+            return await loop.sock_recv(self._line, _CHUNK_BYTES)
+        except ConnectionResetError:
+            return b""
+
+    async def end(self, patience_s: float) -> bool:
+        """Stop whatever is left and wait until it is gone, at most `patience_s`; whether it is."""
+        try:
+            with suppress(OSError):
+                self._line.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(patience_s):
+                async for _ in self.frames():
+                    pass
+                # A thread that waits could not be taken back when patience ends.
+                while True:
+                    if self._process.poll() is not None:
+                        return True
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+        except TimeoutError:
+            return False
+        finally:
+            self._line.close()
+            if self._process.returncode is not None and not self._has_ended and self._leader is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._leader, signal.SIGKILL)  # Someone killed its keeper.

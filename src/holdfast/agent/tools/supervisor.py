@@ -1,0 +1,371 @@
+"""A program of its own: runs one command for the server and leaves nothing of it behind.
+
+It knows nothing of Holdfast and uses the standard library alone, so that it starts in a few milliseconds.
+Its standard input is a socket to the server. The command runs in a session of its own; when it ends, runs out
+of time, or the socket is closed (the call was cancelled, or the server is dead), everything it started is
+ended: asked with SIGTERM, then killed. A lock is held until nothing of it is left.
+
+To the server go frames: one letter, the length of the body in four bytes, the body. `p` the command's process
+id, `o` and `e` its output and error output, `n` how many bytes were left out before the `o` and `e` that
+follow, `x` how it ended; always last.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+
+_CHUNK_BYTES = 65_536
+_LOCK_WAIT_S = 1.0
+_KILL_AGAIN_S, _KILL_AGAIN_S_MAX = 0.02, 0.5
+_HUNT_ROUNDS_MAX = 50
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LINUX = sys.platform == "linux"
+
+
+class Order:
+    """What to run and within which bounds, as the command line has it."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.lock, self.workspace, self.shell, self.command = words[:4]
+        timeout_ms, grace_ms, self.head_bytes, self.tail_bytes = (int(word) for word in words[4:8])
+        self.timeout_s, self.grace_s = timeout_ms / 1000, grace_ms / 1000
+
+
+class Wire:
+    """The way back to the server. Never blocks; once nobody reads, what is sent is forgotten."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.closed = False
+        self.pending = bytearray()
+        self._broken = False
+
+    def send(self, tag: bytes, body: bytes) -> None:
+        self.pending += tag + len(body).to_bytes(4, "big") + body
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self.pending and not self._broken:
+                del self.pending[: os.write(self.fd, self.pending[:_CHUNK_BYTES])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._broken = True
+        if self._broken:
+            self.pending.clear()
+
+    def look(self) -> None:
+        """See whether the server has closed its end; it never says anything else."""
+        try:
+            self.closed = self.closed or not os.read(self.fd, 1)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
+
+    def deliver(self) -> None:
+        """Wait until everything is sent or the server is gone."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while self.pending:
+            poll.poll()
+            self.flush()
+
+
+class Output:
+    """Passes on the first bytes as they come, then keeps only the last ones, for the end."""
+
+    def __init__(self, wire: Wire, head_bytes: int, tail_bytes: int) -> None:
+        self._wire = wire
+        self._head_room = head_bytes
+        self._tail_bytes = tail_bytes
+        self._tail: deque[tuple[bytes, bytes]] = deque()
+        self._kept = self._left_out = 0
+
+    def take(self, tag: bytes, chunk: bytes) -> None:
+        now, later = chunk[: self._head_room], chunk[self._head_room :]
+        self._head_room -= len(now)
+        if now:
+            self._wire.send(tag, now)
+        if later:
+            self._tail.append((tag, later))
+            self._kept += len(later)
+        while self._kept > self._tail_bytes:
+            first, bytes_ = self._tail.popleft()
+            over = min(self._kept - self._tail_bytes, len(bytes_))
+            self._kept -= over
+            self._left_out += over
+            if over < len(bytes_):
+                self._tail.appendleft((first, bytes_[over:]))
+
+    def finish(self) -> None:
+        if self._left_out:
+            self._wire.send(b"n", str(self._left_out).encode())
+        for tag, chunk in self._tail:
+            self._wire.send(tag, chunk)
+
+
+class Family:
+    """Every process that comes from this one, however deep and in whatever session.
+
+    On Linux orphans come back to us, so that having no child is having no descendant. Elsewhere a process
+    that left its group and lost its parent before it was first looked for cannot be found.
+    """
+
+    def __init__(self, leader: int, is_reaper: bool) -> None:
+        self._leader = leader
+        self._is_reaper = is_reaper
+        self._strays: set[int] = set()
+        self.leader_status: int | None = None
+
+    def reap(self) -> bool:
+        """Take leave of those who have died; whether nobody is left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return False
+                if pid == self._leader:
+                    self.leader_status = status
+        except ChildProcessError:
+            pass
+        return self._is_reaper or not (_exists(-self._leader) or any(map(_exists, self._strays)))
+
+    def ask_to_end(self) -> None:
+        _signal(-self._leader, signal.SIGTERM)
+        for pid in self._members():
+            _signal(pid, signal.SIGTERM)
+            _signal(pid, signal.SIGCONT)  # One that is stopped would never hear of it.
+
+    def kill(self) -> bool:
+        """Kill all that can be found; whether nobody is left."""
+        _signal(-self._leader, signal.SIGKILL)
+        for _ in range(_HUNT_ROUNDS_MAX):
+            members = self._members()
+            for pid in members:
+                _signal(pid, signal.SIGSTOP)  # First hold all of them: one that forks would stay ahead.
+            for pid in members:
+                _signal(pid, signal.SIGKILL)
+            if self.reap():
+                return True
+            if not _LINUX:
+                return False
+        return False
+
+    def _members(self) -> list[int]:
+        found = _descendants(os.getpid())
+        if self._is_reaper:
+            return found
+        self._strays = {pid for pid in self._strays.union(found) if _exists(pid)}
+        return list(self._strays)
+
+
+def _descendants(root: int) -> list[int]:
+    found, waiting = [], [root]
+    parents = None if os.path.exists(f"/proc/{root}/task/{root}/children") else _parents()  # noqa: PTH110
+    while waiting:
+        parent = waiting.pop()
+        children = _children(parent) if parents is None else [p for p, q in parents.items() if q == parent]
+        found += children
+        waiting += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
+                children += map(int, file.read().split())
+    except OSError:
+        pass  # It has died meanwhile; its children are ours now and will be found there.
+    return children
+
+
+def _parents() -> dict[int, int]:
+    """Every process with its parent, for systems without a list of children."""
+    with os.popen("/bin/ps -A -o pid= -o ppid=") as listing:
+        rows = [line.split() for line in listing]
+    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
+
+
+def _signal(pid: int, number: int) -> None:
+    # It is gone; or another user's, as with sudo: then the lock stays held until it has ended by itself.
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _prctl(option: int, value: int) -> bool:
+    if not _LINUX:
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+
+
+def _hold(path: str) -> bool:
+    """Take the call's lock for as long as this process lives."""
+    until = time.monotonic() + _LOCK_WAIT_S  # Someone who only looks holds it for an instant.
+    while time.monotonic() < until:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(fd)
+        time.sleep(0.01)
+    return False
+
+
+def _become(order: Order, output: int, errors: int, supervisor: int) -> None:
+    """In the child: turn into the command. Returns only when that fails."""
+    os.setsid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Should the supervisor itself be killed.
+    if os.getppid() != supervisor:
+        return
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        os.chdir(order.workspace)
+        os.execv(order.shell, [order.shell, "-c", order.command])
+    except (OSError, ValueError) as error:
+        os.write(2, f"The command cannot be started: {error}\n".encode(errors="replace"))
+
+
+class Supervision:
+    """One command, from its start until nothing of it is left."""
+
+    def __init__(self, order: Order, wire: Wire) -> None:
+        self._order = order
+        self._wire = wire
+        self._output = Output(wire, order.head_bytes, order.tail_bytes)
+        is_reaper = _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._wake, wake_end = os.pipe()
+        os.set_blocking(wake_end, False)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        leader, self._pipes = self._start()
+        self._family = Family(leader, is_reaper)
+        self._deadline = time.monotonic() + order.timeout_s
+        self._act_at = self._deadline
+        self._kill_again_s = _KILL_AGAIN_S
+        self._ending = ""
+        wire.send(b"p", str(leader).encode())
+
+    def _start(self) -> tuple[int, dict[int, bytes]]:
+        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _become(self._order, output_end, errors_end, supervisor)
+            finally:
+                os._exit(127)
+        for fd in (output_end, errors_end):
+            os.close(fd)
+        for fd in (output, errors):
+            os.set_blocking(fd, False)
+        return pid, {output: b"o", errors: b"e"}
+
+    def run(self) -> str:
+        """Until nothing of the command is left; how it ended."""
+        while not self._family.reap() and not self._advance():
+            self._listen()
+        for fd in tuple(self._pipes):
+            while self._read(fd):
+                pass
+        self._output.finish()
+        if self._ending not in ("", "ended"):
+            return self._ending
+        assert self._family.leader_status is not None, "nobody is left, and the command has not ended"
+        code = os.waitstatus_to_exitcode(self._family.leader_status)
+        return f"exit {code}" if code >= 0 else f"signal {-code}"
+
+    def _advance(self) -> bool:
+        """Begin to end it where there is a reason, kill where asking did not help; whether it is all over."""
+        if not self._ending:
+            if self._family.leader_status is not None:
+                self._ending = "ended"
+            elif self._wire.closed:
+                self._ending = "stopped"
+            elif time.monotonic() >= self._deadline:
+                self._ending = "timeout"
+            else:
+                return False
+            self._family.ask_to_end()
+            self._act_at = time.monotonic() + self._order.grace_s
+        elif time.monotonic() >= self._act_at:
+            if self._family.kill():
+                return True
+            self._act_at = time.monotonic() + self._kill_again_s
+            self._kill_again_s = min(2 * self._kill_again_s, _KILL_AGAIN_S_MAX)
+        return False
+
+    def _listen(self) -> None:
+        """Wait for output, a death, the server or the time to act, whichever comes first."""
+        poll = select.poll()
+        for fd in (self._wake, *self._pipes):
+            poll.register(fd, select.POLLIN)
+        wanted = (0 if self._wire.closed else select.POLLIN) | (select.POLLOUT if self._wire.pending else 0)
+        if wanted:
+            poll.register(self._wire.fd, wanted)
+        for fd, _ in poll.poll(max(0.0, self._act_at - time.monotonic()) * 1000 + 1):
+            if fd == self._wire.fd:
+                self._wire.look()
+                self._wire.flush()
+            elif fd == self._wake:
+                os.read(fd, _CHUNK_BYTES)
+            else:
+                self._read(fd)
+
+    def _read(self, fd: int) -> bool:
+        try:
+            chunk = os.read(fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if chunk:
+            self._output.take(self._pipes[fd], chunk)
+        else:
+            del self._pipes[fd]
+            os.close(fd)
+        return bool(chunk)
+
+
+def main() -> None:
+    """Carry out the order on the command line. The exit code says nothing; the last frame does."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # Only the server ends a call: by closing, or by dying.
+    order, wire = Order(sys.argv[1:]), Wire(0)
+    if not _hold(order.lock):
+        wire.send(b"x", b"busy")
+        return
+    # The lock comes first: whoever finds the server dead and the lock free may be sure that nothing starts.
+    wire.look()
+    ending = "stopped" if wire.closed else Supervision(order, wire).run()
+    os.unlink(order.lock)  # noqa: PTH108
+    wire.send(b"x", ending.encode())
+    wire.deliver()
+    os._exit(0)  # Nothing is left to tidy up, and the server waits.

@@ -1,0 +1,147 @@
+"""The way into a session's workspace, and never out of it.
+
+A path is walked one name at a time from the open root, each folder opened relative to the one before without
+following links. A link is read and its target walked the same way, so that one that stays inside works; `..`
+goes back along the folders that are open. Whoever swaps a name for a link meanwhile gains nothing: the link
+is not followed. What this cannot see: a hard link to a file outside, and a mount inside.
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from holdfast.agent.tools.arguments import Refused
+from holdfast.domain.limits import PATH_CHARS_MAX, PATH_DEPTH_MAX, PATH_STEPS_MAX
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_SENTENCES = (
+    (errno.ENOENT, "there is no {path}"),
+    (errno.ELOOP, "{path} became a link while it was being opened"),
+    (errno.ENOTDIR, "part of {path} is not a folder"),
+    (errno.EISDIR, "{path} is a folder"),
+    (errno.EACCES, "there is no permission for {path}"),
+    (errno.EPERM, "there is no permission for {path}"),
+    (errno.ENAMETOOLONG, "{path} has a name that is too long"),
+    (errno.ENOSPC, "the disk is full"),
+    (errno.EDQUOT, "the disk quota is used up"),
+    (errno.EROFS, "the disk of {path} is read-only"),
+)
+
+
+class Walk:
+    """A way down from the root: one open folder for each step. Must be closed."""
+
+    def __init__(self, workspace: Path) -> None:
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._roots = (PurePosixPath(os.path.abspath(workspace)), PurePosixPath(workspace.resolve()))  # noqa: PTH100
+        self._folders = [os.open(workspace, _FOLDER)]
+
+    @property
+    def folder(self) -> int:
+        """The folder that the walk has come to, as an open file descriptor."""
+        return self._folders[-1]
+
+    def close(self) -> None:
+        while self._folders:
+            os.close(self._folders.pop())
+
+    def go(self, path: str, make_folders: bool = False) -> str:
+        """Go to the folder that holds what `path` names; its name there, or nothing if it is that folder.
+
+        The name may be missing, and may become a link meanwhile: open it without following. Raises Refused.
+        """
+        waiting = deque(self._names(path))
+        for _ in range(PATH_STEPS_MAX):
+            if not waiting:
+                return ""
+            name = waiting.popleft()
+            if name == "..":
+                self._back(path)
+            elif (target := self._target(name)) is not None:
+                names = self._names(target, path)
+                if target.startswith("/"):
+                    while len(self._folders) > 1:
+                        self.leave()
+                waiting.extendleft(reversed(names))
+            elif waiting:
+                self._enter(name, make_folders, path)
+            else:
+                return name
+        raise Refused(f"{shown(path)} has too many steps or its links go in circles")
+
+    def enter(self, name: str) -> None:
+        """Go into a folder of this one, which must not be a link."""
+        self._enter(name, False, name)
+
+    def leave(self) -> None:
+        """Go back from a folder that was entered."""
+        assert len(self._folders) > 1, "the walk is at its root"
+        os.close(self._folders.pop())
+
+    def _names(self, path: str, asked: str = "") -> list[str]:
+        """The steps from the root (of an absolute path) or from here (of another)."""
+        if "\0" in path or len(path) > PATH_CHARS_MAX:
+            raise Refused(f"a path holds no NUL and has at most {PATH_CHARS_MAX} characters")
+        if not path.startswith("/"):
+            return [name for name in path.split("/") if name not in ("", ".")]
+        absolute = PurePosixPath("/" + path.lstrip("/"))
+        for root in self._roots:
+            if absolute.is_relative_to(root):
+                return list(absolute.relative_to(root).parts)
+        raise _outside(asked or path)
+
+    def _back(self, path: str) -> None:
+        if len(self._folders) == 1:
+            raise _outside(path)
+        self.leave()
+
+    def _target(self, name: str) -> str | None:
+        try:
+            return os.readlink(name, dir_fd=self.folder)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return None
+            raise
+
+    def _enter(self, name: str, make: bool, path: str) -> None:
+        if len(self._folders) > PATH_DEPTH_MAX:
+            raise Refused(f"{shown(path)} is more than {PATH_DEPTH_MAX} folders deep")
+        try:
+            opened = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
+        except FileNotFoundError:
+            if not make:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self.folder)
+            opened = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
+        self._folders.append(opened)
+
+
+@contextmanager
+def walking(workspace: Path, path: str) -> Iterator[Walk]:
+    """A walk for one call; what the system says of `path` becomes a sentence. Raises Refused."""
+    try:
+        walk = Walk(workspace)
+        try:
+            yield walk
+        finally:
+            walk.close()
+    except OSError as error:
+        sentences = dict(_SENTENCES)
+        sentence = sentences.get(error.errno or 0, f"{{path}}: {error.strerror or error}")
+        raise Refused(sentence.format(path=shown(path))) from error
+    except UnicodeError as error:
+        raise Refused("a path must be text that the file system can hold") from error
+
+
+def shown(path: str) -> str:
+    """A path for people and models to read: what cannot be printed is written as an escape."""
+    plain = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "`" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain) + "`"
+
+
+def _outside(path: str) -> Refused:
+    return Refused(f"{shown(path)} is outside the workspace")

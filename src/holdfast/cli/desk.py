@@ -1,0 +1,101 @@
+"""What every command that ends by itself shares: its settings, its store, how it answers and how it fails.
+
+A result goes to standard output, everything else to standard error. With `--json` a result is one JSON value
+and an error is one JSON object.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+
+from holdfast.cli.errors import NoStore
+from holdfast.cli.wiring import Wiring, wiring_of
+from holdfast.config import Settings
+from holdfast.domain.errors import HoldfastError
+from holdfast.store.ports import Store
+
+T = TypeVar("T")
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
+UNWRAPPED_COLUMNS = 100_000
+"""Where nobody looks at a screen, lines are as long as what they say."""
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as programs read it; the same members as over HTTP."""
+
+    code: str
+    detail: str
+    remedy: str = ""
+
+
+class Desk(msgspec.Struct, frozen=True):
+    """One command being carried out."""
+
+    wiring: Wiring
+    settings: Settings
+    as_json: bool
+
+    @property
+    def has_store(self) -> bool:
+        return self.wiring.premises.holds_store(self.settings.data)
+
+    @asynccontextmanager
+    async def store(self, create: bool = False) -> AsyncIterator[Store]:
+        """The store, closed at the end. Raises NoStore rather than make one, unless told to `create`."""
+        if not create and not self.has_store:
+            raise NoStore(path=self.settings.data)
+        store = await self.wiring.open_store(self.settings.data, durability=self.settings.durability)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def carry_out(
+    context: typer.Context,
+    work: Callable[[Desk], Coroutine[Any, Any, T]],
+    *,
+    as_json: bool,
+    data: Path | None,
+    durability: str | None,
+) -> T:
+    """Run `work` to its end and return its result; it is told only after the store is closed."""
+    try:
+        wiring = wiring_of(context)
+        settings = wiring.settings(data=data, durability=durability)
+        return asyncio.run(work(Desk(wiring, settings, as_json)))
+    except HoldfastError as error:
+        if not as_json:
+            raise
+        print(msgspec.json.encode(problem(error)).decode(), file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def problem(error: HoldfastError) -> Problem:
+    return Problem(error.code, str(error), error.advice)
+
+
+def give(value: object) -> None:
+    """Answer in JSON: one value, on lines that people can read too."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def screen() -> Console:
+    """Where results are told: styled and wrapped for a terminal, plain and whole for a pipe."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=UNWRAPPED_COLUMNS, no_color=True)
+
+
+def note(text: str) -> None:
+    """Say something beside the result."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,58 @@
+"""Writing files for people: whole or not at all, and never over something by accident."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.cli.errors import CannotWrite, FileExists
+from holdfast.domain.errors import DiskFull
+
+Write = Callable[[bytes], object]
+
+
+def check_target(path: Path, force: bool, data: Path) -> None:
+    """Refuse what must not be replaced, before any work is done. Raises FileExists, CannotWrite."""
+    path = path.absolute()
+    if path.is_dir():
+        raise CannotWrite(path=path, why="it is a folder")
+    if not path.parent.is_dir():
+        raise CannotWrite(path=path, why=f"there is no folder {path.parent}")
+    if not path.exists():
+        return
+    if path.resolve().parent == data.resolve():
+        # Even with --force: the store itself is in there.
+        raise CannotWrite(path=path, why="it is part of the data folder")
+    if not force:
+        raise FileExists(path=path)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Write]:
+    """Write to a file that appears under its name only once it is whole and on disk.
+
+    Raises CannotWrite, DiskFull; nothing is left behind then.
+    """
+    path = path.absolute()
+    part = ""
+    try:
+        handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            yield file.write
+            _sync(file)
+        Path(part).replace(path)
+        part = ""
+    except OSError as error:
+        if error.errno == 28:
+            raise DiskFull(path=path) from error
+        raise CannotWrite(path=path, why=error.strerror or str(error)) from error
+    finally:
+        if part:
+            Path(part).unlink(missing_ok=True)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""`holdfast sessions`: one file per command."""

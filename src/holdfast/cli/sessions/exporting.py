@@ -1,0 +1,151 @@
+"""`holdfast sessions export`: conversations as a file, in JSON to come back or in Markdown to read."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.cli.bar import Bar
+from holdfast.cli.desk import Desk, ForceOption, JsonOption, carry_out, give, note
+from holdfast.cli.errors import NoStore
+from holdfast.cli.files import Write, check_target, written
+from holdfast.cli.saying import counted
+from holdfast.cli.sessions.finding import every, find, slices, transcript
+from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.domain import exports
+from holdfast.domain.errors import NoSuchBlob, NoSuchSession
+from holdfast.domain.markdown import markdown
+from holdfast.domain.rows import SessionRow
+from holdfast.overview import in_bytes
+from holdfast.store.ports import Store
+
+
+class Format(StrEnum):
+    json = "json"
+    markdown = "markdown"
+
+
+IdArgument = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="The conversation's id, or how it begins.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Export every conversation into one file.")]
+FormatOption = Annotated[
+    Format,
+    typer.Option("--format", help="`json` holds everything and can be imported; `markdown` reads well."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to the screen.")
+]
+
+
+class Exported(msgspec.Struct, frozen=True):
+    file: str
+    conversations: int
+    bytes: int
+
+
+class _Export:
+    """Writes conversations one after the other, counting what it writes."""
+
+    def __init__(self, store: Store, write: Write, format_: Format, bar: Bar) -> None:
+        self._store = store
+        self._write = write
+        self._format = format_
+        self._bar = bar
+        self.size = 0
+        self.count = 0
+        self.missing = 0
+
+    async def add(self, row: SessionRow) -> None:
+        if self._format is Format.json:
+            await self._add_json(row)
+        else:
+            told = markdown(row, await transcript(self._store, row.id, self._bar))
+            self._put((b"\n---\n\n" if self.count else b"") + told.encode("utf-8", "replace"))
+        self.count += 1
+
+    async def _add_json(self, row: SessionRow) -> None:
+        self._put(exports.opening(row.id, row.title))
+        files: dict[str, None] = {}
+        comma = b""
+        async for events in slices(self._store, row.id, self._bar):
+            self._put(comma + b",".join(exports.event_object(event) for event in events))
+            comma = b","
+            files |= dict.fromkeys(digest for event in events for digest in exports.files_in(event))
+        self._put(exports.BETWEEN)
+        comma = b""
+        for digest in files:
+            try:
+                content = await self._store.get_blob(digest)
+            except NoSuchBlob:
+                self.missing += 1
+                continue
+            self._put(comma + exports.file_member(digest, content))
+            comma = b","
+        self._put(exports.CLOSING)
+
+    def _put(self, piece: bytes) -> None:
+        self._write(piece)
+        self.size += len(piece)
+
+
+def export(
+    context: typer.Context,
+    session: IdArgument = None,
+    all_: AllOption = False,
+    format_: FormatOption = Format.json,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    data: DataOption = None,
+    durability: DurabilityOption = None,
+) -> None:
+    """Export a conversation, or all of them, to a file or to the screen."""
+    if (session is None) != all_:
+        raise typer.BadParameter("Give the ID of a conversation, or --all.")
+    target = None if output is None or str(output) == "-" else output
+
+    async def copy(desk: Desk) -> _Export:
+        if target is not None:
+            check_target(target, force, desk.settings.data)
+        try:
+            async with desk.store() as store:
+                return await _copy(store, session, format_, target, shown=not as_json)
+        except NoStore:
+            if session is None:
+                raise
+            raise NoSuchSession(session_id=session) from None
+
+    done = carry_out(context, copy, as_json=as_json, data=data, durability=durability)
+    if done.missing:
+        note(f"{counted(done.missing, 'attached file')} could not be found and left out.")
+    if target is None:
+        sys.stdout.flush()
+    elif as_json:
+        give(Exported(str(target.absolute()), done.count, done.size))
+    else:
+        print(f"Exported {counted(done.count, 'conversation')} to {target} ({in_bytes(done.size)}).")
+
+
+async def _copy(
+    store: Store, session: str | None, format_: Format, target: Path | None, shown: bool
+) -> _Export:
+    # Found before a file is begun: a wrong id leaves nothing behind.
+    one = await find(store, session) if session is not None else None
+    with Bar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
+        if target is None:
+            return await _write_all(_Export(store, sys.stdout.buffer.write, format_, bar), store, one)
+        with written(target) as write:
+            return await _write_all(_Export(store, write, format_, bar), store, one)
+
+
+async def _write_all(export: _Export, store: Store, one: SessionRow | None) -> _Export:
+    if one is not None:
+        await export.add(one)
+        return export
+    async for row in every(store):
+        await export.add(row)
+    return export

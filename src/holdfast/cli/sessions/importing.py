@@ -1,0 +1,174 @@
+"""`holdfast sessions import`: conversations from files, each checked before any of them is stored."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import msgspec
+import typer
+
+from holdfast.cli.bar import Bar
+from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
+from holdfast.cli.errors import StillDeleting
+from holdfast.cli.saying import counted
+from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.domain.errors import BadImport, ImportConflict, NoSuchRun, NoSuchSession
+from holdfast.domain.exports import Import, content_of, parse
+from holdfast.domain.ids import RunId, SessionId
+from holdfast.domain.reading import title_of
+from holdfast.store.ports import Store
+
+FilesArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE…", help="Files that `holdfast sessions export` wrote in JSON.")
+]
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one conversation. `conflict`: it is here already and differs; nothing was changed."""
+
+    id: str
+    title: str
+    outcome: Literal["imported", "updated", "already_here", "conflict"]
+    events: int
+    detail: str = ""
+
+
+class _Source:
+    """A file of conversations, gone through as often as needed, one of them in memory at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.size = path.stat().st_size
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def __iter__(self) -> Iterator[tuple[Import, int]]:
+        """Each conversation, and how many bytes of the file are done. Raises BadImport."""
+        try:
+            with self.path.open("rb") as file:
+                yield from self._documents(file)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _documents(self, file: BinaryIO) -> Iterator[tuple[Import, int]]:
+        first = file.readline()
+        if first.strip() == b"{":  # Some tool has laid it out anew: the object goes on below.
+            yield parse(first + file.read(), str(self.path), respaced=True), self.size
+            return
+        done = count = 0
+        for count, line in enumerate(_lines(first, file), 1):
+            done += len(line)
+            if line.strip():
+                yield parse(line, f"{self.path}, line {count}" if count > 1 else str(self.path)), done
+        if not done:
+            raise BadImport(path=self.path, why="it is empty")
+
+    def _unreadable(self, error: OSError) -> BadImport:
+        return BadImport(path=self.path, why=f"it cannot be read ({error.strerror})")
+
+
+def import_files(
+    context: typer.Context,
+    files: FilesArgument,
+    as_json: JsonOption = False,
+    data: DataOption = None,
+    durability: DurabilityOption = None,
+) -> None:
+    """Import conversations that were exported in JSON. What is here already stays as it is."""
+
+    async def take_in(desk: Desk) -> list[Outcome]:
+        sources = [_Source(path) for path in files]
+        with Bar("Checking", shown=not as_json) as bar:
+            owners = _check(sources, bar)
+            bar.now("Importing")
+            async with desk.store(create=True) as store:
+                await _refuse_taken_runs(store, owners)
+                return await _store_all(store, sources, bar)
+
+    outcomes = carry_out(context, take_in, as_json=as_json, data=data, durability=durability)
+    if as_json:
+        give(outcomes)
+    else:
+        for outcome in outcomes:
+            _tell(outcome)
+    if any(outcome.outcome == "conflict" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _check(sources: list[_Source], bar: Bar) -> dict[RunId, tuple[SessionId, Path | str]]:
+    """Read everything once, so that nothing is stored when anything is wrong; returns whose each run is."""
+    owners: dict[RunId, tuple[SessionId, Path | str]] = {}
+    before, total = 0, sum(source.size for source in sources)
+    for source in sources:
+        for found, done in source:
+            for run_id in found.runs:
+                owner, _ = owners.setdefault(run_id, (found.session_id, source.path))
+                if owner != found.session_id:
+                    raise _taken(source.path, run_id, owner)
+            bar(before + done, total)
+        before += source.size
+    return owners
+
+
+async def _refuse_taken_runs(store: Store, owners: dict[RunId, tuple[SessionId, Path | str]]) -> None:
+    """A run belongs to one conversation. Raises BadImport for a copy that was given another id by hand."""
+    for run_id, (session_id, path) in owners.items():
+        try:
+            owner, _ = await store.run(run_id)
+        except NoSuchRun:
+            continue
+        if owner != session_id:
+            raise _taken(path, run_id, owner)
+
+
+def _taken(path: Path | str, run_id: RunId, owner: SessionId) -> BadImport:
+    return BadImport(path=path, why=f"run {run_id} in it belongs to another conversation, {owner}")
+
+
+async def _store_all(store: Store, sources: list[_Source], bar: Bar) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    before, total = 0, sum(source.size for source in sources)
+    for source in sources:
+        for found, done in source:
+            outcomes.append(await _store_one(store, found))
+            bar(before + done, total)
+        before += source.size
+    return outcomes
+
+
+async def _store_one(store: Store, found: Import) -> Outcome:
+    title = title_of(found.title)
+    try:
+        head = await store.head(found.session_id)
+    except NoSuchSession:
+        head = 0
+    try:
+        for written in found.files.values():
+            await store.put_blob(content_of(written))
+        added = await store.adopt(found.session_id, found.events)
+    except ImportConflict as conflict:
+        return Outcome(found.session_id, title, "conflict", 0, str(conflict))
+    except NoSuchSession:
+        raise StillDeleting(session_id=found.session_id) from None
+    if not added:
+        return Outcome(found.session_id, title, "already_here", 0)
+    return Outcome(found.session_id, title, "updated" if head else "imported", added)
+
+
+def _tell(outcome: Outcome) -> None:
+    title = f"“{outcome.title}” ({outcome.id})"
+    match outcome.outcome:
+        case "imported":
+            print(f"Imported {title}, {counted(outcome.events, 'event')}.")
+        case "updated":
+            print(f"Added {counted(outcome.events, 'newer event')} to {title}.")
+        case "already_here":
+            print(f"Already here: {title}.")
+        case "conflict":
+            note(f"holdfast: {outcome.detail}\nDelete one of the two: the one here stays as it is.")
+
+
+def _lines(first: bytes, file: BinaryIO) -> Iterator[bytes]:
+    yield first
+    yield from file

@@ -1,0 +1,118 @@
+"""`holdfast sessions show`: a conversation to read in the terminal."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+import typer
+from rich.console import Console, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.text import Text as Styled
+
+from holdfast.cli.bar import Bar
+from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
+from holdfast.cli.errors import NoStore
+from holdfast.cli.saying import counted
+from holdfast.cli.sessions.finding import IdArgument, find, transcript
+from holdfast.cli.sessions.listing import summary
+from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.reading import (
+    STATUS,
+    TAKEN_BACK,
+    calls_of,
+    clean,
+    is_silent,
+    remark,
+    speaker,
+    title_of,
+    unanswered,
+)
+from holdfast.domain.rows import SessionRow
+from holdfast.domain.transcript import Entry, Transcript
+from holdfast.overview import in_bytes
+
+
+def show(
+    context: typer.Context,
+    session: IdArgument,
+    as_json: JsonOption = False,
+    data: DataOption = None,
+    durability: DurabilityOption = None,
+) -> None:
+    """Show a conversation to read."""
+
+    async def look(desk: Desk) -> tuple[SessionRow, Transcript]:
+        try:
+            async with desk.store() as store:
+                row = await find(store, session)
+                with Bar("Reading", shown=not as_json) as bar:
+                    return row, await transcript(store, row.id, bar)
+        except NoStore:
+            raise NoSuchSession(session_id=session) from None
+
+    row, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    if as_json:
+        give(msgspec.to_builtins(summary(row)) | {"transcript": told.turns})
+    else:
+        _tell(screen(), row, told)
+
+
+def _tell(console: Console, row: SessionRow, told: Transcript) -> None:
+    console.print(Styled(title_of(row.title), style="bold"))
+    status = f"{row.id} · {STATUS[row.status]} · {counted(row.live_turns, 'turn')}"
+    console.print(Styled(status, style="dim"))
+    calls, open_calls = calls_of(told), unanswered(told)
+    for turn in told.turns:
+        for entry in (entry for entry in turn.entries if not is_silent(entry, open_calls)):
+            console.print()
+            for block in _entry(entry, turn.live, calls, open_calls, console.is_terminal):
+                console.print(block)
+
+
+def _entry(
+    entry: Entry, live: bool, calls: Mapping[str, ToolCall], open_calls: frozenset[str], rich: bool
+) -> Iterator[RenderableType]:
+    said = remark(entry)
+    if entry.role == "notice":
+        yield Styled(f"— {said} —", style="yellow")
+        return
+    heading = Styled(clean(speaker(entry)), style="dim bold" if entry.role == "tool" else "bold")
+    heading.append(f"  {_when(entry.at)}", style="dim not bold")
+    yield heading
+    for line in (said, "" if live else TAKEN_BACK):
+        if line:
+            yield Styled(line, style="yellow")
+    call = calls.get(entry.id) if entry.role == "tool" else None
+    if call is not None and call.arguments not in ("", "{}"):
+        yield _indented(call.arguments, "dim")
+    for part in entry.parts:
+        yield from _part(part, entry, open_calls, rich)
+
+
+def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], rich: bool) -> Iterator[RenderableType]:
+    match part:
+        case Text() if rich and entry.role == "assistant":
+            yield Padding(Markdown(clean(part.text)), (0, 0, 0, 2))
+        case Text():
+            yield _indented(part.text)
+        case Reasoning():
+            if part.text:
+                yield _indented(f"(thinking) {part.text}", "dim italic")
+        case ToolCall():
+            if part.call_id in open_calls:
+                yield _indented(f"(began to call {part.name})", "dim")
+        case File():
+            yield _indented(f"[file: {part.name}, {part.media_type}, {in_bytes(part.size_bytes)}]", "dim")
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    # Padded by hand: rich would fill every line with spaces up to the screen's width.
+    lines = clean(text).rstrip("\n").split("\n")
+    return Styled("\n".join(f"  {line}".rstrip() for line in lines), style=style)
+
+
+def _when(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000).strftime("%d %b %Y, %H:%M")

@@ -1,0 +1,25 @@
+"""What the engine needs of an agent: someone who carries out a run and says how that went."""
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from holdfast.domain.ids import CallId
+from holdfast.domain.rows import SessionRow
+from holdfast.engine.recorder import RunRecorder
+
+
+class Worker(Protocol):
+    """Carries out one run by what the journal says of it; may be called again for the same run."""
+
+    @property
+    def context_chars(self) -> int:
+        """How much of a conversation's end it can make use of."""
+
+    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+        """Whether nothing of an earlier try at a call is still at work."""
+
+    async def carry_out(self, recorder: RunRecorder) -> Literal["completed", "waiting"]: ...
+
+
+Workers = Callable[[SessionRow], Worker]
+"""Who answers in a session."""

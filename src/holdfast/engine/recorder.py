@@ -1,0 +1,106 @@
+"""What a run does, written down under its lease."""
+
+from pathlib import Path
+
+from holdfast.domain.book import Decide, Facts, View
+from holdfast.domain.clock import Clock
+from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.endings import output_of
+from holdfast.domain.facts import Delta
+from holdfast.domain.ids import RunId, SessionId
+from holdfast.domain.limits import PAGE_MESSAGES_MAX
+from holdfast.domain.rows import ToolRow
+from holdfast.domain.streams import OutputFold
+from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.engine.unsaved import UnsavedOutput
+from holdfast.store.ports import Append, Lease, MessagePage, Store
+
+
+class Stopped(Exception):
+    """The server is stopping, and the run has come to the end of a step."""
+
+
+class RunRecorder:
+    """One run's pen. `context_chars` bounds how much of the conversation's end is read back."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        session_id: SessionId,
+        lease: Lease,
+        workspace: Path,
+        context_chars: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._session_id = session_id
+        self._fence = lease.fence
+        self._context_chars = context_chars
+        self._fold: TranscriptFold | None = None
+        self.unsaved = UnsavedOutput()
+        self.run_id: RunId = lease.run_id
+        self.workspace = workspace
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Go no further than the step under way."""
+        self._stopping = True
+
+    async def record(self, decide: Decide) -> Facts:
+        decided: list[Facts] = []
+
+        def keep(view: View) -> Facts:
+            decided[:] = [decide(view)]
+            return decided[0]
+
+        (receipt,) = await self._store.append(Append(self._session_id, keep, fence=self._fence))
+        facts = decided[0]
+        for fact in facts:
+            if not isinstance(fact, Unknown):
+                self.unsaved.note(fact)
+        if self._fold is not None:
+            at = self._clock.now_ms()
+            for seq, fact in enumerate(facts, receipt.first_seq):
+                self._fold.add(Event(seq, at, *encode(fact)))
+        return facts
+
+    def stream(self, delta: Delta) -> None:
+        self.unsaved.add(delta, self._store.submit(Append(self._session_id, (delta,), fence=self._fence)))
+
+    async def room(self) -> None:
+        await self._store.room()
+
+    async def transcript(self) -> Transcript:
+        if self._stopping:
+            raise Stopped
+        if self._fold is None:
+            self._fold = await self._read_back()
+        return self._fold.transcript()
+
+    async def output_of(self, tool: ToolRow) -> OutputFold:
+        events: list[Event] = []
+
+        def look(view: View) -> Facts:
+            row = view.message(tool.turn, tool.place)
+            events.extend(view.written(row) if row is not None else ())
+            return ()
+
+        await self.record(look)
+        self.unsaved.open(tool.id, tool.turn, tool.place)
+        return output_of(events)
+
+    async def _read_back(self) -> TranscriptFold:
+        """The newest pages, until there is more than any context can hold."""
+        fold, before, chars = TranscriptFold(), None, 0
+        while True:
+            page = await self._store.messages(self._session_id, before, PAGE_MESSAGES_MAX)
+            fold.add_page(page.messages, await self._store.tools(self._session_id, self.run_id))
+            chars += _size(page)
+            before = page.before
+            if before is None or chars > self._context_chars:
+                return fold
+
+
+def _size(page: MessagePage) -> int:
+    return sum(len(event.body) for message in page.messages for event in message.events)

@@ -1,0 +1,128 @@
+"""What a dead process left: marked, folded in, and set going again by policy.
+
+Any process that serves does this for all. A claim is one compare-and-set, so however many look, one acts.
+Output that has not arrived yet is waited for as long as its process lives; once that is gone and no spool
+names the run, the run is sealed, and a few looks that find nothing end the waiting.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from holdfast.domain import runs
+from holdfast.domain.book import Facts, View
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError, LeaseHeld, NoSuchRun, RunRefused
+from holdfast.domain.facts import Resume
+from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
+from holdfast.domain.rows import RunRow
+from holdfast.engine.runner import LEASE_MS, Runner, deliver, interrupt
+from holdfast.store.ports import Append, Lease, Store
+from holdfast.store.spool import Spools
+
+
+class Recovery:
+    """Looks after runs that nobody works on. `resume` is the policy where a session has none of its own."""
+
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, runner: Runner, spools: Spools, resume: Resume
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._runner = runner
+        self._spools = spools
+        self._resume = resume
+        self._healing: set[RunId] = set()
+        self.recovered = 0
+
+    async def mark(self) -> None:
+        """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
+        for session_id, run in await self._store.open_runs():
+            if run.status == "running" and not self._runner.is_at_work(run.id):
+                lease = await self._take(session_id, run)
+                if lease is not None:
+                    await self._store.release(lease)
+        await self._read_spools()
+
+    async def sweep(self) -> None:
+        """Mark what is new since the last look, and set going whatever should be."""
+        for session_id, run in await self._store.open_runs():
+            if self._runner.is_at_work(run.id):
+                continue
+            # One session's trouble is not another's; what failed here is met again at the next look.
+            with suppress(HoldfastError):
+                await self._look_after(session_id, run)
+        await self._read_spools()
+        for session_id, run in await self._store.pending_runs():
+            await self.heal(session_id, run)
+
+    async def heal(self, session_id: SessionId, run: RunRow) -> None:
+        """One look for output that is still to arrive; whoever comes while that goes on does not wait."""
+        if run.id in self._healing or run.pending is None:
+            return
+        self._healing.add(run.id)
+        try:
+            if not self._store.is_alive(run.pending.process_id) or self._is_old(run):
+                await self._read_spools()
+                await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
+        finally:
+            self._healing.discard(run.id)
+
+    def _look(self, view: View, run_id: RunId) -> Facts:
+        run = view.run(run_id)
+        if run is None or run.pending is None:
+            return ()
+        reads = run.pending.reads + 1
+        if self._is_old(run) or reads >= RECOVERY_READS_MAX:
+            return runs.finish_recovery(run, recovered=False)
+        return runs.await_recovery(run, run.pending.process_id, run.pending.since, reads)
+
+    def _is_old(self, run: RunRow) -> bool:
+        assert run.pending is not None
+        return self._clock.now_ms() - run.pending.since > RECOVERY_AGE_MS_MAX
+
+    async def _look_after(self, session_id: SessionId, run: RunRow) -> None:
+        match run.status:
+            case "accepted":
+                self._runner.begin(session_id, run.id)
+            case "queued":
+                await self._runner.drain(session_id)
+            case "running":
+                lease = await self._take(session_id, run)
+                if lease is not None:
+                    await self._read_spools()
+                    await self._go_on(session_id, run, lease)
+            case "interrupted":
+                await self._go_on(session_id, run, None)
+
+    async def _take(self, session_id: SessionId, run: RunRow) -> Lease | None:
+        try:
+            lease = await self._store.claim(run.id, LEASE_MS)
+        except (LeaseHeld, RunRefused, NoSuchRun):
+            return None
+        await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
+        self.recovered += 1
+        return lease
+
+    async def _go_on(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
+        session = await self._store.session(session_id)
+        if (session.resume or self._resume) == "auto" and runs.may_resume(run):
+            self._runner.begin(session_id, run.id, lease)
+        elif lease is not None:
+            await self._store.release(lease)
+
+    async def _read_spools(self) -> None:
+        """Deliver what dead processes could not, then let their files go."""
+        for run_id, process_id, path in await asyncio.to_thread(self._spools.left):
+            if self._store.is_alive(process_id):
+                continue
+            try:
+                unsaved = await asyncio.to_thread(self._spools.read, path)
+                session_id, _ = await self._store.run(run_id)
+                await deliver(self._store, self._ids, session_id, run_id, unsaved)
+            except NoSuchRun:
+                pass  # Its conversation was deleted; so is what is left of it.
+            except (HoldfastError, OSError):
+                continue
+            await asyncio.to_thread(path.unlink, missing_ok=True)

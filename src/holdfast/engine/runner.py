@@ -1,0 +1,255 @@
+"""Runs at work in this process: each holds a lease that it renews, and stops when it has lost it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.domain import endings, late, runs
+from holdfast.domain import facts as f
+from holdfast.domain.book import Facts, View
+from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, RunRefused, StoreFault
+from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.late import Unsaved
+from holdfast.domain.rows import RunRow
+from holdfast.engine.ports import Workers
+from holdfast.engine.queueing import next_in_line
+from holdfast.engine.recorder import RunRecorder, Stopped
+from holdfast.engine.verbs import workspace_of
+from holdfast.store.ports import Append, Lease, Store
+from holdfast.store.spool import Spools
+
+LEASE_MS = 10_000
+RENEW_EVERY_S = 2.5
+SPOOL_AFTER_S = 2.0
+"""A store that has not taken a delta for this long is stalled."""
+DELIVER_S = 30.0
+"""How long a process that lost a run waits to learn what of its output was saved."""
+
+
+class Runner:
+    """Starts runs, keeps their leases, ends them in a settled state whatever happens.
+
+    `completed` is called with the session of each run that came to its end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        workers: Workers,
+        folder: Path,
+        spools: Spools,
+        completed: Callable[[SessionId], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._workers = workers
+        self._folder = folder
+        self._spools = spools
+        self._completed = completed
+        self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._recorders: dict[RunId, RunRecorder] = {}
+        self._stopping = False
+
+    def is_at_work(self, run_id: RunId) -> bool:
+        return run_id in self._tasks
+
+    @property
+    def at_work(self) -> int:
+        return len(self._tasks)
+
+    def begin(self, session_id: SessionId, run_id: RunId, lease: Lease | None = None) -> None:
+        """Carry out a run in the background, unless that is being done, or the server is stopping."""
+        if self._stopping or run_id in self._tasks:
+            return
+        task = asyncio.create_task(self._carry_out(session_id, run_id, lease), name=run_id)
+        self._tasks[run_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+
+    def halt(self, run_id: RunId) -> None:
+        """Stop working on a run that the journal says is over."""
+        task = self._tasks.get(run_id)
+        if task is not None:
+            task.cancel()
+
+    async def drain(self, session_id: SessionId) -> None:
+        """Begin the next queued run, if it is its turn."""
+        begun: list[RunId] = []
+
+        def decide(view: View) -> Facts:
+            run = next_in_line(view)
+            begun[:] = [run.id] if run is not None else []
+            return runs.dequeue(run) if run is not None else ()
+
+        with suppress(HoldfastError):  # Deleted meanwhile, or a fault: the next sweep looks again.
+            await self._store.append(Append(session_id, decide))
+            for run_id in begun:
+                self.begin(session_id, run_id)
+
+    async def stop(self, grace_s: float) -> None:
+        """Let runs reach the end of a step, for at most `grace_s`; the rest is left to be resumed."""
+        self._stopping = True
+        for recorder in self._recorders.values():
+            recorder.stop()
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, session_id: SessionId, run_id: RunId, lease: Lease | None) -> None:
+        try:
+            lease = lease or await self._store.claim(run_id, LEASE_MS)
+        except (LeaseHeld, RunRefused, NoSuchRun, StoreFault):
+            return
+        renewing = asyncio.create_task(self._renew(lease, asyncio.current_task()))
+        try:
+            await self._work(session_id, lease)
+        finally:
+            renewing.cancel()
+            self._recorders.pop(run_id, None)
+            with suppress(StoreFault):
+                await self._store.release(lease)
+        await self.drain(session_id)
+
+    async def _work(self, session_id: SessionId, lease: Lease) -> None:
+        try:
+            session = await self._store.session(session_id)
+            worker = self._workers(session)
+            workspace = workspace_of(self._folder, session_id, session.workspace)
+            recorder = RunRecorder(
+                self._store, self._clock, session_id, lease, workspace, worker.context_chars
+            )
+            self._recorders[lease.run_id] = recorder
+            await recorder.record(lambda view: _start(view, lease.run_id))
+            if await worker.carry_out(recorder) == "completed":
+                self._completed(session_id)
+        except LeaseLost:
+            # It was ended, or another process has it: nothing more of it is ours to write as new work.
+            await self._deliver(session_id, lease.run_id)
+        except Stopped:
+            await self._interrupt(session_id, lease)
+        except asyncio.CancelledError:
+            if self._stopping:
+                await self._interrupt(session_id, lease)
+            else:
+                await self._deliver(session_id, lease.run_id)
+            raise
+        except StoreFault:
+            return  # Still the journal's: the sweep takes it up again when the store is back.
+        # The edge of a run: whatever went wrong is how it ended, and is said.
+        except Exception as error:
+            await self._fail(session_id, lease, error)
+
+    async def _fail(self, session_id: SessionId, lease: Lease, error: Exception) -> None:
+        code = error.code if isinstance(error, HoldfastError) else "internal_error"
+        failure = f.Failure(code, str(error) or type(error).__name__)
+
+        def decide(view: View) -> Facts:
+            return endings.fail(view, _run(view, lease.run_id), failure, view.written)
+
+        with suppress(LeaseLost, StoreFault):
+            await self._store.append(Append(session_id, decide, fence=lease.fence))
+
+    async def _deliver(self, session_id: SessionId, run_id: RunId) -> None:
+        """Hand in what this process still had when it lost the run."""
+        recorder = self._recorders.get(run_id)
+        if recorder is None:
+            return
+        await recorder.unsaved.settled(DELIVER_S)
+        unsaved = recorder.unsaved.left()
+        with suppress(HoldfastError):
+            if unsaved:
+                await deliver(self._store, self._ids, session_id, run_id, unsaved)
+            if recorder.unsaved.spooled:
+                await asyncio.to_thread(self._spools.drop, run_id)
+
+    async def spool(self) -> None:
+        """Keep what a stalled store has not taken for too long; let it go once the store has it."""
+        for run_id, recorder in list(self._recorders.items()):
+            unsaved = recorder.unsaved
+            if unsaved.stalled_s() > SPOOL_AFTER_S:
+                unsaved.spooled = True
+                await asyncio.to_thread(self._spools.write, run_id, unsaved.left())
+            elif unsaved.spooled:
+                unsaved.spooled = False
+                await asyncio.to_thread(self._spools.drop, run_id)
+
+    async def _interrupt(self, session_id: SessionId, lease: Lease) -> None:
+        with suppress(HoldfastError):
+            await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
+
+    async def _renew(self, lease: Lease, work: "asyncio.Task[None] | None") -> None:
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            try:
+                await self._store.renew(lease, LEASE_MS)
+            except LeaseLost:
+                if work is not None:
+                    work.cancel()
+                return
+            except StoreFault:
+                continue
+
+
+async def interrupt(store: Store, ids: Ids, session_id: SessionId, lease: Lease, now_ms: Instant) -> None:
+    """Say that a run's process is gone, with everything there is of its output.
+
+    If that process is alive after all, only past its lease, more may come: the notice says so.
+    """
+
+    def decide(view: View) -> Facts:
+        run = _run(view, lease.run_id)
+        if run.status != "running":
+            return ()
+        facts = endings.interrupt(view, run, ids.message(), view.written)
+        return [*facts, *_pending(facts, lease, now_ms)]
+
+    await store.append(Append(session_id, decide, fence=lease.fence))
+
+
+async def deliver(
+    store: Store, ids: Ids, session_id: SessionId, run_id: RunId, unsaved: Sequence[Unsaved]
+) -> bool:
+    """Bring late output to its place before the notice; whether there was any."""
+    decided: list[Facts] = []
+
+    def decide(view: View) -> Facts:
+        decided[:] = [late.deliver(view, run_id, unsaved, ids)]
+        return decided[0]
+
+    await store.append(Append(session_id, decide))
+    return bool(decided[0])
+
+
+def _pending(facts: Facts, lease: Lease, now_ms: Instant) -> list[f.AnyFact]:
+    notice = facts[-1]
+    assert isinstance(notice, f.RunInterrupted)
+    if lease.fenced is None:
+        return []
+    return [f.RecoveryPending(notice.run_id, notice.turn, notice.place, lease.fenced, now_ms)]
+
+
+def _start(view: View, run_id: RunId) -> Facts:
+    run = _run(view, run_id)
+    match run.status:
+        case "accepted":
+            return runs.start(run)
+        case "interrupted":
+            return runs.resume(run)
+        case "running":
+            return ()  # A person's answer has set it going already.
+        case _:
+            raise LeaseLost(run_id=run_id)
+
+
+def _run(view: View, run_id: RunId) -> RunRow:
+    run = view.run(run_id)
+    if run is None:
+        raise NoSuchRun(run_id=run_id)
+    return run

@@ -1,0 +1,111 @@
+"""What a run has streamed that is not certainly in the journal yet.
+
+A spool keeps it while the store is stalled, and it is delivered late if the run is lost.
+"""
+
+import asyncio
+import time
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.facts import (
+    AnyFact,
+    Delta,
+    MessageSettled,
+    ModelStepStarted,
+    ToolOutputAppended,
+    ToolSettled,
+)
+from holdfast.domain.late import Unsaved
+
+
+class _Group(msgspec.Struct):
+    """Deltas of one message that are made durable by one commit."""
+
+    future: "asyncio.Future[Any]"
+    name: str
+    since_s: float
+    deltas: list[Delta]
+
+    @property
+    def chars(self) -> int:
+        return sum(len(delta.text) for delta in self.deltas)
+
+
+class UnsavedOutput:
+    """Follows each delta from its submission to its commit. Costs the same however much there was before."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[int, int]] = {}
+        self._saved_chars: dict[str, int] = {}
+        self._groups: deque[_Group] = deque()
+        self._refused: list[_Group] = []
+        self.spooled = False
+
+    def open(self, name: str, turn: int, place: int) -> None:
+        """From here on `name` may stream: a message, or a call's output."""
+        self._places[name] = (turn, place)
+
+    def add(self, delta: Delta, future: "asyncio.Future[Any]") -> None:
+        last = self._groups[-1] if self._groups else None
+        if last is not None and last.future is future:
+            last.deltas.append(delta)
+            return
+        self._reap()
+        name = delta.call_id if isinstance(delta, ToolOutputAppended) else delta.message_id
+        self._groups.append(_Group(future, name, time.monotonic(), [delta]))
+        # Asked for here, so that a refusal nobody waits for is not reported as forgotten.
+        future.add_done_callback(_look_at)
+
+    def note(self, fact: AnyFact) -> None:
+        """A fact became durable: a body holds all that its message streamed."""
+        match fact:
+            case ModelStepStarted():
+                self.open(fact.message_id, fact.turn, fact.place)
+            case MessageSettled():
+                self._close(fact.message_id)
+            case ToolSettled():
+                self._close(fact.call_id)
+
+    def stalled_s(self) -> float:
+        """How long the oldest delta has been waiting."""
+        self._reap()
+        return time.monotonic() - self._groups[0].since_s if self._groups else 0.0
+
+    def left(self) -> list[Unsaved]:
+        """All that is not certainly saved, by message, in order."""
+        self._reap()
+        deltas: dict[str, list[Delta]] = {}
+        for group in (*self._refused, *self._groups):
+            deltas.setdefault(group.name, []).extend(group.deltas)
+        return [
+            Unsaved(*self._places[name], self._saved_chars.get(name, 0), tuple(these))
+            for name, these in deltas.items()
+            if name in self._places
+        ]
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until it is known of every delta whether it was saved, for at most `timeout_s`."""
+        if self._groups:
+            await asyncio.wait([group.future for group in self._groups], timeout=timeout_s)
+
+    def _close(self, name: str) -> None:
+        self._places.pop(name, None)
+        self._saved_chars.pop(name, None)
+        self._refused = [group for group in self._refused if group.name != name]
+
+    def _reap(self) -> None:
+        while self._groups and self._groups[0].future.done():
+            group = self._groups.popleft()
+            if group.future.cancelled() or group.future.exception() is not None:
+                self._refused.append(group)
+            elif group.name in self._places:
+                saved = self._saved_chars.get(group.name, 0)
+                self._saved_chars[group.name] = saved + group.chars
+
+
+def _look_at(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,223 @@
+"""What can be done to a session, each one transaction: decided by the domain inside it, durable on return."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain import endings, forks, runs, tools, turns
+from holdfast.domain import facts as f
+from holdfast.domain.book import Facts, MemoryBook, View
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import NoSuchRun, NoSuchTool, NoSuchTurn, RunRefused
+from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
+from holdfast.domain.limits import READ_EVENTS_MAX
+from holdfast.domain.parts import AnyPart, Text
+from holdfast.domain.projections import fold
+from holdfast.domain.rows import RunRow, ToolRow, TurnRow
+from holdfast.store.ports import Append, Receipt, Store
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A message that is kept: its turn, its run, whether that waits, whether it was kept before."""
+
+    session_id: SessionId
+    turn_id: TurnId
+    run_id: RunId | None
+    seq: Seq
+    queued: bool = False
+    repeated: bool = False
+
+
+class Verbs:
+    """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped."""
+
+    def __init__(self, store: Store, ids: Ids, ended: Callable[[RunId], None]) -> None:
+        self._store = store
+        self._ids = ids
+        self._ended = ended
+
+    async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
+        session_id = session_id or self._ids.session()
+        await self._change(session_id, lambda view: turns.create_session(view, created))
+        return session_id
+
+    async def accept(
+        self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
+    ) -> Accepted:
+        """Keep a message and its run. The same key again gives the same answer."""
+        receipt, facts = await self._change(
+            session_id, lambda view: turns.accept_turn(view, session_id, self._ids, parts, key, view.written)
+        )
+        return _accepted(receipt, facts)
+
+    async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
+        """Stop a run for good: everything that said it was working is gone in the same moment."""
+        session_id, _ = await self._store.run(run_id)
+        await self._change(
+            session_id, lambda view: endings.cancel(view, _run(view, run_id), by, view.written)
+        )
+        return session_id
+
+    async def undo(self, session_id: SessionId, turn_id: TurnId | None, expect: Seq | None = None) -> None:
+        await self._change(
+            session_id, lambda view: turns.undo(view, session_id, turn_id, "undo", view.written), expect
+        )
+
+    async def replace(
+        self,
+        session_id: SessionId,
+        turn_id: TurnId | None,
+        parts: tuple[AnyPart, ...] | None,
+        expect: Seq | None = None,
+    ) -> Accepted:
+        """Edit a turn, or with no parts try it again: what it and all after it said is undone."""
+
+        def decide(view: View) -> Facts:
+            turn = view.last_live_turn() if turn_id is None else _turn(view, session_id, turn_id)
+            if turn is None:
+                raise NoSuchTurn(session_id=session_id, turn="there is none left")
+            said = parts if parts is not None else _said(view, turn.turn)
+            reason: Literal["edit", "retry"] = "edit" if parts is not None else "retry"
+            return turns.replace_turns(view, session_id, self._ids, turn.id, said, reason, None, view.written)
+
+        return _accepted(*await self._change(session_id, decide, expect))
+
+    async def clear(self, session_id: SessionId, expect: Seq | None = None) -> None:
+        await self._change(session_id, lambda view: turns.clear(view, session_id, view.written), expect)
+
+    async def rename(self, session_id: SessionId, title: str, by: Literal["user", "model"] = "user") -> None:
+        await self._change(session_id, lambda view: turns.rename(view, session_id, title, by))
+
+    async def configure(self, session_id: SessionId, wanted: f.SessionConfigured) -> None:
+        await self._change(session_id, lambda view: turns.configure(view, session_id, wanted))
+
+    async def archive(self, session_id: SessionId, archived: bool) -> None:
+        await self._change(session_id, lambda view: turns.archive(view, session_id, archived))
+
+    async def delete(self, session_id: SessionId) -> None:
+        await self._change(session_id, lambda view: turns.delete(view, session_id, view.written))
+
+    async def resume(self, run_id: RunId) -> SessionId:
+        """Let an interrupted run go on, or a queued one begin: a person says so, whatever the policy."""
+        session_id, _ = await self._store.run(run_id)
+
+        def decide(view: View) -> Facts:
+            run = _run(view, run_id)
+            if run.status == "queued" and any(other.turn < run.turn for other in view.open_runs()):
+                raise RunRefused(run_id=run_id, status="behind another run", verb="begin")
+            return runs.dequeue(run) if run.status == "queued" else runs.resume(run, "user")
+
+        await self._change(session_id, decide)
+        return session_id
+
+    async def resolve(
+        self, run_id: RunId, call_id: CallId, decision: f.Decision, text: str | None = None
+    ) -> tuple[SessionId, bool]:
+        """A person's word on a call; returns whether the run can go on now.
+
+        `text` is the reason of a denial, or what a call that did run gave.
+        """
+        session_id, _ = await self._store.run(run_id)
+        goes_on: list[bool] = []
+
+        def decide(view: View) -> Facts:
+            run, tool = _run(view, run_id), _tool(view, run_id, call_id)
+            facts = _answer(view, run, tool, decision, text)
+            rest = [other for other in view.open_tools(run_id) if other.id != call_id]
+            waits = any(other.state == "in_doubt" or other.approval == "requested" for other in rest)
+            goes_on[:] = [not waits and run.status == "waiting"]
+            return [*facts, *(runs.answer(run) if goes_on[0] else [])]
+
+        await self._change(session_id, decide)
+        return session_id, goes_on[0]
+
+    async def fork(self, session_id: SessionId, turn_id: TurnId | None = None) -> SessionId:
+        """A new session that begins with a copy of this one's live turns, up to `turn_id`."""
+        events: list[Event] = []
+        while batch := await self._store.read(session_id, events[-1].seq if events else 0, READ_EVENTS_MAX):
+            events += batch
+        child, book = self._ids.session(), fold(session_id, events)
+        through = _turn(book, session_id, turn_id).turn if turn_id is not None else None
+        facts = forks.fork(book, session_id, events[-1].seq, _bodies(book, events), self._ids, through)
+        await self._store.append(Append(child, facts, expect=0))
+        return child
+
+    async def _change(
+        self, session_id: SessionId, decide: Callable[[View], Facts], expect: Seq | None = None
+    ) -> tuple[Receipt, Facts]:
+        decided: list[Facts] = []
+
+        def keep(view: View) -> Facts:
+            decided[:] = [decide(view)]
+            return decided[0]
+
+        (receipt,) = await self._store.append(Append(session_id, keep, expect=expect))
+        for fact in decided[0]:
+            if isinstance(fact, f.RunCancelled | f.RunFailed):
+                self._ended(fact.run_id)
+        return receipt, decided[0]
+
+
+def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
+    """Where a session's tools work: the folder that was chosen for it, or one of its own."""
+    return Path(chosen) if chosen else folder / "workspaces" / session_id
+
+
+def _bodies(book: MemoryBook, events: list[Event]) -> list[f.Body]:
+    by_seq = {event.seq: event for event in events if event.kind in f.BODY_KINDS}
+    rows = [book.messages[place] for place in sorted(book.messages)]
+    facts = [by_seq[row.body_seq].fact for row in rows if row.body_seq in by_seq]
+    return [fact for fact in facts if isinstance(fact, f.Body)]
+
+
+def _answer(
+    view: View, run: RunRow, tool: ToolRow, decision: f.Decision, text: str | None
+) -> list[f.AnyFact]:
+    if decision == "approve" or decision == "deny":
+        return tools.answer_approval(view, run, tool, decision, "user", text or "")
+    row = view.message(tool.turn, tool.place)
+    output = endings.output_of(view.written(row)) if row is not None else None
+    result: tuple[AnyPart, ...] | None = (Text(text),) if text else None
+    return tools.resolve(view, run, tool, decision, "user", output, result)
+
+
+def _accepted(receipt: Receipt, facts: Facts) -> Accepted:
+    if receipt.repeated is not None:
+        turn = receipt.repeated
+        return Accepted(receipt.session_id, turn.id, turn.run_id, turn.seq, repeated=True)
+    seq = receipt.first_seq
+    for offset, fact in enumerate(facts):
+        if isinstance(fact, f.TurnAccepted):
+            queued = any(isinstance(other, f.TurnQueued) for other in facts[offset:])
+            return Accepted(receipt.session_id, fact.turn_id, fact.run_id, seq + offset, queued)
+    raise AssertionError("a decision that accepts a turn says so")
+
+
+def _said(view: View, turn: int) -> tuple[AnyPart, ...]:
+    row = view.message(turn, 0)
+    events = view.written(row) if row is not None else ()
+    fact = events[0].fact if events else None
+    return fact.parts if isinstance(fact, f.TurnAccepted) else ()
+
+
+def _turn(view: View, session_id: SessionId, turn_id: TurnId) -> TurnRow:
+    turn = next((turn for turn in view.live_turns(0) if turn.id == turn_id), None)
+    if turn is None:
+        raise NoSuchTurn(session_id=session_id, turn=turn_id)
+    return turn
+
+
+def _run(view: View, run_id: RunId) -> RunRow:
+    run = view.run(run_id)
+    if run is None:
+        raise NoSuchRun(run_id=run_id)
+    return run
+
+
+def _tool(view: View, run_id: RunId, call_id: CallId) -> ToolRow:
+    tool = view.tool(call_id)
+    if tool is None or tool.run_id != run_id:
+        raise NoSuchTool(call_id=call_id)
+    return tool

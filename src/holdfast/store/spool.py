@@ -1,0 +1,97 @@
+"""Output that a stalled store cannot take yet, kept in a small local file until it can.
+
+One file per run of this process, synced at each write and bounded. It goes when the store has everything; if
+the process dies first, whoever recovers the run reads it. A last line that was cut off is passed over.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.codec import Unknown, decode, encode
+from holdfast.domain.facts import Delta
+from holdfast.domain.ids import ProcessId, RunId
+from holdfast.domain.late import Unsaved
+from holdfast.domain.limits import SPOOL_BYTES_MAX
+
+
+class _Line(msgspec.Struct, frozen=True):
+    turn: int
+    place: int
+    saved_chars: int
+    deltas: tuple[tuple[str, int, msgspec.Raw], ...]
+
+
+class Spools:
+    """The spool files of a folder; written by this process, read by whoever recovers."""
+
+    def __init__(self, folder: Path, process_id: ProcessId) -> None:
+        self._folder = folder / "spool"
+        self._process_id = process_id
+
+    def write(self, run_id: RunId, unsaved: Sequence[Unsaved]) -> None:
+        """Keep exactly `unsaved` for the run, durably. What is past SPOOL_BYTES_MAX is left out."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._path(run_id)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            size = 0
+            for one in unsaved:
+                line = _encoded(one)
+                size += len(line)
+                if size > SPOOL_BYTES_MAX:
+                    break
+                file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(self._folder)
+
+    def drop(self, run_id: RunId) -> None:
+        """The store has everything."""
+        self._path(run_id).unlink(missing_ok=True)
+
+    def left(self) -> list[tuple[RunId, ProcessId, Path]]:
+        """Every spool there is: whose run, whose process, which file."""
+        found = []
+        for path in sorted(self._folder.glob("*.spool")) if self._folder.is_dir() else ():
+            run_id, _, process_id = path.stem.partition(".")
+            found.append((RunId(run_id), ProcessId(process_id), path))
+        return found
+
+    def read(self, path: Path) -> list[Unsaved]:
+        """What a spool holds. Raises OSError."""
+        return list(_decoded(path.read_bytes().splitlines()))
+
+    def _path(self, run_id: RunId) -> Path:
+        return self._folder / f"{run_id}.{self._process_id}.spool"
+
+
+def _encoded(one: Unsaved) -> bytes:
+    deltas = []
+    for delta in one.deltas:
+        kind, version, body = encode(delta)
+        deltas.append((kind, version, msgspec.Raw(body)))
+    line = _Line(one.turn, one.place, one.saved_chars, tuple(deltas))
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterable[Unsaved]:
+    for text in lines:
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except msgspec.DecodeError:
+            return
+        facts = [decode(kind, version, bytes(body)) for kind, version, body in line.deltas]
+        deltas = tuple(fact for fact in facts if not isinstance(fact, Unknown) and isinstance(fact, Delta))
+        yield Unsaved(line.turn, line.place, line.saved_chars, deltas)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,38 @@
+"""A data folder seen from outside: what is asked or done while no store is open in it."""
+
+from pathlib import Path
+
+import apsw
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import Ids
+from holdfast.store.ports import Progress
+from holdfast.store.sqlite import backup
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, translated
+from holdfast.store.sqlite.processes import ProcessLock
+
+
+class SqlitePremises:
+    """Answers for any folder; keeps nothing open."""
+
+    @property
+    def engine(self) -> str:
+        return f"SQLite {apsw.sqlite_lib_version()}"
+
+    def holds_store(self, folder: Path) -> bool:
+        """Whether there is a store, or was one: a file that went missing is a loss to be told of."""
+        place = Place(folder, "full", None, WRITE_WAIT_S)
+        return place.file.exists() or (folder / "format").exists()
+
+    def others(self, folder: Path) -> int:
+        """How many other processes have the store open. Raises a StoreFault."""
+        with translated(folder, WRITE_WAIT_S):
+            lock = ProcessLock(folder, Ids(SystemClock()).process())
+            try:
+                return len(lock.others())
+            finally:
+                lock.release()
+
+    def restore(self, folder: Path, path: Path, progress: Progress) -> Path | None:
+        """Put the copy at `path` in place of the store; see `backup.restore` for what it raises."""
+        return backup.restore(folder, path, Ids(SystemClock()).process(), progress)

@@ -1,0 +1,183 @@
+"""Backups are whole whatever goes on meanwhile, and restoring one never loses what was there."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast
+from tests.stories import Story, in_store, keep, trip
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.facts import SessionCreated, SessionRenamed
+from holdfast.domain.ids import Ids
+from holdfast.store.ports import Append
+from holdfast.store.sqlite.store import SqliteStore
+
+async def write():
+    store = await SqliteStore.open(Path(sys.argv[1]), "normal")
+    session_id, n = Ids(SystemClock()).session(), 0
+    await store.append(Append(session_id, [SessionCreated("written meanwhile")]))
+    print(session_id, flush=True)
+    while True:
+        n += 1
+        # Both or neither: a copy that holds half of this pair is not whole.
+        pair = [SessionRenamed(f"{n} {'x' * 100}", "user"), SessionRenamed(f"{n} again", "user")]
+        await store.append(Append(session_id, pair))
+
+asyncio.run(write())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "share" / "holdfast"
+
+
+def test_a_backup_taken_while_a_writer_runs_restores_to_a_consistent_store(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    stories = [trip(f"Number {n}") for n in range(30)]
+    keep(folder, *stories)
+    writer = subprocess.Popen(
+        [sys.executable, "-P", "-c", WRITER, str(folder)],
+        env=holdfast.environ, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    holdfast.started.append(writer)
+    assert writer.stdout is not None
+    written = writer.stdout.readline().strip()
+    file = tmp_path / "copy.db"
+    done = holdfast.run("backup", str(file), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["bytes"] == file.stat().st_size
+    assert writer.poll() is None, "it wrote all the while"
+    writer.kill()
+    writer.wait()
+    elsewhere = tmp_path / "elsewhere"
+    restored = holdfast.run("restore", str(file), "--data", str(elsewhere))
+    assert (restored.returncode, restored.stderr) == (0, "")
+    examined = holdfast.run("doctor", "--data", str(elsewhere))
+    assert examined.returncode == 0, examined.stdout
+    listed = json.loads(holdfast.run("sessions", "list", "--json", "--data", str(elsewhere)).stdout)
+    assert {row["id"] for row in listed} == {story.id for story in stories} | {written}
+    title = next(row["title"] for row in listed if row["id"] == written)
+    assert title == "written meanwhile" or title.endswith(" again")
+
+
+def test_a_backup_says_how_to_go_back_and_that_works(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, file = trip(), tmp_path / "it's a copy.db"
+    keep(folder, story)
+    told = holdfast.run("backup", str(file))
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"Copied everything to {file} (")
+    assert file.stat().st_mode & 0o077 == 0
+    command = told.stdout.splitlines()[1].removeprefix("To go back to it: ")
+    holdfast.run("sessions", "delete", story.id, "--yes")
+    back = subprocess.run(
+        ["sh", "-c", command.replace("holdfast", f"'{sys.executable}' -P -m holdfast", 1) + " --yes"],
+        env=holdfast.environ, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert back.returncode == 0, back.stderr
+    assert f"What was there before is in {folder / 'backups'}" in back.stdout
+    assert "About 3 °C." in holdfast.run("sessions", "show", story.id).stdout
+
+
+def test_a_backup_never_replaces_a_file_by_accident(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+    keep(folder, trip())
+    file = tmp_path / "copy.db"
+    file.write_text("precious")
+    assert holdfast.run("backup", str(file)).stderr.startswith(f"holdfast: {file} is there already.")
+    assert file.read_text() == "precious"
+    assert holdfast.run("backup", str(file), "--force").returncode == 0
+    for target in (folder / "holdfast.db", tmp_path, tmp_path / "no such folder" / "copy.db"):
+        told = holdfast.run("backup", str(target), "--force", "--json")
+        assert (told.returncode, json.loads(told.stderr)["code"]) == (1, "cannot_write"), target
+    assert in_store(folder, lambda store: store.totals()).sessions == 1
+
+
+def test_there_is_no_backup_of_nothing(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+    told = holdfast.run("backup", str(tmp_path / "copy.db"))
+    assert told.returncode == 1
+    assert told.stderr.startswith(f"holdfast: There is nothing in {folder} yet.\n")
+    assert not folder.exists() and not (tmp_path / "copy.db").exists()
+
+
+def test_restore_refuses_while_a_server_runs(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+    story, file = trip(), tmp_path / "copy.db"
+    keep(folder, story)
+    holdfast.run("backup", str(file))
+    server = holdfast.serve("--port", "0")
+    told = holdfast.run("restore", str(file), "--yes")
+    assert told.returncode == 1
+    assert told.stderr.splitlines() == [
+        f"holdfast: {folder} is in use by another Holdfast process.", "Stop `holdfast serve` first."
+    ]  # fmt: skip
+    assert server.ask("/health/ready").status == 200
+    server.process.terminate()
+    server.process.wait(10)
+    assert holdfast.run("restore", str(file), "--yes").returncode == 0
+
+
+def test_a_file_that_is_no_backup_is_refused_and_nothing_changes(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, other = trip(), tmp_path / "other"
+    keep(folder, story)
+    keep(other, Story("Other"))
+    good = (other / "holdfast.db").read_bytes()
+    bad = {
+        "not there": None,
+        "text": b"not a store" * 1000,
+        "empty": b"",
+        "cut short": good[: len(good) // 2],
+        "overwritten": good[:20_000] + b"\xff" * 40_000 + good[60_000:],
+    }
+    for name, content in bad.items():
+        file = tmp_path / name
+        if content is not None:
+            file.write_bytes(content)
+        told = holdfast.run("restore", str(file), "--yes", "--json")
+        assert told.returncode == 1, name
+        assert json.loads(told.stderr)["code"] in ("not_a_store", "store_corrupt"), (name, told.stderr)
+    assert in_store(folder, lambda store: store.head(story.id)) == len(story.facts)
+
+
+def test_restore_asks_before_it_replaces_anything(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
+    keep(folder, trip())
+    holdfast.run("backup", str(tmp_path / "copy.db"))
+    unsure = subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast", "restore", str(tmp_path / "copy.db")],
+        env=holdfast.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert unsure.returncode == 1
+    assert "What is there is kept aside." in unsure.stderr
+    assert not (folder / "backups").exists()
+
+
+def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    keep(folder, *(Story(f"Big {n}").ask("x" * 900_000).answer("y") for n in range(60)))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "holdfast", "backup", str(tmp_path / "copy.db")],
+        env=holdfast.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    holdfast.started.append(process)
+    until = time.monotonic() + 10
+    while not (tmp_path / "copy.db.part").exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=10)
+    assert "Traceback" not in told
+    if process.returncode != 0:  # A fast disk may have been quicker than the signal.
+        assert not (tmp_path / "copy.db").exists()
+    assert not (tmp_path / "copy.db.part").exists()

@@ -1,0 +1,152 @@
+"""`holdfast doctor` proves that all is well, finds what is not, and mends what can be mended."""
+
+import json
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.acceptance.conftest import Holdfast
+from tests.stories import Story, in_store, keep, trip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "share" / "holdfast"
+
+
+def alter(folder: Path, statement: str) -> None:
+    """Change the file behind Holdfast's back."""
+    with apsw.Connection(str(folder / "holdfast.db")) as db:
+        db.execute(statement)
+        assert db.changes() > 0, statement
+
+
+def test_doctor_says_that_all_is_well_and_what_it_stands_on(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, trip(), Story("Second"))
+    told = holdfast.run("doctor")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "Checked: the file, 2 conversations with" in told.stdout
+    assert told.stdout.endswith("All is well.\n")
+    for text in (str(folder), "SQLite 3.", "power loss", "Free disk"):
+        assert text in told.stdout
+    assert "In use by" not in told.stdout
+    report = json.loads(holdfast.run("doctor", "--json", "--durability", "normal").stdout)
+    assert (report["ok"], report["found"], report["surroundings"]["durability"]) == (True, [], "normal")
+
+
+def test_doctor_has_nothing_to_say_of_an_empty_folder(holdfast: Holdfast, folder: Path) -> None:
+    told = holdfast.run("doctor")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "There is nothing here yet" in told.stdout
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sessions SET title = 'forged', live_turns = 9",
+        "DELETE FROM messages WHERE role = 'assistant'",
+        "UPDATE runs SET status = 'running'",
+        "INSERT INTO turns (session, turn, id, seq, status) VALUES (1, 99, 't_x', 99, 'live')",
+        "INSERT INTO search (search, rowid, words) SELECT 'delete', max(rowid), '' FROM search"
+        " WHERE false; DELETE FROM search WHERE rowid = (SELECT min(rowid) FROM search)",
+    ],
+    ids=["a title", "missing messages", "a status", "a turn too many", "search"],
+)
+def test_doctor_finds_and_repairs_a_row_that_differs(
+    statement: str, holdfast: Holdfast, folder: Path
+) -> None:
+    story = trip()
+    keep(folder, story)
+    whole = holdfast.run("sessions", "show", story.id, "--json").stdout
+    in_store(folder, lambda store: store.search("Reykjavík", 1))
+    alter(folder, statement)
+    found = holdfast.run("doctor")
+    assert found.returncode == 1
+    assert "  wrong: " in found.stdout
+    assert "holdfast doctor --rebuild" in found.stderr
+    repaired = holdfast.run("doctor", "--rebuild")
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert "  repaired: " in repaired.stdout
+    assert repaired.stdout.endswith("Everything is repaired.\n")
+    assert holdfast.run("doctor").stdout.endswith("All is well.\n")
+    assert holdfast.run("sessions", "show", story.id, "--json").stdout == whole
+
+
+def test_doctor_reports_what_no_rebuilding_can_mend(holdfast: Holdfast, folder: Path) -> None:
+    story = trip()
+    keep(folder, story)
+    alter(folder, "UPDATE events SET body = '{}' WHERE kind = 'turn_accepted' AND seq = 2")
+    told = holdfast.run("doctor", "--rebuild")
+    assert told.returncode == 1
+    assert f"wrong: conversation {story.id}: event 2 (turn_accepted) cannot be read" in told.stdout
+    assert "holdfast restore FILE" in told.stderr
+    report = json.loads(holdfast.run("doctor", "--json").stdout)
+    assert not report["ok"] and not all(found["repaired"] for found in report["found"])
+
+
+@pytest.mark.parametrize("how", ["not a database", "cut short", "overwritten inside", "empty", "gone"])
+def test_doctor_reports_a_damaged_file(how: str, holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, *(trip(f"Number {n}") for n in range(20)))
+    file = folder / "holdfast.db"
+    with file.open("r+b") as handle:
+        size = handle.seek(0, 2)
+        if how == "not a database":
+            handle.seek(0)
+            handle.write(b"x" * 4096)
+        elif how == "cut short":
+            handle.truncate(size // 2)
+        elif how == "overwritten inside":
+            handle.seek(size // 2)
+            handle.write(b"\xff" * (size // 4))
+        elif how == "empty":
+            handle.truncate(0)
+    if how == "gone":
+        file.unlink()
+    told = holdfast.run("doctor")
+    assert told.returncode == 1
+    assert "Traceback" not in told.stderr
+    assert str(folder) in told.stdout, "what it stands on is told all the same"
+    assert "damaged" in told.stderr or "  wrong: file: " in told.stdout, told.stdout + told.stderr
+    report = json.loads(holdfast.run("doctor", "--json").stdout)
+    assert not report["ok"]
+    assert report.get("problem", {}).get("code", "store_corrupt") == "store_corrupt"
+
+
+def test_doctor_tells_what_a_newer_holdfast_wrote(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, trip())
+    with apsw.Connection(str(folder / "holdfast.db")) as db:
+        db.pragma("user_version", 99)
+    told = holdfast.run("doctor")
+    assert told.returncode == 1
+    assert "was written by a newer Holdfast" in told.stderr
+    report = json.loads(holdfast.run("doctor", "--json").stdout)
+    assert report["problem"]["code"] == "store_too_new"
+    assert report["problem"]["remedy"].startswith("Install the newer Holdfast")
+
+
+def test_doctor_works_beside_a_server_and_says_that_there_is_one(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, trip())
+    holdfast.serve("--port", "0")
+    told = holdfast.run("doctor")
+    assert told.returncode == 0
+    assert "In use by" in told.stdout and "1 other process" in told.stdout
+
+
+def test_doctor_gives_the_space_of_what_was_deleted_back(holdfast: Holdfast, folder: Path) -> None:
+    big = Story("Big")
+    for n in range(40):
+        big.ask(f"Question {n} " + "words " * 2000).answer("So it is.")
+    keep(folder, big)
+    size = (folder / "holdfast.db").stat().st_size
+    assert holdfast.run("sessions", "delete", big.id, "--yes").returncode == 0
+    keep(folder, Story("Comes after"))
+    ago = (time.time_ns() // 1_000_000) - 120_000
+    alter(folder, f"UPDATE sessions SET deleted_at = {ago} WHERE deleted_at IS NOT NULL")
+    alter(folder, f"UPDATE events SET at = {ago} WHERE kind = 'session_deleted'")
+    told = holdfast.run("doctor")
+    assert told.returncode == 0, told.stdout
+    assert "1 deleted conversation" in told.stdout
+    assert (folder / "holdfast.db").stat().st_size < size / 2

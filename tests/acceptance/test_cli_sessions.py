@@ -1,0 +1,205 @@
+"""`holdfast sessions list`, `show` and `delete`, as people and programs use them."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.domain.codec import Unknown
+from tests.acceptance.conftest import Holdfast
+from tests.stories import Story, in_store, keep, trip
+
+INNER_WORDS = (
+    "journal",
+    "segment",
+    "lease",
+    "epoch",
+    "fold",
+    "settle",
+    "spool",
+    "owed",
+    "in doubt",
+    "session_",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the commands of the fixture `holdfast` look by themselves."""
+    return tmp_path / "share" / "holdfast"
+
+
+def test_the_list_tells_conversations_in_plain_words(holdfast: Holdfast, folder: Path) -> None:
+    first, second = trip("会议 notes"), Story().ask("Hello").break_off("I was")
+    keep(folder, first, second, Story("Put away").archive())
+    told = holdfast.run("sessions", "list")
+    assert (told.returncode, told.stderr) == (0, "")
+    lines = told.stdout.splitlines()
+    assert lines[0].split() == ["Conversation", "Title", "Status", "Turns", "Last", "used"]
+    assert lines[1].split() == [second.id, "Untitled", "Stopped", "1", "just", "now"]
+    assert lines[2].split() == [first.id, "会议", "notes", "Ready", "2", "just", "now"]
+    assert len(lines) == 3
+    assert "Put away" in holdfast.run("sessions", "list", "--archived").stdout
+
+
+def test_the_list_goes_on_over_many_pages(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, *(Story(f"Number {n}") for n in range(450)))
+    everything = json.loads(holdfast.run("sessions", "list", "--limit", "0", "--json").stdout)
+    assert len({row["id"] for row in everything}) == 450
+    some = holdfast.run("sessions", "list", "--limit", "3")
+    assert len(some.stdout.splitlines()) == 4
+    assert "--limit 0 shows all" in some.stderr
+    assert json.loads(holdfast.run("sessions", "list", "--limit", "3", "--json").stdout) == everything[:3]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no folder", "an empty folder"])
+def test_looking_makes_nothing(there: bool, holdfast: Holdfast, folder: Path) -> None:
+    if there:
+        folder.mkdir(parents=True)
+    listed = holdfast.run("sessions", "list")
+    assert listed.returncode == 0
+    assert listed.stdout == f"There are no conversations in {folder} yet.\n"
+    assert json.loads(holdfast.run("sessions", "list", "--json").stdout) == []
+    shown = holdfast.run("sessions", "show", "s_0000000000000000", "--json")
+    assert shown.returncode == 1
+    assert json.loads(shown.stderr)["code"] == "no_such_session"
+    assert folder.exists() == there and (not there or list(folder.iterdir()) == [])
+
+
+def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -> None:
+    story = trip()
+    story.ask("And now?").break_off("Now I am writ")
+    keep(folder, story)
+    told = holdfast.run("sessions", "show", story.id[:14])
+    assert told.returncode == 0
+    wanted = (
+        "A trip to Reykjavík ✈", "How cold is it in Reykjavík?", "Look it up.", "About 3 °C.",
+        '{"command":"ls notes"}', "flights.md\n  hotel.md", "Now I am writ", "Stopped when the server stopped.",
+    )  # fmt: skip
+    places = [told.stdout.find(text) for text in wanted]
+    assert -1 not in places and places == sorted(places), told.stdout
+    assert [word for word in INNER_WORDS if word in told.stdout] == []
+
+
+def test_a_conversation_for_programs_has_its_turns_and_parts(holdfast: Holdfast, folder: Path) -> None:
+    story = trip().ask("Forget this").answer("Done.").undo()
+    keep(folder, story)
+    told = json.loads(holdfast.run("sessions", "show", story.id, "--json").stdout)
+    assert (told["id"], told["status"], told["turns"]) == (story.id, "idle", 2)
+    assert [turn.get("live", True) for turn in told["transcript"]] == [True, True, False]
+    assert told["transcript"][0]["entries"][0]["parts"] == [
+        {"type": "text", "text": "How cold is it in Reykjavík?"}
+    ]
+
+
+def test_what_a_conversation_holds_does_not_steer_the_terminal(holdfast: Holdfast, folder: Path) -> None:
+    story = Story("\x1b]0;owned\x07title").ask("\x1b[2Jhello\x9b31m").answer("a\x08b")
+    keep(folder, story)
+    for words in (["list"], ["show", story.id], ["export", story.id, "--format", "markdown"]):
+        told = holdfast.run("sessions", *words)
+        assert told.returncode == 0
+        assert not {"\x1b", "\x07", "\x08", "\x9b"} & set(told.stdout), words
+
+
+def test_an_id_may_be_shortened_as_long_as_it_is_one(holdfast: Holdfast, folder: Path) -> None:
+    stories = [Story("one"), Story("two")]
+    keep(folder, *stories)
+    common = os.path.commonprefix([story.id for story in stories])
+    refused = holdfast.run("sessions", "show", common)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"holdfast: 2 conversations have an id that begins with {common}")
+    assert holdfast.run("sessions", "show", stories[0].id[: len(common) + 1]).returncode == 0
+    for wrong in ("", "s_zzzz", "nonsense", "s_0000000000000000"):
+        refused = holdfast.run("sessions", "show", wrong)
+        assert refused.stderr == f"holdfast: There is no conversation {wrong}.\n", wrong
+
+
+def test_an_event_of_a_newer_program_is_passed_over(holdfast: Holdfast, folder: Path) -> None:
+    story = Story("x").happen(Unknown("dream_dreamt", 7, b'{"of":"sheep"}')).ask("hi").answer("hello")
+    keep(folder, story)
+    assert "hello" in holdfast.run("sessions", "show", story.id).stdout
+
+
+def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Path) -> None:
+    story = trip()
+    keep(folder, story)
+    with apsw.Connection(str(folder / "holdfast.db")) as db:
+        db.execute("UPDATE events SET body = '{\"turn\":\"x\"}' WHERE kind = 'message_settled'")
+    told = holdfast.run("sessions", "show", story.id)
+    assert told.returncode == 1
+    assert f"Conversation {story.id} is damaged: event" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: Path) -> None:
+    story, other = trip(), Story("Stays")
+    keep(folder, story, other)
+    unsure = subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", story.id],
+        env=holdfast.environ, input="n\n", capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert unsure.returncode == 1
+    assert "Delete “A trip to Reykjavík ✈” (2 turns) for good?" in unsure.stderr
+    assert story.id in holdfast.run("sessions", "list").stdout
+    deleted = holdfast.run("sessions", "delete", story.id, "--yes")
+    assert deleted.returncode == 0
+    assert "holdfast doctor" in deleted.stdout
+    assert story.id not in holdfast.run("sessions", "list").stdout
+    again = holdfast.run("sessions", "delete", story.id, "--yes", "--json")
+    assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_session")
+
+
+def test_a_reader_that_goes_away_is_no_error_to_tell(holdfast: Holdfast, folder: Path) -> None:
+    story = Story("Long")
+    for n in range(300):
+        story.ask(f"Question {n} " + "x" * 500).answer("y" * 500)
+    keep(folder, story)
+    for words in (["list", "--json"], ["show", story.id], ["export", story.id]):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "holdfast", "sessions", *words],
+            env=holdfast.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        holdfast.started.append(process)
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b"", words
+        process.wait(20)
+
+
+def test_ctrl_c_ends_quietly(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, trip())
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", "s_"],
+        env=holdfast.environ, stdin=follower, stdout=subprocess.PIPE, stderr=follower, start_new_session=True,
+    )  # fmt: skip
+    holdfast.started.append(process)
+    os.close(follower)
+    said = b""
+    while b"for good?" not in said:
+        said += os.read(leader, 4096)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) != 0
+    try:
+        while more := os.read(leader, 4096):
+            said += more
+    except OSError:  # How Linux says that the other end is closed.
+        pass
+    os.close(leader)
+    assert b"Traceback" not in said
+    assert in_store(folder, lambda store: store.totals()).sessions == 1
+
+
+def test_a_bad_setting_is_told_to_programs_as_a_problem(holdfast: Holdfast) -> None:
+    told = holdfast.run("sessions", "list", "--json", "--durability", "maybe")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert json.loads(told.stderr)["code"] == "bad_config"

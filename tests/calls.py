@@ -1,0 +1,111 @@
+"""Calling tools as the loop does, for tests: real processes, real files."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.agent.ports import ToolResult, ToolRun
+from holdfast.agent.tools.toolbox import builtin_tools, by_name
+from holdfast.domain.ids import CallId
+from holdfast.domain.parts import text_of
+
+
+class Bench:
+    """A data folder, a workspace and the built-in tools."""
+
+    def __init__(self, folder: Path, environ: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.workspace = folder / "workspace"
+        self.tools = by_name(builtin_tools(folder, environ))
+        self._calls = 0
+
+    def prepare(self, **arguments: object) -> "Call":
+        self._calls += 1
+        return Call(CallId(f"c_{self._calls:016d}"), msgspec.json.encode(arguments).decode(), self.workspace)
+
+    async def call(self, tool: str, **arguments: object) -> "Call":
+        call = self.prepare(**arguments)
+        call.result = await self.tools[tool].run(call.run())
+        return call
+
+    def use(self, tool: str, **arguments: object) -> "Call":
+        return asyncio.run(self.call(tool, **arguments))
+
+    def shell(self, command: str, **arguments: object) -> "Call":
+        return self.use("shell", command=command, **arguments)
+
+
+class Call:
+    """One call: what it emitted, when, and what came of it."""
+
+    def __init__(self, call_id: CallId, arguments: str, workspace: Path) -> None:
+        self.id, self.arguments, self.workspace = call_id, arguments, workspace
+        self.result: ToolResult | None = None
+        self.pieces: list[tuple[float, str, str]] = []
+
+    def run(self) -> ToolRun:
+        return ToolRun(self.id, self.arguments, self.workspace, self._emit)
+
+    def _emit(self, text: str, stream: str) -> None:
+        self.pieces.append((time.monotonic(), text, stream))
+
+    @property
+    def outcome(self) -> str:
+        assert self.result is not None
+        return self.result.outcome
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        if self.result is not None and self.result.parts is not None:
+            return text_of(self.result.parts)
+        return self.emitted()
+
+    def emitted(self, *streams: str) -> str:
+        return "".join(text for _, text, stream in self.pieces if not streams or stream in streams)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process does something; one that has died and waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def read_pids(folder: Path, count: int, within_s: float = 5) -> list[int]:
+    """The process ids that a command has written to `folder`, one in each file, once there are `count`."""
+    until = time.monotonic() + within_s
+    while True:
+        texts = [path.read_text() for path in folder.glob("*.pid")]
+        if len(texts) >= count and all(text.endswith("\n") for text in texts):
+            return [int(text) for text in texts]
+        assert time.monotonic() < until, f"{len(texts)} of {count} processes have said who they are"
+        time.sleep(0.005)
+
+
+def wait_for_end(pids: list[int], within_s: float) -> None:
+    until = time.monotonic() + within_s
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < until, f"still running: {alive}"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    before = _open_files()
+    yield Bench(tmp_path)
+    assert _open_files() <= before, "a tool has left files open"
+
+
+def _open_files() -> int:
+    return len(os.listdir("/dev/fd"))  # noqa: PTH208 - pathlib keeps one open while it lists

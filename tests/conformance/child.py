@@ -1,0 +1,60 @@
+"""Another process of the conformance suite: opens the content of a test and does one thing with it.
+
+It speaks in lines: `ready` once the store is open, then a line for each thing done. A line on its input lets
+it go on where it waits.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from holdfast.domain import facts as f
+from holdfast.domain.ids import RunId, SessionId
+from holdfast.store.ports import Append, Store
+from tests.conformance.factories import FACTORIES
+from tests.telling import accept
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+async def heard() -> str:
+    return (await asyncio.to_thread(sys.stdin.readline)).strip()
+
+
+async def rename(store: Store, session: str, count: str) -> None:
+    """For each line heard, rename the session and say its seq."""
+    for n in range(int(count)):
+        await heard()
+        (receipt,) = await store.append(Append(SessionId(session), (f.SessionRenamed(f"{n}", "user"),)))
+        say(receipt.last_seq)
+
+
+async def send(store: Store, session: str, count: str) -> None:
+    """Send turns as fast as they are stored."""
+    for n in range(int(count)):
+        await store.append(accept(SessionId(session), f"turn {n} of another process"))
+    say("sent")
+
+
+async def claim(store: Store, run_id: str, lease_ms: str) -> None:
+    """Claim a run, say the epoch, and hold it until a line is heard."""
+    lease = await store.claim(RunId(run_id), int(lease_ms))
+    say(lease.epoch)
+    await heard()
+
+
+COMMANDS = (rename, send, claim)
+
+
+async def main(factory: str, place: str, command: str, *words: str) -> None:
+    home = FACTORIES[factory](Path(place))
+    store = await home.open()
+    say("ready")
+    await next(known for known in COMMANDS if known.__name__ == command)(store, *words)
+    await home.leave()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""The list of sessions: most recently active first, in pages that hold still."""
+
+from holdfast.domain import facts as f
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import PAGE_SESSIONS_MAX
+from holdfast.domain.usage import Usage
+from holdfast.store.ports import Append, Store
+from tests.telling import IDS, TurnStory, accept, created
+
+
+async def begin(store: Store, count: int, clock: FakeClock) -> list[SessionId]:
+    ids: list[SessionId] = []
+    for n in range(count):
+        clock.advance(1_000)
+        new = created(f"session {n}")
+        await store.append(new)
+        ids.append(new.session_id)
+    return ids
+
+
+async def listed(store: Store, limit: int, archived: bool = False) -> list[SessionId]:
+    found: list[SessionId] = []
+    cursor: str | None = None
+    while True:
+        page = await store.sessions(cursor, limit, archived)
+        found += [row.id for row in page.sessions]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def test_the_most_recently_active_comes_first(store: Store, clock: FakeClock) -> None:
+    ids = await begin(store, 5, clock)
+    clock.advance(1_000)
+    await store.append(accept(ids[2], "hello"))
+    expected = [ids[2], ids[4], ids[3], ids[1], ids[0]]
+    for limit in (1, 2, 3, 5, 200):
+        assert await listed(store, limit) == expected
+
+
+async def test_sessions_of_the_same_moment_are_all_listed_once(store: Store) -> None:
+    ids = [created() for _ in range(25)]
+    await store.append(*ids)
+    found = await listed(store, 4)
+    assert sorted(found) == sorted(each.session_id for each in ids)
+    assert len(found) == 25
+
+
+async def test_pages_hold_still_while_others_are_active(store: Store, clock: FakeClock) -> None:
+    ids = await begin(store, 9, clock)
+    first = await store.sessions(None, 3)
+    clock.advance(1_000)
+    await store.append(accept(ids[8], "seen already"))
+    await store.append(accept(ids[0], "not seen yet"))
+    await begin(store, 1, clock)
+    second = await store.sessions(first.cursor, 3)
+    third = await store.sessions(second.cursor, 3)
+    assert [row.id for row in first.sessions] == [ids[8], ids[7], ids[6]]
+    assert [row.id for row in second.sessions] == [ids[5], ids[4], ids[3]]
+    # What became active meanwhile is at the top of the list, not repeated at its end.
+    assert [row.id for row in third.sessions] == [ids[2], ids[1]]
+
+
+async def test_archived_sessions_have_a_list_of_their_own(store: Store, clock: FakeClock) -> None:
+    ids = await begin(store, 3, clock)
+    await store.append(Append(ids[1], (f.SessionArchived(True),)))
+    assert await listed(store, 10) == [ids[2], ids[0]]
+    assert await listed(store, 10, archived=True) == [ids[1]]
+    await store.append(Append(ids[1], (f.SessionArchived(False),)))
+    assert await listed(store, 10) == [ids[2], ids[1], ids[0]]
+    assert await listed(store, 10, archived=True) == []
+
+
+async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> None:
+    (session_id,) = await begin(store, 1, clock)
+    story = TurnStory()
+
+    async def moves(*facts: f.AnyFact) -> bool:
+        before = (await store.session(session_id)).updated_at
+        clock.advance(1_000)
+        await store.append(Append(session_id, facts))
+        return (await store.session(session_id)).updated_at != before
+
+    assert not await moves(f.SessionRenamed("x", "user"))
+    assert not await moves(f.SessionConfigured(model="demo"))
+    assert await moves(story.accepted())
+    assert not await moves(story.started())
+    assert not await moves(story.begins())
+    assert not await moves(story.says("text"), story.thinks("text"))
+    assert not await moves(story.settles(), story.step_settled())
+    assert not await moves(story.intends(), story.tool_started(), story.prints("x"))
+    assert await moves(story.tool_settled())
+    assert not await moves(f.SessionArchived(True), f.SessionArchived(False))
+    assert not await moves(f.MemoryCommitted("k", 1, 1))
+    assert await moves(story.completed())
+
+
+async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClock) -> None:
+    (session_id,) = await begin(store, 1, clock)
+    row = await store.session(session_id)
+    assert (row.title, row.title_by, row.status, row.last_turn) == ("session 0", "user", "idle", 0)
+    assert row.created_at == row.updated_at == clock.now_ms()
+    await store.append(Append(session_id, (f.SessionRenamed("by a model", "model"),)))
+    assert (await store.session(session_id)).title == "session 0"
+    await store.append(Append(session_id, (f.SessionRenamed("by me", "user"),)))
+    change = f.SessionConfigured(agent="a", model="m", workspace="w", resume="ask")
+    await store.append(Append(session_id, (change,)))
+    row = await store.session(session_id)
+    assert (row.title, row.agent, row.model, row.workspace, row.resume) == ("by me", "a", "m", "w", "ask")
+    assert (await store.sessions(None, 1)).sessions == (row,)
+
+
+async def test_a_row_shows_the_run_and_what_it_used(store: Store, clock: FakeClock) -> None:
+    (session_id,) = await begin(store, 1, clock)
+    story = TurnStory()
+    await store.append(Append(session_id, story.opening()))
+    row = await store.session(session_id)
+    assert (row.status, row.run_id) == ("working", story.run_id)
+    await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),)))
+    assert (await store.session(session_id)).status == "needs_you"
+    again = f.RunResumed(story.run_id, "user", 0)
+    used = story.step_settled(Usage(1, 2, 3, 4))
+    await store.append(Append(session_id, (again, story.settles(), used)))
+    row = await store.session(session_id)
+    assert (row.status, row.usage) == ("working", Usage())
+    failure = f.RunFailed(story.run_id, f.Failure("model_error", "It broke."))
+    await store.append(Append(session_id, (failure,)))
+    row = await store.session(session_id)
+    assert (row.status, row.run_id, row.usage) == ("failed", None, Usage(1, 2, 3, 4))
+    assert (await store.run(story.run_id))[1].failure == f.Failure("model_error", "It broke.")
+
+
+async def test_relations_between_sessions_are_kept(store: Store) -> None:
+    one, two, three = IDS.session(), IDS.session(), IDS.session()
+    await store.append(
+        Append(one, (f.SessionCreated(), f.SessionContinued(two))),
+        Append(two, (f.SessionCreated(previous_session_id=one),)),
+        Append(three, (f.SessionCreated(), f.SessionForked(one, 2, 0))),
+    )
+    assert (await store.session(one)).successor_session_id == two
+    assert (await store.session(two)).previous_session_id == one
+    assert (await store.session(three)).parent_session_id == one
+
+
+async def test_a_page_of_the_list_is_bounded(store: Store) -> None:
+    await store.append(*(created() for _ in range(PAGE_SESSIONS_MAX + 1)))
+    assert len((await store.sessions(None, 100_000)).sessions) == PAGE_SESSIONS_MAX

@@ -1,0 +1,188 @@
+"""Following a session: everything once, in order, whoever wrote it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.domain import facts as f
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import READ_EVENTS_MAX, SUBSCRIBER_EVENTS_MAX
+from holdfast.store.ports import Append, Store
+from tests.conformance.factories import Home
+from tests.telling import IDS, accept, created
+
+SEEN_WITHIN_S = 0.1
+
+
+def rename(session_id: SessionId, title: object) -> Append:
+    return Append(session_id, (f.SessionRenamed(str(title), "user"),))
+
+
+async def begin(store: Store, count: int = 0) -> SessionId:
+    new = created()
+    await store.append(new)
+    await asyncio.gather(*(store.submit(rename(new.session_id, n)) for n in range(count)))
+    return new.session_id
+
+
+async def take(tail: AsyncIterator[Event], count: int, timeout_s: float = 10) -> list[Event]:
+    async with asyncio.timeout(timeout_s):
+        return [await anext(tail) for _ in range(count)]
+
+
+async def test_a_tail_replays_and_then_follows(store: Store) -> None:
+    session_id = await begin(store, 3)
+    tail = store.tail(session_id, 2)
+    assert [event.seq for event in await take(tail, 2)] == [3, 4]
+    following = asyncio.ensure_future(take(tail, 1))
+    await asyncio.sleep(0.01)
+    assert not following.done()
+    await store.append(rename(session_id, "new"))
+    assert [event.seq for event in await following] == [5]
+    await tail.aclose()
+
+
+async def test_a_long_past_is_replayed_whole(store: Store) -> None:
+    new = created()
+    await store.append(new)
+    count = 2 * READ_EVENTS_MAX + 3
+    await store.append(Append(new.session_id, [f.SessionRenamed(str(n), "user") for n in range(count)]))
+    tail = store.tail(new.session_id, 0)
+    assert [event.seq for event in await take(tail, count + 1)] == list(range(1, count + 2))
+    await tail.aclose()
+
+
+async def test_many_readers_beside_many_writers_see_all_once_in_order(store: Store) -> None:
+    session_id = await begin(store)
+
+    async def follow(after: int) -> list[int]:
+        tail = store.tail(session_id, after)
+        seqs = [event.seq for event in await take(tail, 301 - after)]
+        await tail.aclose()
+        return seqs
+
+    async def write(count: int) -> None:
+        for n in range(count):
+            await store.append(rename(session_id, n))
+
+    readers = [asyncio.ensure_future(follow(0)) for _ in range(5)]
+    writers = [asyncio.ensure_future(write(100)) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    readers += [asyncio.ensure_future(follow(min(10 * n, 40))) for n in range(5)]
+    seen = await asyncio.gather(*readers)
+    await asyncio.gather(*writers)
+    for seqs in seen:
+        assert seqs == list(range(seqs[0], 302))
+
+
+async def test_a_reader_sees_only_its_session(store: Store) -> None:
+    mine, other = await begin(store), await begin(store)
+    tail = store.tail(mine, 1)
+    following = asyncio.ensure_future(take(tail, 1))
+    await asyncio.sleep(0.01)
+    await store.append(rename(other, "other"))
+    await store.append(rename(mine, "mine"))
+    (event,) = await following
+    assert event.fact == f.SessionRenamed("mine", "user")
+    await tail.aclose()
+
+
+async def test_a_reader_that_falls_behind_its_bound_misses_nothing(store: Store) -> None:
+    session_id = await begin(store)
+    tail = store.tail(session_id, 0)
+    first = await take(tail, 1)
+    waiting = asyncio.ensure_future(take(tail, 1))
+    await asyncio.sleep(0.01)
+    for start in range(0, 2 * SUBSCRIBER_EVENTS_MAX, 500):
+        facts = [f.SessionRenamed(str(n), "user") for n in range(start, start + 500)]
+        await store.append(Append(session_id, facts))
+    seen = first + await waiting + await take(tail, 2 * SUBSCRIBER_EVENTS_MAX - 1)
+    await store.append(rename(session_id, "last"))
+    seen += await take(tail, 1)
+    assert [event.seq for event in seen] == list(range(1, 2 * SUBSCRIBER_EVENTS_MAX + 3))
+    await tail.aclose()
+
+
+async def test_all_that_a_reader_is_shown_is_already_stored(store: Store, home: Home) -> None:
+    session_id = await begin(store)
+    other = await home.open()
+    tail = store.tail(session_id, 0)
+    writing = [store.submit(rename(session_id, n)) for n in range(50)]
+    for event in await take(tail, 51):
+        assert await other.read(session_id, event.seq - 1, 1) == [event]
+    await asyncio.gather(*writing)
+    await tail.aclose()
+
+
+async def test_a_tail_sees_what_another_store_wrote(store: Store, home: Home) -> None:
+    session_id = await begin(store)
+    other = await home.open()
+    tail = store.tail(session_id, 1)
+    waits: list[float] = []
+    for n in range(20):
+        following = asyncio.ensure_future(take(tail, 1))
+        await asyncio.sleep(0.03)
+        await other.append(rename(session_id, n))
+        started = time.monotonic()
+        (event,) = await following
+        waits.append(time.monotonic() - started)
+        assert event.seq == n + 2
+    assert sorted(waits)[len(waits) // 2] < SEEN_WITHIN_S
+    await tail.aclose()
+
+
+async def test_a_tail_sees_what_another_process_wrote(store: Store, home: Home) -> None:
+    session_id = await begin(store)
+    tail = store.tail(session_id, 1)
+    with home.child("rename", session_id, "10") as child:
+        assert child.stdin is not None and child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
+        waits: list[float] = []
+        for n in range(10):
+            following = asyncio.ensure_future(take(tail, 1))
+            child.stdin.write("go\n")
+            assert int(await asyncio.to_thread(child.stdout.readline)) == n + 2
+            started = time.monotonic()
+            (event,) = await following
+            waits.append(max(0.0, time.monotonic() - started))
+            assert (event.seq, event.fact) == (n + 2, f.SessionRenamed(str(n), "user"))
+        await tail.aclose()
+    assert child.returncode == 0
+    assert sorted(waits)[5] < SEEN_WITHIN_S
+
+
+async def test_writers_in_two_processes_interleave_without_gaps(store: Store, home: Home) -> None:
+    session_id = await begin(store)
+    tail = store.tail(session_id, 0)
+    with home.child("send", session_id, "40") as child:
+        assert child.stdout is not None
+        await asyncio.to_thread(child.stdout.readline)
+        for n in range(40):
+            await store.append(accept(session_id, f"turn {n} of this process"))
+        assert await asyncio.to_thread(child.stdout.readline) == "sent\n"
+    head = await store.head(session_id)
+    events = await take(tail, head)
+    assert [event.seq for event in events] == list(range(1, head + 1))
+    turns = [fact.turn for event in events if isinstance(fact := event.fact, f.TurnAccepted)]
+    assert turns == list(range(1, 81))
+    await tail.aclose()
+
+
+async def test_there_is_no_tail_of_no_session(store: Store) -> None:
+    tail = store.tail(IDS.session(), 0)
+    with pytest.raises(NoSuchSession):
+        await take(tail, 1)
+
+
+async def test_a_tail_shows_that_its_session_is_deleted(store: Store) -> None:
+    session_id = await begin(store)
+    tail = store.tail(session_id, 1)
+    following = asyncio.ensure_future(take(tail, 1))
+    await asyncio.sleep(0.01)
+    await store.append(Append(session_id, (f.SessionDeleted(),)))
+    assert [event.kind for event in await following] == ["session_deleted"]
+    await tail.aclose()

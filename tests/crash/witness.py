@@ -1,0 +1,129 @@
+"""What a client tried to store and what it was told: the truth that a store is held against after a crash."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain.book import Facts, View
+from holdfast.domain.codec import Event, encode
+from holdfast.domain.facts import DELTA_KINDS, Delta
+from holdfast.domain.ids import RunId, SessionId
+from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.store.sqlite.store import SqliteStore
+
+LEASE_MS = 1 << 40
+"""Never runs out: only the death of its holder frees a run."""
+
+
+class Change(msgspec.Struct):
+    """One transaction as its client sees it: per session, the digests of its events in order."""
+
+    number: int
+    tried: dict[SessionId, list[str]]
+    """A delta's digest begins with `~`: it may be pruned once its body is settled."""
+
+
+class Witness(Protocol):
+    """Is told of every change before it can be stored and of every receipt. Called from any thread."""
+
+    def tried(self, change: Change, session_id: SessionId) -> None: ...
+    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None: ...
+    def deleting(self, session_id: SessionId) -> None: ...
+    def claimed(self, run_id: RunId) -> None: ...
+
+
+class Nobody:
+    """A witness who looks away."""
+
+    def tried(self, change: Change, session_id: SessionId) -> None:
+        return
+
+    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
+        return
+
+    def deleting(self, session_id: SessionId) -> None:
+        return
+
+    def claimed(self, run_id: RunId) -> None:
+        return
+
+
+def digest_of(kind: str, version: int, body: bytes) -> str:
+    """What an event says, in short."""
+    digest = hashlib.blake2b(b"%s.%d." % (kind.encode(), version), digest_size=8)
+    digest.update(body)
+    return ("~" if kind in DELTA_KINDS else "") + digest.hexdigest()
+
+
+def digest_of_event(event: Event) -> str:
+    return digest_of(event.kind, event.version, event.body)
+
+
+class _Stream(msgspec.Struct):
+    change: Change
+    session_id: SessionId
+    delta: Delta
+    texts: list[str]
+
+
+class Client:
+    """Appends to a store, and tells a witness."""
+
+    def __init__(self, store: SqliteStore, witness: Witness) -> None:
+        self.store = store
+        self._witness = witness
+        self._number = 0
+        self._streams: dict[object, _Stream] = {}
+
+    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+        change = self._change()
+        watched = [replace(append, facts=self._watched(change, append)) for append in appends]
+        receipts = await self.store.append(*watched)
+        if all(receipt.repeated is None for receipt in receipts):
+            self._witness.stored(change, receipts)
+        return receipts
+
+    def stream(self, session_id: SessionId, delta: Delta, fence: Fence | None = None) -> None:
+        """Hand over a delta; deltas that were joined share a future and so become one change."""
+        future = self.store.submit(Append(session_id, (delta,), fence=fence))
+        stream = self._streams.get(future)
+        if stream is None:
+            self._streams[future] = _Stream(self._change(), session_id, delta, [delta.text])
+            future.add_done_callback(self._streamed)
+        else:
+            stream.texts.append(delta.text)
+
+    async def delete(self, session_id: SessionId, decide: Callable[[View], Facts]) -> None:
+        self._witness.deleting(session_id)
+        await self.append(Append(session_id, decide))
+
+    async def claim(self, run_id: RunId) -> Fence:
+        lease = await self.store.claim(run_id, LEASE_MS)
+        self._witness.claimed(run_id)
+        return lease.fence
+
+    def _streamed(self, future: "asyncio.Future[tuple[Receipt, ...]]") -> None:
+        stream = self._streams.pop(future)
+        # A refused delta (its run was cancelled) stores nothing and promises nothing.
+        if future.exception() is None:
+            joined = replace(stream.delta, text="".join(stream.texts))
+            stream.change.tried[stream.session_id] = [digest_of(*encode(joined))]
+            self._witness.stored(stream.change, future.result())
+
+    def _change(self) -> Change:
+        self._number += 1
+        return Change(self._number, {})
+
+    def _watched(self, change: Change, append: Append) -> Callable[[View], Facts]:
+        def decide(view: View) -> Facts:
+            facts = append.facts(view) if callable(append.facts) else append.facts
+            change.tried[append.session_id] = [digest_of(*encode(fact)) for fact in facts]
+            # Inside the transaction: told before any of it can be on disk.
+            self._witness.tried(change, append.session_id)
+            return facts
+
+        return decide

@@ -1,0 +1,92 @@
+"""A session in memory, for tests of the pure core: its events, and the rows they add up to."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain.book import MemoryBook
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.projections import project
+from holdfast.domain.rows import MessageRow, RunRow, ToolRow
+
+SESSION = SessionId("s_0000000000000001")
+
+
+class PageMessage(msgspec.Struct, frozen=True):
+    """A row with its events, as a store's page has it."""
+
+    row: MessageRow
+    live: bool
+    events: tuple[Event, ...]
+
+
+class Journal:
+    """Appends facts as a store does: numbered, encoded, projected."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self._chance = 0
+        self.ids = Ids(self.clock, self._next_chance)
+        self.book = MemoryBook()
+        self.events: list[Event] = []
+        self.head = 0
+
+    def append(self, *facts: f.AnyFact | Unknown) -> list[Event]:
+        stored: list[Event] = []
+        for fact in facts:
+            self.head += 1
+            event = Event(self.head, self.clock.now_ms(), *encode(fact))
+            # Deltas touch no row; everything else is read back from its bytes, as a store's fold would.
+            if event.kind not in f.DELTA_KINDS:
+                project(self.book, SESSION, event.seq, event.at, event.fact)
+            stored.append(event)
+        self.events += stored
+        return stored
+
+    def run(self, run_id: RunId) -> RunRow:
+        return self.book.runs[run_id]
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        """What there is of a message without a body: its opening, then its deltas."""
+        return [e for e in self.events if e.seq == row.first_seq or _is_delta_of(e, row)]
+
+    def pages(self) -> list[PageMessage]:
+        by_seq = {event.seq: event for event in self.events}
+        return [
+            PageMessage(row, self._is_live(row), tuple(self._content(row, by_seq)))
+            for _, row in sorted(self.book.messages.items())
+        ]
+
+    def open_tools(self) -> list[ToolRow]:
+        return [tool for tool in self.book.tools.values() if tool.state != "settled"]
+
+    def prune(self) -> list[Event]:
+        """What is left once the deltas of every settled body are gone."""
+        settled = {row.id for row in self.book.messages.values() if row.body_seq}
+        return [e for e in self.events if not (e.kind in f.DELTA_KINDS and _subject(e) in settled)]
+
+    def _content(self, row: MessageRow, by_seq: dict[int, Event]) -> Iterable[Event]:
+        return [by_seq[row.body_seq]] if row.body_seq else self.written(row)
+
+    def _is_live(self, row: MessageRow) -> bool:
+        turn = self.book.turn(row.turn)
+        return turn is not None and turn.status == "live"
+
+    def _next_chance(self, bits: int) -> int:
+        self._chance += 1
+        return self._chance
+
+
+def _subject(event: Event) -> str:
+    fact = event.fact
+    if isinstance(fact, f.ToolOutputAppended):
+        return fact.call_id
+    assert isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended)
+    return fact.message_id
+
+
+def _is_delta_of(event: Event, row: MessageRow) -> bool:
+    return event.kind in f.DELTA_KINDS and event.seq > row.first_seq and _subject(event) == row.id

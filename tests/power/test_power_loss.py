@@ -1,0 +1,99 @@
+"""Whatever was acknowledged is there after a loss of power, and nothing is there by half."""
+
+import random
+import time
+
+import pytest
+
+from tests.power.run import History, images, live, seed_of_run, verdict_on
+
+THOROUGH_EVERY = 6
+"""Every so many moments the whole store is checked, not just compared with what was acknowledged."""
+TORN_MOMENTS = 150
+NORMAL_MOMENTS = 40
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    return seed_of_run()
+
+
+@pytest.fixture(scope="module")
+def full(seed: int, tmp_path_factory: pytest.TempPathFactory) -> History:
+    return live(tmp_path_factory.mktemp("full") / "disk", "full", seed)
+
+
+@pytest.fixture(scope="module")
+def normal(seed: int, tmp_path_factory: pytest.TempPathFactory) -> History:
+    return live(tmp_path_factory.mktemp("normal") / "disk", "normal", seed)
+
+
+@pytest.fixture
+def report(seed: int, capsys: pytest.CaptureFixture[str]) -> "Report":
+    return Report(seed, capsys)
+
+
+class Report:
+    """One line of figures for a test, shown whether or not it passes."""
+
+    def __init__(self, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+        self._seed, self._capsys, self._began = seed, capsys, time.monotonic()
+
+    def __call__(self, what: str, history: History, **figures: int) -> None:
+        told = " ".join(f"{name}={figure}" for name, figure in figures.items())
+        with self._capsys.disabled():
+            print(
+                f"\npower, {what}: seed={self._seed} acks={len(history.promises)} {told}"
+                f" in {time.monotonic() - self._began:.1f} s"
+            )
+
+
+def test_everything_acknowledged_is_on_disk_at_the_moment_of_its_acknowledgement(
+    full: History, seed: int, report: Report
+) -> None:
+    moments = full.moments()
+    for i, (moment, files) in enumerate(images(full.record, moments, None)):
+        verdict = verdict_on(full, files, moment, thorough=i % THOROUGH_EVERY == 0)
+        assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
+    assert full.checkpoints() > 4 and full.pruned > 0, "this run proves nothing of checkpoints or pruning"
+    report("only what was synced", full, moments=len(moments), lost=0, half=0, checkpoints=full.checkpoints())
+
+
+def test_torn_and_reordered_writes_harm_nothing_that_was_acknowledged(
+    full: History, seed: int, report: Report
+) -> None:
+    chance = random.Random(seed)
+    moments = sorted(chance.sample(range(full.moments()[0], len(full.record) + 1), TORN_MOMENTS))
+    for moment, files in images(full.record, moments, chance):
+        verdict = verdict_on(full, files, moment)
+        assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
+    report("torn writes", full, moments=len(moments), lost=0, half=0)
+
+
+def test_a_store_that_was_being_made_can_be_opened_whenever_the_power_went(
+    full: History, seed: int, report: Report
+) -> None:
+    chance = random.Random(seed)
+    moments = range(full.moments()[0])
+    for torn in (None, chance):
+        for moment, files in images(full.record, moments, torn):
+            verdict = verdict_on(full, files, moment, thorough=False)
+            assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
+    report("while being made", full, moments=2 * len(moments))
+
+
+def test_normal_durability_loses_acknowledged_appends_but_leaves_nothing_half(
+    normal: History, seed: int, report: Report
+) -> None:
+    """It promises less, and this is how the tests above are known to be able to fail."""
+    chance = random.Random(seed)
+    lost, found = 0, normal.moments()
+    moments = sorted(chance.sample(found, min(len(found), NORMAL_MOMENTS)))
+    for torn in (None, chance):
+        for moment, files in images(normal.record, moments, torn):
+            verdict = verdict_on(normal, files, moment)
+            lost += len(verdict.lost)
+            verdict.lost = []
+            assert verdict.is_clean, f"seed {seed}, step {moment}: {verdict}"
+    assert lost > 0
+    report("normal durability", normal, moments=2 * len(moments), lost=lost, half=0)

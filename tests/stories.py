@@ -1,0 +1,144 @@
+"""Realistic conversations, told through the domain's own decisions, for tests that need some in a store."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.domain import endings, runs, tools, turns
+from holdfast.domain import facts as f
+from holdfast.domain.book import MemoryBook
+from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.codec import Unknown
+from holdfast.domain.ids import CallId, Ids, SessionId
+from holdfast.domain.parts import AnyPart, File, Text
+from holdfast.domain.projections import project
+from holdfast.domain.rows import RunRow
+from holdfast.domain.streams import OutputFold, StreamFold, settle_message
+from holdfast.store.ports import Append, Store
+from holdfast.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+
+
+class Story:
+    """One conversation as it unfolds; `facts` is all that happened so far."""
+
+    def __init__(self, title: str = "", clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.ids = Ids(self.clock)
+        self.id: SessionId = self.ids.session()
+        self.facts: list[f.AnyFact | Unknown] = []
+        self._book = MemoryBook()
+        self._add(*turns.create_session(self._book, f.SessionCreated(title, model="demo:storyteller")))
+
+    def ask(self, text: str, *files: File, key: str | None = None) -> "Story":
+        self._add(*turns.accept_turn(self._book, self.id, self.ids, (Text(text), *files), key))
+        self._add(*runs.start(self._run()))
+        return self
+
+    def answer(self, text: str, thinking: str = "") -> "Story":
+        """The model thinks, writes and is done."""
+        self._step(text, thinking)
+        self._add(*runs.complete(self._run()))
+        return self
+
+    def call(self, name: str, arguments: str, output: str, *files: AnyPart) -> "Story":
+        """The model calls a tool, which runs and prints."""
+        call_id = self.ids.call()
+        body = self._step("", call=(call_id, name, arguments))
+        self._add(*tools.intend(self._run(), body, lambda _: "unsafe"))
+        self._add(*tools.start(self._run(), self._book.tools[call_id]))
+        printed = OutputFold()
+        for line in output.splitlines(keepends=True):
+            delta = f.ToolOutputAppended(self._run().id, call_id, line)
+            printed.add(delta)
+            self._add(delta)
+        parts = (*printed.parts(), *files) if files else None
+        self._add(tools.settle(self._book, self._book.tools[call_id], "done", printed, parts))
+        return self
+
+    def break_off(self, text: str) -> "Story":
+        """The server dies while the answer is being written."""
+        run = self._run()
+        begun = runs.begin_step(run, self.ids.message(), "storyteller")
+        self._add(begun, f.TextAppended(run.id, begun.message_id, text))
+        self._add(*endings.interrupt(self._book, self._run(), self.ids.message()))
+        return self
+
+    def undo(self) -> "Story":
+        self._add(*turns.undo(self._book, self.id))
+        return self
+
+    def archive(self) -> "Story":
+        self._add(*turns.archive(self._book, self.id))
+        return self
+
+    def happen(self, fact: f.AnyFact | Unknown) -> "Story":
+        self._add(fact)
+        return self
+
+    def _step(
+        self, text: str, thinking: str = "", call: tuple[CallId, str, str] | None = None
+    ) -> f.MessageSettled:
+        run, stream = self._run(), StreamFold()
+        begun = runs.begin_step(run, self.ids.message(), "storyteller")
+        self._add(begun)
+        deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended] = []
+        deltas += [f.ReasoningAppended(run.id, begun.message_id, word) for word in _words(thinking)]
+        deltas += [f.TextAppended(run.id, begun.message_id, word) for word in _words(text)]
+        if call is not None:
+            deltas.append(f.ToolArgumentsAppended(run.id, begun.message_id, *call))
+        for delta in deltas:
+            stream.add(delta)
+            self._add(delta)
+        body = settle_message(begun, stream)
+        self._add(body, f.ModelStepSettled(run.id, begun.message_id, "end"))
+        return body
+
+    def _run(self) -> RunRow:
+        return self._book.open_runs()[-1]
+
+    def _add(self, *facts: f.AnyFact | Unknown) -> None:
+        for fact in facts:
+            self.facts.append(fact)
+            project(self._book, self.id, len(self.facts), self.clock.now_ms(), fact)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*", text)
+
+
+def trip(title: str = "A trip to Reykjavík ✈") -> Story:
+    """A conversation with a bit of everything that is common."""
+    story = Story(title)
+    story.ask("How cold is it in Reykjavík?", key="first").answer("About 3 °C.", thinking="Look it up.")
+    story.ask("List my notes").call("shell", '{"command":"ls notes"}', "flights.md\nhotel.md\n")
+    story.answer("There are two: flights.md and hotel.md.")
+    return story
+
+
+def in_store(folder: Path, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store in `folder`, do `work`, close it."""
+
+    async def whole() -> T:
+        store = await SqliteStore.open(folder)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(whole())
+
+
+def keep(folder: Path, *stories: Story, files: tuple[bytes, ...] = ()) -> None:
+    """Store `stories` in `folder`, and the files that they mention."""
+
+    async def work(store: Store) -> None:
+        for content in files:
+            await store.put_blob(content)
+        for story in stories:
+            await store.append(Append(story.id, story.facts))
+
+    in_store(folder, work)

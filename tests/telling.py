@@ -1,0 +1,157 @@
+"""Facts of a turn, one at a time, for tests of stores: each call is the next thing that happens."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from holdfast.domain import facts as f
+from holdfast.domain.book import Decide, View
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
+from holdfast.domain.parts import AnyPart, Text
+from holdfast.domain.streams import OutputFold, StreamFold, digest_of_parts, settle_message
+from holdfast.domain.turns import accept_turn
+from holdfast.domain.usage import Usage
+from holdfast.store.ports import Append
+
+IDS = Ids(SystemClock())
+
+
+def created(title: str = "", session_id: SessionId | None = None) -> Append:
+    """The append that begins a session, at a new id unless one is given."""
+    return Append(session_id or IDS.session(), (f.SessionCreated(title),))
+
+
+def accept(session_id: SessionId, text: str, key: str | None = None) -> Append:
+    """A person's message, numbered inside the transaction."""
+
+    def decide(view: View) -> Sequence[f.AnyFact]:
+        return accept_turn(view, session_id, IDS, (Text(text),), key)
+
+    decision: Decide = decide
+    return Append(session_id, decision)
+
+
+class TurnStory:
+    """One turn: each call is the next fact of its life, with the places that a run would give."""
+
+    def __init__(self, turn: int = 1, text: str = "What is there?", key: str | None = None) -> None:
+        self.turn = turn
+        self.id, self.run_id = IDS.turn(), IDS.run()
+        self._parts: tuple[AnyPart, ...] = (Text(text),)
+        self._key = key
+        self._place = 0
+        self._step: f.ModelStepStarted | None = None
+        self._said = StreamFold()
+        self._call: f.ToolIntended | None = None
+        self._output = OutputFold()
+
+    @property
+    def message_id(self) -> MessageId:
+        """The message being written, or written last."""
+        assert self._step is not None
+        return self._step.message_id
+
+    @property
+    def call_id(self) -> CallId:
+        assert self._call is not None
+        return self._call.call_id
+
+    def accepted(self) -> f.TurnAccepted:
+        return f.TurnAccepted(self.id, self.turn, IDS.message(), self._parts, self.run_id, self._key)
+
+    def started(self) -> f.RunStarted:
+        return f.RunStarted(self.run_id)
+
+    def begins(self) -> f.ModelStepStarted:
+        self._place += 1
+        self._said = StreamFold()
+        self._step = f.ModelStepStarted(self.run_id, self.turn, self._place, IDS.message(), "demo")
+        return self._step
+
+    def says(self, text: str) -> f.TextAppended:
+        delta = f.TextAppended(self.run_id, self.message_id, text)
+        self._said.add(delta)
+        return delta
+
+    def thinks(self, text: str) -> f.ReasoningAppended:
+        delta = f.ReasoningAppended(self.run_id, self.message_id, text)
+        self._said.add(delta)
+        return delta
+
+    def writes_call(self, call_id: CallId, text: str, name: str = "shell") -> f.ToolArgumentsAppended:
+        delta = f.ToolArgumentsAppended(self.run_id, self.message_id, call_id, name, text)
+        self._said.add(delta)
+        return delta
+
+    def settles(self, status: f.Settlement = "settled", late: bool = False) -> f.MessageSettled:
+        assert self._step is not None
+        return settle_message(self._step, self._said, status, late)
+
+    def settles_as(self, text: str, digest: str | None = None) -> f.MessageSettled:
+        """A body that need not be what was streamed."""
+        assert self._step is not None
+        parts = (Text(text),)
+        return f.MessageSettled(
+            self.turn, self._step.place, self.message_id, "assistant", parts,
+            digest_of_parts(parts) if digest is None else digest, self.run_id,
+        )  # fmt: skip
+
+    def step_settled(self, usage: Usage | None = None) -> f.ModelStepSettled:
+        return f.ModelStepSettled(self.run_id, self.message_id, "stop", usage or Usage(10, 20))
+
+    def intends(self, effect: f.Effect = "unsafe", call_id: CallId | None = None) -> f.ToolIntended:
+        self._place += 1
+        self._output = OutputFold()
+        self._call = f.ToolIntended(
+            self.run_id, self.turn, self._place, self.message_id, call_id or IDS.call(), "shell",
+            '{"command":"ls"}', effect,
+        )  # fmt: skip
+        return self._call
+
+    def tool_started(self) -> f.ToolStarted:
+        return f.ToolStarted(self.run_id, self.call_id)
+
+    def prints(self, text: str, stream: Literal["stdout", "stderr"] = "stdout") -> f.ToolOutputAppended:
+        delta = f.ToolOutputAppended(self.run_id, self.call_id, text, stream)
+        self._output.add(delta)
+        return delta
+
+    def tool_settled(self, outcome: f.ToolOutcome = "done") -> f.ToolSettled:
+        assert self._call is not None
+        parts = self._output.parts()
+        return f.ToolSettled(
+            self.turn, self._call.place, self._call.message_id, self.call_id, "shell", outcome, parts,
+            digest_of_parts(parts), self.run_id,
+        )  # fmt: skip
+
+    def completed(self) -> f.RunCompleted:
+        return f.RunCompleted(self.run_id)
+
+    def cancelled(self) -> f.RunCancelled:
+        return f.RunCancelled(self.run_id)
+
+    def opening(self) -> list[f.AnyFact]:
+        """Accepted, started, and the first message begun."""
+        return [self.accepted(), self.started(), self.begins()]
+
+    def rest(self, *pieces: str) -> list[f.AnyFact]:
+        """The rest of the turn: the message under way in pieces, settled, and the run completed."""
+        deltas = [self.says(piece) for piece in pieces]
+        return [*deltas, self.settles(), self.step_settled(), self.completed()]
+
+
+def turn_facts(turn: int, text: str = "What is there?", answer: Sequence[str] = ("Much.",)) -> list[f.AnyFact]:
+    """A whole turn with an answer in pieces."""
+    story = TurnStory(turn, text)
+    return [*story.opening(), *story.rest(*answer)]
+
+
+def turn_with_tool(turn: int, text: str = "Run it.", output: str = "a.txt\n") -> list[f.AnyFact]:
+    """A whole turn whose first message calls a tool that streams its output."""
+    story = TurnStory(turn, text)
+    call = IDS.call()
+    facts: list[f.AnyFact] = [*story.opening(), story.says("Let me look."), story.writes_call(call, '{"a":')]
+    facts += [story.writes_call(call, "1}"), story.settles(), story.intends(call_id=call)]
+    facts += [story.tool_started(), story.prints(output), story.prints("!", "stderr"), story.tool_settled()]
+    facts += [story.begins(), *story.rest("There ", "it is.")]
+    return facts

@@ -1,0 +1,199 @@
+"""Deltas fold to the same parts and digest however they were split, and keep their pace."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain import facts as f
+from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.limits import PACE_SAMPLES_MAX
+from holdfast.domain.parts import File, Reasoning, Text, ToolCall
+from holdfast.domain.rows import ToolRow
+from holdfast.domain.streams import (
+    OutputFold,
+    PaceSampler,
+    StreamFold,
+    digest_of_message,
+    digest_of_parts,
+    digest_of_tool,
+    settle_message,
+    settle_tool,
+)
+
+RUN, MESSAGE, OTHER, CALL = RunId("r"), MessageId("m"), MessageId("m2"), CallId("c")
+STARTED = f.ModelStepStarted(RUN, 1, 1, MESSAGE, "demo")
+TOOL = ToolRow(CALL, RUN, 1, 2, "shell", "unsafe", "started")
+
+
+def said(text: str) -> f.TextAppended:
+    return f.TextAppended(RUN, MESSAGE, text)
+
+
+def thought(text: str) -> f.ReasoningAppended:
+    return f.ReasoningAppended(RUN, MESSAGE, text)
+
+
+def called(call_id: str, text: str) -> f.ToolArgumentsAppended:
+    return f.ToolArgumentsAppended(RUN, MESSAGE, CallId(call_id), "shell", text)
+
+
+def printed(text: str, stream: str = "stdout") -> f.ToolOutputAppended:
+    return f.ToolOutputAppended(RUN, CALL, text, "stderr" if stream == "stderr" else "stdout")
+
+
+def folded(deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended]) -> StreamFold:
+    fold = StreamFold()
+    for delta in deltas:
+        fold.add(delta)
+    return fold
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.builds(said, st.text(max_size=6)),
+        st.builds(thought, st.text(max_size=6)),
+        st.builds(called, st.sampled_from(["a", "b"]), st.text(max_size=6)),
+    ),
+    max_size=12,
+)
+
+
+@given(PIECES, st.data())
+def test_any_split_gives_the_same_parts_and_digest(
+    deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended], data: st.DataObject
+) -> None:
+    split: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended] = []
+    for delta in deltas:
+        cut = data.draw(st.integers(0, len(delta.text)))
+        for text in (delta.text[:cut], delta.text[cut:]):
+            split.append(type(delta)(**{**as_fields(delta), "text": text}))  # type: ignore[arg-type]
+    assert folded(split).parts() == folded(deltas).parts()
+    assert digest_of_message(split, MESSAGE) == digest_of_message(deltas, MESSAGE) == folded(deltas).digest()
+
+
+def as_fields(delta: f.Fact) -> dict[str, object]:
+    return {name: getattr(delta, name) for name in delta.__struct_fields__}
+
+
+@given(PIECES)
+def test_joining_neighbours_of_one_kind_changes_nothing(
+    deltas: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended],
+) -> None:
+    joined: list[f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended] = []
+    for delta in deltas:
+        before = joined[-1] if joined else None
+        same_call = getattr(before, "call_id", None) == getattr(delta, "call_id", None)
+        if before is not None and type(before) is type(delta) and same_call:
+            joined[-1] = type(delta)(**{**as_fields(before), "text": before.text + delta.text})  # type: ignore[arg-type]
+        else:
+            joined.append(delta)
+    assert folded(joined).parts() == folded(deltas).parts()
+    assert folded(joined).digest() == folded(deltas).digest()
+
+
+def test_order_across_kinds_is_kept_and_arguments_go_to_their_call() -> None:
+    fold = folded([thought("hm"), said("Let me "), said("look."), called("a", '{"x"'), called("b", "{"),
+                   called("a", ":1}"), called("b", "}"), said("Done.")])  # fmt: skip
+    assert fold.parts() == (
+        Reasoning("hm"),
+        Text("Let me look."),
+        ToolCall("a", "shell", '{"x":1}'),
+        ToolCall("b", "shell", "{}"),
+        Text("Done."),
+    )
+
+
+def test_a_different_order_has_a_different_digest() -> None:
+    assert folded([said("a"), thought("b")]).digest() != folded([thought("b"), said("a")]).digest()
+    assert folded([said("a"), thought("b")]).digest() != folded([said("ab")]).digest()
+
+
+def test_signatures_never_stream_so_they_do_not_count() -> None:
+    deltas = [thought("one"), thought("two"), said("answer")]
+    signed = StreamFold()
+    signed.add(thought("one"))
+    signed.sign("sig1", "anthropic")
+    signed.add(thought("two"))
+    signed.sign("sig2", "anthropic")
+    signed.add(said("ans"))
+    signed.sign("hidden", "anthropic")
+    signed.add(said("wer"))
+    assert signed.parts()[:2] == (
+        Reasoning("one", "sig1", "anthropic"),
+        Reasoning("two", "sig2", "anthropic"),
+    )
+    assert signed.digest() == digest_of_message(deltas, MESSAGE)
+
+
+def test_deltas_of_others_are_passed_over() -> None:
+    mixed = [said("a"), f.TextAppended(RUN, OTHER, "x"), printed("p"), said("b")]
+    assert digest_of_message(mixed, MESSAGE) == digest_of_message([said("ab")], MESSAGE)
+    assert digest_of_tool([*mixed, printed("q", "stderr")], CALL) == digest_of_tool([printed("pq")], CALL)
+
+
+def test_reading_the_parts_in_the_middle_changes_nothing() -> None:
+    fold = StreamFold()
+    for text in ("a", "b", "c"):
+        fold.add(said(text))
+        fold.parts()
+    assert fold.parts() == (Text("abc"),)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 50)), max_size=400))
+def test_pace_is_bounded_and_adds_up(steps: list[tuple[int, int]]) -> None:
+    pace, at = PaceSampler(1000), 1000
+    for ms, chars in steps:
+        at += ms
+        pace.add(at, chars)
+    flat = pace.steps()
+    times, chars_written = flat[::2], flat[1::2]
+    assert sum(chars_written) == sum(chars for _, chars in steps)
+    assert len(times) <= PACE_SAMPLES_MAX
+    assert all(step >= 100 for step in times[1:])
+    assert all(step >= 0 for step in times)
+
+
+def test_pace_survives_a_clock_that_is_set_back() -> None:
+    pace = PaceSampler(1000)
+    for at in (1500, 900, 1501):
+        pace.add(at, 1)
+    assert pace.steps() == (500, 3)
+
+
+def test_a_settled_message_holds_all_that_was_streamed() -> None:
+    fold = StreamFold(1000)
+    fold.add(said("Hello, "), 1100)
+    fold.add(said("world"), 1900)
+    settled = settle_message(STARTED, fold)
+    assert settled.parts == (Text("Hello, world"),)
+    assert settled.pace == (100, 7, 800, 5)
+    assert (
+        settled.digest == digest_of_message([said("Hello, world")], MESSAGE) == digest_of_parts(settled.parts)
+    )
+
+
+def test_output_moved_to_a_blob_keeps_the_digest_of_the_whole() -> None:
+    fold = OutputFold()
+    fold.add(printed("a lot"), 5)
+    blob = (Text("a"), File("b" * 64, "output.txt", "text/plain", 5))
+    settled = settle_tool(TOOL, MESSAGE, "done", fold, blob)
+    assert settled.parts == blob
+    assert settled.digest == digest_of_tool([printed("a "), printed("lot")], CALL)
+
+
+def test_a_result_that_never_streamed_has_the_digest_of_its_parts() -> None:
+    settled = settle_tool(TOOL, MESSAGE, "done", OutputFold(), (Text("42"),))
+    assert settled.digest == digest_of_parts((Text("42"),))
+    assert settled.pace == ()
+
+
+def test_a_long_stream_is_folded_in_time_that_grows_with_it_alone() -> None:
+    fold = StreamFold()
+    delta = said("word ")
+    begun = time.process_time()
+    for at in range(200_000):
+        fold.add(delta, at)
+    assert len(fold.parts()[0].text) == 1_000_000  # type: ignore[union-attr]
+    # Not a timing: folding with the square of the length would take minutes.
+    assert time.process_time() - begun < 20

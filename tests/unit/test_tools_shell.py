@@ -1,0 +1,205 @@
+"""The shell: what a command sees, says and is allowed; and that its end is the end of all it started."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
+from tests.calls import Bench, bench, read_pids, wait_for_end
+
+__all__ = ["bench"]
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to a subreaper")
+
+
+def test_a_command_ends_with_its_exit_code(bench: Bench) -> None:
+    good, bad = bench.shell("echo fine"), bench.shell("echo out; echo err >&2; exit 3")
+    assert (good.outcome, good.text) == ("done", "fine\nexit code 0\n")
+    assert bad.outcome == "failed"
+    assert bad.text.endswith("exit code 3\n")
+    assert bad.emitted("stderr") == "err\n"
+    assert bad.emitted("stdout") == "out\nexit code 3\n"
+
+
+def test_a_command_killed_by_a_signal_says_so(bench: Bench) -> None:
+    call = bench.shell("printf half; kill -KILL $$")
+    assert (call.outcome, call.text) == ("failed", "half\nkilled by signal 9 (SIGKILL)\n")
+
+
+def test_the_shell_works_on_the_event_loop_of_the_server(bench: Bench) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        call = runner.run(bench.call("shell", command="sleep 50 & echo fine"))
+    assert call.text == "fine\nexit code 0\n"
+
+
+def test_a_command_runs_in_the_workspace_which_is_made_for_its_owner_alone(bench: Bench) -> None:
+    call = bench.shell("pwd -P; umask")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert call.text.splitlines()[:2] == [str(bench.workspace.resolve()), f"{umask:04o}"]
+    assert bench.workspace.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_command_has_no_input_no_terminal_and_no_other_files(bench: Bench) -> None:
+    with (bench.folder / "secret").open("w"):
+        call = bench.shell("cat; ls /dev/fd/; (: </dev/tty) 2>/dev/null && echo terminal")
+    # `ls` opens the folder it lists: that is the one beyond the standard three.
+    assert call.text.split("exit code")[0].split() == ["0", "1", "2", "3"]
+
+
+def test_a_command_sees_no_secrets_in_its_environment(tmp_path: Path) -> None:
+    names = """
+        OPENAI_API_KEY HOLDFAST_TOKEN HOLDFAST_DATA GITHUB_TOKEN AWS_SESSION_TOKEN https_proxy DATABASE_URL
+        BASH_ENV LD_PRELOAD PYTHONPATH SSH_AUTH_SOCK
+    """
+    planted = dict.fromkeys(names.split(), "s3cret")
+    kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8", "LC_TIME": "C", "TZ": "UTC"}
+    call = Bench(tmp_path, planted | kept).shell("env; tr '\\0' '\\n' </proc/$PPID/environ")
+    assert "s3cret" not in call.text
+    seen = dict(line.split("=", 1) for line in call.text.splitlines() if "=" in line)
+    assert seen.items() >= (kept | {"TERM": "dumb"}).items()
+    assert set(seen) - set(kept) <= {"TERM", "PWD", "SHLVL", "_", "OLDPWD", "LC_CTYPE"}
+
+
+def test_signals_are_as_a_program_expects_them(bench: Bench) -> None:
+    """Neither what Python nor what the supervisor ignores is passed on."""
+    call = bench.shell("(sleep 5 & p=$!; kill -INT $p; kill -HUP $p; wait $p; echo $?); yes | head -n 1")
+    assert call.text == "129\ny\nexit code 0\n"
+    if sys.platform == "linux":
+        ignored = bench.shell("exec grep SigIgn /proc/self/status").text.split()[1]
+        assert int(ignored, 16) == 0
+
+
+def test_output_arrives_before_the_end(bench: Bench) -> None:
+    call = bench.shell("echo early; sleep 0.4; echo late")
+    (early, first, _), (late, second, _) = call.pieces[:2]
+    assert (first, second) == ("early\n", "late\n")
+    assert late - early > 0.2
+
+
+def test_characters_cut_between_two_writes_are_whole(bench: Bench) -> None:
+    call = bench.shell(
+        r"printf 'h\xc3'; printf '\xe2\x82' >&2; sleep 0.1; printf '\xa4h'; printf '\xac' >&2; printf '\xff\0!'"
+    )
+    assert call.emitted("stderr") == "€"
+    assert call.emitted("stdout").startswith("häh\ufffd\ufffd!")
+
+
+def test_long_output_keeps_its_beginning_and_its_end(bench: Bench) -> None:
+    call = bench.shell("echo BEGIN; head -c 5000000 /dev/zero | tr '\\0' x; echo; echo END; exit 4")
+    assert call.text.startswith("BEGIN\nxxx")
+    assert call.text.endswith("xxx\nEND\nexit code 4\n")
+    left_out = 5_000_000 + len("BEGIN\n\nEND\n") - SHELL_HEAD_BYTES_MAX - SHELL_TAIL_BYTES_MAX
+    assert f"\n[{left_out:,} bytes left out]\n" in call.text
+    assert len(call.text) < SHELL_HEAD_BYTES_MAX + SHELL_TAIL_BYTES_MAX + 100
+
+
+def test_output_just_within_the_limit_is_whole(bench: Bench) -> None:
+    count = SHELL_HEAD_BYTES_MAX + SHELL_TAIL_BYTES_MAX
+    call = bench.shell(f"head -c {count - 1} /dev/zero | tr '\\0' x; echo")
+    assert call.text == "x" * (count - 1) + "\nexit code 0\n"
+
+
+def test_long_output_is_not_cut_inside_a_character(bench: Bench) -> None:
+    call = bench.shell("yes äöü€ | head -n 100000 | tr -d '\\n'")
+    assert "\ufffd" not in call.text
+    assert "bytes left out" in call.text
+
+
+def test_a_command_that_takes_too_long_is_stopped(bench: Bench) -> None:
+    started = time.monotonic()
+    call = bench.shell("echo begun; sleep 60", timeout_s=1)
+    assert (call.outcome, call.text) == ("failed", "begun\nstopped at its time limit of 1 s\n")
+    assert time.monotonic() - started < 3
+
+
+def test_a_flood_is_stopped_at_the_time_limit_too(bench: Bench) -> None:
+    call = bench.shell("trap '' TERM; yes", timeout_s=1)
+    assert call.text.endswith("stopped at its time limit of 1 s\n")
+
+
+def test_what_is_left_in_the_background_ends_with_the_command(bench: Bench) -> None:
+    call = bench.shell("for i in 1 2 3; do sleep 100 & echo $! >$i.pid; done; echo done")
+    assert call.text == "done\nexit code 0\n"
+    wait_for_end(read_pids(bench.workspace, 3), within_s=0)
+
+
+@linux_only
+def test_daemons_and_sessions_of_their_own_end_with_the_command(bench: Bench) -> None:
+    write = 'echo $$ >$0.pid; trap "" TERM HUP; exec 0<&- 1>&- 2>&-; sleep 100'
+    call = bench.shell(
+        f"setsid sh -c '{write}' a & (setsid sh -c '{write}' b &) ; (nohup setsid -f sh -c '{write}' c &);"
+        "until [ -s a.pid -a -s b.pid -a -s c.pid ]; do sleep 0.01; done"
+    )
+    assert call.text == "exit code 0\n"
+    wait_for_end(read_pids(bench.workspace, 3), within_s=0)
+
+
+@linux_only
+def test_a_process_that_never_stops_forking_is_caught(bench: Bench) -> None:
+    hydra = (
+        "import os\n"
+        "while True:\n"
+        "    if os.fork(): os._exit(0)\n"
+        "    os.setsid()\n"
+        "    open('trace', 'w').write(str(os.getpid()))\n"
+    )
+    call = bench.shell(f'{sys.executable} -I -S -c "{hydra}"; sleep 0.2; test -s trace')
+    assert call.text == "exit code 0\n"
+    trace = bench.workspace / "trace"
+    trace.unlink()
+    time.sleep(0.2)
+    assert not trace.exists()
+
+
+def test_a_bad_command_is_an_answer(bench: Bench) -> None:
+    assert "exit code 127\n" in bench.shell("no-such-program-here").text
+    for command in ("a\0b", "x" * (SHELL_COMMAND_BYTES_MAX + 1)):
+        call = bench.shell(command)
+        assert (call.outcome, call.pieces) == ("failed", [])
+        assert call.text == "a command holds no NUL and has at most 100,000 bytes"
+    assert bench.shell(": " + "ä" * 49_999).outcome == "done"
+    assert bench.shell("true", timeout_s=0).text == "arguments: `timeout_s` must be at least 1"
+    assert bench.use("shell").text == "arguments: `command` is missing"
+
+
+def test_a_workspace_that_cannot_be_is_an_answer(bench: Bench) -> None:
+    bench.workspace.write_text("a file")
+    call = bench.shell("true")
+    assert call.outcome == "failed"
+    assert call.text.startswith("the command could not be started")
+
+
+def test_the_same_call_does_not_run_twice_at_once(bench: Bench) -> None:
+    async def twice() -> None:
+        call, again = bench.prepare(command="echo 1 >a.pid; sleep 2.5"), bench.prepare(command="echo twice")
+        again.id = call.id
+        shell = bench.tools["shell"]
+        first = asyncio.create_task(shell.run(call.run()))
+        while not (bench.workspace / "a.pid").exists():
+            await asyncio.sleep(0.01)
+        assert not await shell.is_gone(call.id)
+        assert (await shell.run(again.run())).outcome == "failed"
+        assert again.text == "not run: an earlier run of this call is still at work\n"
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await shell.is_gone(call.id)
+        assert (await shell.run(again.run())).outcome == "done"
+
+    asyncio.run(twice())
+
+
+def test_many_commands_run_side_by_side(bench: Bench) -> None:
+    async def many() -> list[str]:
+        calls = await asyncio.gather(
+            *(bench.call("shell", command=f"sleep 0.1; echo {n}") for n in range(20))
+        )
+        return [call.text for call in calls]
+
+    assert asyncio.run(many()) == [f"{n}\nexit code 0\n" for n in range(20)]

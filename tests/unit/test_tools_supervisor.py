@@ -1,0 +1,188 @@
+"""Nothing a call started outlives it: not a cancellation, not the server's death, not its own tricks."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.ids import CallId
+from tests.calls import Bench, bench, is_alive, read_pids, wait_for_end
+
+__all__ = ["bench"]
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to a subreaper")
+
+STUBBORN = 'trap "" TERM HUP INT; echo $$ >$0.pid; while true; do sleep 100; done'
+FAMILY = (
+    f"sh -c '{STUBBORN}' child & setsid sh -c '{STUBBORN}' session & (setsid -f sh -c '{STUBBORN}' daemon &);"
+    "echo $$ >leader.pid; wait"
+)
+GROUP = f"sh -c '{STUBBORN}' child & echo $$ >leader.pid; wait"
+COMMAND, MEMBERS = (FAMILY, 4) if sys.platform == "linux" else (GROUP, 2)
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.agent.ports import ToolRun
+from holdfast.agent.tools.shell import Shell
+
+folder, call_id, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+call = ToolRun(call_id, arguments, folder / "workspace", lambda text, stream: None)
+asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}).run(call))
+"""
+
+
+def start_server(bench: Bench, command: str) -> tuple["subprocess.Popen[bytes]", CallId]:
+    call = bench.prepare(command=command)
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(bench.folder), call.id, call.arguments], start_new_session=True
+    )
+    return server, call.id
+
+
+def test_cancelling_ends_everything_before_it_returns(bench: Bench) -> None:
+    async def cancelled() -> list[int]:
+        call = bench.prepare(command=COMMAND)
+        running = asyncio.create_task(bench.tools["shell"].run(call.run()))
+        pids = await asyncio.to_thread(read_pids, bench.workspace, MEMBERS)
+        started = time.monotonic()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert time.monotonic() - started < 3
+        assert await bench.tools["shell"].is_gone(call.id)
+        return pids
+
+    wait_for_end(asyncio.run(cancelled()), within_s=0)
+
+
+def test_cancelling_twice_and_at_any_moment_leaves_nothing(bench: Bench) -> None:
+    async def cancelled(delay_s: float) -> None:
+        call = bench.prepare(command="echo $$ >x.pid; exec sleep 100")
+        running = asyncio.create_task(bench.tools["shell"].run(call.run()))
+        for _ in range(2):
+            await asyncio.sleep(delay_s)
+            running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await bench.tools["shell"].is_gone(call.id)
+
+    for delay_ms in range(0, 40, 4):
+        asyncio.run(cancelled(delay_ms / 1000))
+        wait_for_end([int(path.read_text() or 0) for path in bench.workspace.glob("*.pid")], within_s=0)
+
+
+def test_a_failure_to_write_output_down_ends_the_command(bench: Bench) -> None:
+    call = bench.prepare(command="echo $$ >x.pid; echo out; sleep 100")
+
+    def refuse(text: str, stream: str) -> None:
+        raise OSError("the store is gone")
+
+    run = call.run()
+    run = type(run)(run.call_id, run.arguments, run.workspace, refuse)
+    with pytest.raises(OSError, match="the store is gone"):
+        asyncio.run(bench.tools["shell"].run(run))
+    wait_for_end(read_pids(bench.workspace, 1), within_s=0)
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_server_that_is_killed_leaves_nothing_and_the_lock_says_when(
+    bench: Bench, whole_group: bool
+) -> None:
+    server, call_id = start_server(bench, COMMAND)
+    pids = read_pids(bench.workspace, MEMBERS)
+    shell = bench.tools["shell"]
+    assert not asyncio.run(shell.is_gone(call_id))
+    if whole_group:
+        os.killpg(server.pid, signal.SIGKILL)
+    else:
+        server.kill()
+    server.wait()
+    until = time.monotonic() + 2
+    while not asyncio.run(shell.is_gone(call_id)):
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_supervisor_survives_what_ends_the_server_and_cleans_up(bench: Bench, number: int) -> None:
+    server, call_id = start_server(bench, "echo $PPID >supervisor.pid; echo $$ >leader.pid; exec sleep 100")
+    pids = read_pids(bench.workspace, 2)
+    os.kill(int((bench.workspace / "supervisor.pid").read_text()), number)
+    time.sleep(0.1)
+    assert all(map(is_alive, pids))
+    server.kill()
+    server.wait()
+    wait_for_end(pids, within_s=2)
+    assert asyncio.run(bench.tools["shell"].is_gone(call_id))
+
+
+def test_a_server_that_is_stopped_keeps_its_command_and_its_lock(bench: Bench) -> None:
+    server, call_id = start_server(bench, "echo $$ >leader.pid; exec sleep 100")
+    pids = read_pids(bench.workspace, 1)
+    server.send_signal(signal.SIGSTOP)
+    time.sleep(0.2)
+    assert all(map(is_alive, pids))
+    assert not asyncio.run(bench.tools["shell"].is_gone(call_id))
+    server.kill()
+    server.wait()
+    wait_for_end(pids, within_s=2)
+
+
+def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) -> None:
+    """Wherever it stood: once it is dead and the lock is free, the command does not begin."""
+    shell = bench.tools["shell"]
+    server, call_id = start_server(bench, "echo $$ >leader.pid; exec sleep 100")
+    while not (bench.folder / "calls").exists():
+        time.sleep(0.001)
+    server.kill()
+    server.wait()
+    until = time.monotonic() + 2
+    while not asyncio.run(shell.is_gone(call_id)):
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    begun = list(bench.workspace.glob("*.pid"))
+    time.sleep(0.3)
+    assert list(bench.workspace.glob("*.pid")) == begun
+    wait_for_end([int(path.read_text() or 0) for path in begun if path.read_text()], within_s=0)
+
+
+@linux_only
+def test_a_command_that_kills_its_supervisor_dies_and_says_so(bench: Bench) -> None:
+    call = bench.shell("echo $$ >leader.pid; sleep 100 & echo $! >child.pid; kill -KILL $PPID; sleep 100")
+    assert call.outcome == "failed"
+    assert call.text == "stopped from outside; whether it had finished is not known\n"
+    wait_for_end(read_pids(bench.workspace, 2), within_s=1)
+
+
+def test_a_call_that_never_was_is_gone(tmp_path: Path) -> None:
+    assert asyncio.run(Bench(tmp_path).tools["shell"].is_gone(CallId("c_0000000000000009")))
+
+
+def test_a_lock_left_by_a_crash_is_free(bench: Bench) -> None:
+    call = bench.prepare(command="echo again")
+    (bench.folder / "calls").mkdir()
+    (bench.folder / "calls" / f"{call.id}.lock").touch()
+    shell = bench.tools["shell"]
+    assert asyncio.run(shell.is_gone(call.id))
+    assert asyncio.run(shell.run(call.run())).outcome == "done"
+    assert list((bench.folder / "calls").iterdir()) == []
+
+
+def test_looking_at_the_lock_does_not_disturb_a_call(bench: Bench) -> None:
+    async def looked_at() -> None:
+        call = bench.prepare(command="sleep 0.2; echo fine")
+        shell = bench.tools["shell"]
+        running = asyncio.create_task(shell.run(call.run()))
+        while not running.done():
+            await shell.is_gone(call.id)
+            await asyncio.sleep(0)
+        assert call.text == "fine\nexit code 0\n"
+
+    asyncio.run(looked_at())
