@@ -70,8 +70,11 @@ def load(stage: Stage, sessions: int, long_messages: int) -> Crowd:
         for stale in stage.cache.glob(f"crowd-{sessions}-{long_messages}-*"):
             shutil.rmtree(stale)
         with stage.folder("loading") as beside:
-            asyncio.run(_load(stage, Crowd(beside, sessions, long_messages)))
-            shutil.copytree(beside, folder)
+            # Under its own name only once it is whole.
+            whole = beside / "store"
+            whole.mkdir(mode=0o700)
+            asyncio.run(_load(stage, Crowd(whole, sessions, long_messages)))
+            whole.rename(folder)
     return crowd
 
 

@@ -1,4 +1,4 @@
-"""How tests that await are run: one event loop per test, shared with its fixtures."""
+"""How tests that await are run: one event loop per test, which fixtures share through `runner`."""
 
 import asyncio
 import inspect
@@ -14,16 +14,14 @@ def runner() -> Iterator[asyncio.Runner]:
         yield loop
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if inspect.iscoroutinefunction(metafunc.function) and "runner" not in metafunc.fixturenames:
-        metafunc.fixturenames.append("runner")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = inspect.signature(pyfuncitem.obj).parameters
-    runner: asyncio.Runner = pyfuncitem.funcargs["runner"]
-    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    story = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})
+    if "runner" in pyfuncitem.funcargs:
+        pyfuncitem.funcargs["runner"].run(story)
+    else:
+        asyncio.run(story)
     return True

@@ -84,8 +84,9 @@ def _subject(event: Event) -> str:
     fact = event.fact
     if isinstance(fact, f.ToolOutputAppended):
         return fact.call_id
-    assert isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended)
-    return fact.message_id
+    if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
+        return fact.message_id
+    return ""  # From a newer program: nobody here can say what it belongs to.
 
 
 def _is_delta_of(event: Event, row: MessageRow) -> bool:

@@ -140,7 +140,9 @@ class TurnStory:
         return [*deltas, self.settles(), self.step_settled(), self.completed()]
 
 
-def turn_facts(turn: int, text: str = "What is there?", answer: Sequence[str] = ("Much.",)) -> list[f.AnyFact]:
+def turn_facts(
+    turn: int, text: str = "What is there?", answer: Sequence[str] = ("Much.",)
+) -> list[f.AnyFact]:
     """A whole turn with an answer in pieces."""
     story = TurnStory(turn, text)
     return [*story.opening(), *story.rest(*answer)]

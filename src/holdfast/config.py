@@ -69,6 +69,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="full",
         ),
     ] = "full"
+    model: Annotated[
+        str,
+        Says(
+            help="Which model answers. Left empty: what your environment or this machine offers, else the demo.",
+            allowed="demo or openai:NAME",
+            default="whatever is found",
+        ),
+    ] = ""
+    approvals: Annotated[
+        Literal["ask", "allow"],
+        Says(
+            help="`ask` puts every tool call that cannot be repeated to you first; `allow` does not.",
+            allowed="ask or allow",
+            default="ask",
+        ),
+    ] = "ask"
+    resume: Annotated[
+        Literal["auto", "ask", "never"],
+        Says(
+            help="Whether an answer that was cut off goes on by itself after a restart.",
+            allowed="auto, ask or never",
+            default="auto",
+        ),
+    ] = "auto"
+    stop_grace_s: Annotated[
+        float,
+        msgspec.Meta(ge=0, le=600),
+        Says(
+            help="Seconds that answers under way may take to reach the end of a step when the server is stopped.",
+            allowed="a number from 0 to 600",
+            default="5",
+        ),
+    ] = 5.0
     given: frozenset[str] = frozenset()
 
 

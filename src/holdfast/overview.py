@@ -1,5 +1,6 @@
 """What is there, in one screen: the same facts for the terminal and for the page, in people's words."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,10 @@ COMMANDS = (
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
+Look = Callable[[], Awaitable["Overview"]]
+"""Takes one look at everything; may raise a StoreFault."""
+
+
 class Overview(msgspec.Struct, frozen=True):
     """The facts about one store at one moment."""
 
@@ -33,12 +38,16 @@ class Overview(msgspec.Struct, frozen=True):
     sessions: int
     events: int
     store_bytes: int
+    model: str = ""
+    why: str = ""
     version: str = __version__
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Each fact as a label and a text."""
         return (
+            ("Model", self.model),
+            ("", self.why),
             ("Data folder", str(self.data)),
             ("Conversations", f"{self.sessions:,}"),
             ("Events", f"{self.events:,}"),

@@ -1,7 +1,6 @@
 """`holdfast doctor` proves that all is well, finds what is not, and mends what can be mended."""
 
 import json
-import time
 from pathlib import Path
 
 import apsw
@@ -43,33 +42,31 @@ def test_doctor_has_nothing_to_say_of_an_empty_folder(holdfast: Holdfast, folder
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE sessions SET title = 'forged', live_turns = 9",
-        "DELETE FROM messages WHERE role = 'assistant'",
-        "UPDATE runs SET status = 'running'",
-        "INSERT INTO turns (session, turn, id, seq, status) VALUES (1, 99, 't_x', 99, 'live')",
-        "INSERT INTO search (search, rowid, words) SELECT 'delete', max(rowid), '' FROM search"
-        " WHERE false; DELETE FROM search WHERE rowid = (SELECT min(rowid) FROM search)",
-    ],
-    ids=["a title", "missing messages", "a status", "a turn too many", "search"],
-)
-def test_doctor_finds_and_repairs_a_row_that_differs(
-    statement: str, holdfast: Holdfast, folder: Path
-) -> None:
+DAMAGE = {
+    "session 1": "UPDATE sessions SET title = 'forged', live_turns = 9",
+    "message 1.1": "DELETE FROM messages WHERE turn = 1 AND role = 'assistant'",
+    "run r_": "UPDATE runs SET status = 'running' WHERE turn = 2",
+    "turn 99": "INSERT INTO turns (session, turn, id, seq, status) VALUES (1, 99, 't_x', 99, 'live')",
+    "not in the index": "DELETE FROM search WHERE rowid = (SELECT min(rowid) FROM search)",
+}
+"""What doctor must name, by what was done to the file."""
+
+
+def test_doctor_finds_and_repairs_a_row_that_differs(holdfast: Holdfast, folder: Path) -> None:
     story = trip()
     keep(folder, story)
     whole = holdfast.run("sessions", "show", story.id, "--json").stdout
     in_store(folder, lambda store: store.search("Reykjavík", 1))
-    alter(folder, statement)
+    for statement in DAMAGE.values():
+        alter(folder, statement)
     found = holdfast.run("doctor")
     assert found.returncode == 1
-    assert "  wrong: " in found.stdout
+    assert [name for name in DAMAGE if name not in found.stdout] == [], found.stdout
+    assert found.stdout.count("  wrong: ") == len(DAMAGE)
     assert "holdfast doctor --rebuild" in found.stderr
     repaired = holdfast.run("doctor", "--rebuild")
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
-    assert "  repaired: " in repaired.stdout
+    assert repaired.stdout.count("  repaired: ") == len(DAMAGE)
     assert repaired.stdout.endswith("Everything is repaired.\n")
     assert holdfast.run("doctor").stdout.endswith("All is well.\n")
     assert holdfast.run("sessions", "show", story.id, "--json").stdout == whole
@@ -78,7 +75,7 @@ def test_doctor_finds_and_repairs_a_row_that_differs(
 def test_doctor_reports_what_no_rebuilding_can_mend(holdfast: Holdfast, folder: Path) -> None:
     story = trip()
     keep(folder, story)
-    alter(folder, "UPDATE events SET body = '{}' WHERE kind = 'turn_accepted' AND seq = 2")
+    alter(folder, "UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'turn_accepted' AND seq = 2")
     told = holdfast.run("doctor", "--rebuild")
     assert told.returncode == 1
     assert f"wrong: conversation {story.id}: event 2 (turn_accepted) cannot be read" in told.stdout
@@ -105,14 +102,27 @@ def test_doctor_reports_a_damaged_file(how: str, holdfast: Holdfast, folder: Pat
             handle.truncate(0)
     if how == "gone":
         file.unlink()
+    told = holdfast.run("doctor", "--json")
+    assert (told.returncode, told.stderr) == (1, "")
+    report = json.loads(told.stdout)
+    assert not report["ok"] and report["surroundings"]["data"] == str(folder)
+    if "problem" in report:
+        assert report["problem"]["code"] == "store_corrupt"
+        assert "holdfast restore FILE" in report["problem"]["remedy"]
+    else:
+        assert "file" in {found["where"] for found in report["found"]}
+
+
+def test_doctor_tells_people_of_a_damaged_file_and_what_to_do(holdfast: Holdfast, folder: Path) -> None:
+    keep(folder, trip())
+    (folder / "holdfast.db").write_bytes(b"x" * 100_000)
     told = holdfast.run("doctor")
     assert told.returncode == 1
-    assert "Traceback" not in told.stderr
     assert str(folder) in told.stdout, "what it stands on is told all the same"
-    assert "damaged" in told.stderr or "  wrong: file: " in told.stdout, told.stdout + told.stderr
-    report = json.loads(holdfast.run("doctor", "--json").stdout)
-    assert not report["ok"]
-    assert report.get("problem", {}).get("code", "store_corrupt") == "store_corrupt"
+    assert told.stderr.splitlines() == [
+        f"holdfast: {folder / 'holdfast.db'} is damaged: file is not a database.",
+        "Run `holdfast restore FILE` with your newest backup.",
+    ]
 
 
 def test_doctor_tells_what_a_newer_holdfast_wrote(holdfast: Holdfast, folder: Path) -> None:
@@ -143,9 +153,9 @@ def test_doctor_gives_the_space_of_what_was_deleted_back(holdfast: Holdfast, fol
     size = (folder / "holdfast.db").stat().st_size
     assert holdfast.run("sessions", "delete", big.id, "--yes").returncode == 0
     keep(folder, Story("Comes after"))
-    ago = (time.time_ns() // 1_000_000) - 120_000
-    alter(folder, f"UPDATE sessions SET deleted_at = {ago} WHERE deleted_at IS NOT NULL")
-    alter(folder, f"UPDATE events SET at = {ago} WHERE kind = 'session_deleted'")
+    # Two minutes pass.
+    alter(folder, "UPDATE sessions SET deleted_at = deleted_at - 120000 WHERE deleted_at IS NOT NULL")
+    alter(folder, "UPDATE events SET at = at - 120000 WHERE kind = 'session_deleted'")
     told = holdfast.run("doctor")
     assert told.returncode == 0, told.stdout
     assert "1 deleted conversation" in told.stdout

@@ -81,7 +81,8 @@ def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -
     assert told.returncode == 0
     wanted = (
         "A trip to Reykjavík ✈", "How cold is it in Reykjavík?", "Look it up.", "About 3 °C.",
-        '{"command":"ls notes"}', "flights.md\n  hotel.md", "Now I am writ", "Stopped when the server stopped.",
+        '{"command":"ls notes"}', "flights.md\n  hotel.md", "Now I am writ",
+        "Stopped when the server stopped.",
     )  # fmt: skip
     places = [told.stdout.find(text) for text in wanted]
     assert -1 not in places and places == sorted(places), told.stdout
@@ -111,12 +112,13 @@ def test_what_a_conversation_holds_does_not_steer_the_terminal(holdfast: Holdfas
 def test_an_id_may_be_shortened_as_long_as_it_is_one(holdfast: Holdfast, folder: Path) -> None:
     stories = [Story("one"), Story("two")]
     keep(folder, *stories)
-    common = os.path.commonprefix([story.id for story in stories])
+    pairs = list(zip(*(story.id for story in stories), strict=True))
+    common = stories[0].id[: next(n for n, (one, other) in enumerate(pairs) if one != other)]
     refused = holdfast.run("sessions", "show", common)
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"holdfast: 2 conversations have an id that begins with {common}")
     assert holdfast.run("sessions", "show", stories[0].id[: len(common) + 1]).returncode == 0
-    for wrong in ("", "s_zzzz", "nonsense", "s_0000000000000000"):
+    for wrong in ("", "s_zzzz", "s_0000000000000000"):
         refused = holdfast.run("sessions", "show", wrong)
         assert refused.stderr == f"holdfast: There is no conversation {wrong}.\n", wrong
 
@@ -131,7 +133,7 @@ def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Pat
     story = trip()
     keep(folder, story)
     with apsw.Connection(str(folder / "holdfast.db")) as db:
-        db.execute("UPDATE events SET body = '{\"turn\":\"x\"}' WHERE kind = 'message_settled'")
+        db.execute("UPDATE events SET body = CAST('{}' AS BLOB) WHERE kind = 'message_settled'")
     told = holdfast.run("sessions", "show", story.id)
     assert told.returncode == 1
     assert f"Conversation {story.id} is damaged: event" in told.stderr

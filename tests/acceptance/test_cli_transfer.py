@@ -1,12 +1,9 @@
 """Conversations leave as files and come back the same; a file that is not right changes nothing."""
 
-import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -147,110 +144,33 @@ def test_a_conversation_that_went_another_way_is_left_as_it_is(
     assert contents(elsewhere)[other.id] == events_of(folder, other.id)
 
 
-def _document(text: str) -> Any:
-    return json.loads(text)
-
-
-def _change(change: Callable[[Any], object]) -> Callable[[str], str]:
-    def damaged(text: str) -> str:
-        document = _document(text)
-        change(document)
-        return json.dumps(document)
-
-    return damaged
-
-
-def _body(document: Any, kind: str) -> Any:
-    return next(event for event in document["events"] if event["kind"] == kind)["body"]
-
-
-DAMAGED: dict[str, tuple[Callable[[str], str], str]] = {
-    "empty": (lambda text: "", "it is empty"),
-    "not JSON": (lambda text: "# Notes\n", "it is not JSON"),
-    "cut short": (lambda text: text[: len(text) // 2], "it is not JSON, or was cut short"),
-    "something else": (lambda text: '{"messages": []}\n', "it does not say that it is one"),
-    "a list": (lambda text: f"[{text}]", "it does not say that it is one"),
-    "a newer format": (_change(lambda d: d.update(version=2)), "a newer Holdfast wrote it (version 2"),
-    "a strange id": (_change(lambda d: d.update(session_id="s_../../etc")), "is not the id of a conversation"),
-    "events out of order": (_change(lambda d: d["events"].reverse()), "comes after event"),
-    "an event twice": (_change(lambda d: d["events"].insert(1, d["events"][0])), "event 1 comes after event 1"),
-    "no beginning": (_change(lambda d: d["events"].pop(0)), "does not start with the beginning"),
-    "no events": (_change(lambda d: d["events"].clear()), "does not start with the beginning"),
-    "a known kind without its fields": (
-        _change(lambda d: _body(d, "turn_accepted").pop("turn")), "(turn_accepted) cannot be read"
-    ),
-    "a body that is no object": (
-        _change(lambda d: d["events"][1].update(body=[1])), "event 2 (turn_accepted) cannot be read"
-    ),
-    "a body that speaks for another event": (
-        _change(lambda d: _body(d, "turn_accepted").update(seq=99)), "the body of event 2 names seq"
-    ),
-    "a kind that is no name": (_change(lambda d: d["events"][1].update(kind='x","y')), "has no proper kind"),
-    "a number that no store can hold": (
-        _change(lambda d: _body(d, "turn_accepted").update(turn=2**70)), "a number that cannot be"
-    ),
-    "an event that is too large": (
-        _change(lambda d: d["events"][1].update(kind="huge", body={"x": "y" * 4_000_001})), "the limit is 4000000"
-    ),
-    "a file with another content": (
-        _change(lambda d: d["files"].update({DIGEST: base64.b64encode(b"else").decode()})),
-        "does not have that hash",
-    ),
-    "a file that is not base 64": (_change(lambda d: d["files"].update({DIGEST: "?"})), "is not base 64"),
-    "a deleted conversation": (
-        _change(lambda d: d["events"].append(
-            {"seq": 10_000, "at": 1, "kind": "session_deleted", "version": 1, "body": {}})),
-        "was deleted",
-    ),
-    "two messages with one key": (
-        _change(lambda d: [e["body"].update(key="k") for e in d["events"] if e["kind"] == "turn_accepted"]),
-        "two of its messages have the same key",
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A good export, whose damaged copies the tests below try to import."""
-    folder = tmp_path_factory.mktemp("source")
-    story = rich_story()
-    keep(folder, story, files=(PICTURE,))
-    environ = {"HOME": str(folder), "HOLDFAST_DATA": str(folder)}
-    return Holdfast(environ).run("sessions", "export", story.id).stdout
-
-
+@pytest.mark.parametrize("damage", ["cut short", "out of order", "a file with another content", "a number"])
 def test_a_damaged_import_changes_nothing(
-    holdfast: Holdfast, folder: Path, tmp_path: Path, whole: str
+    damage: str, holdfast: Holdfast, folder: Path, tmp_path: Path
 ) -> None:
-    """One process for each kind of damage would take long: a good file comes first, and must not get in."""
+    """A good file comes first, and must not get in. Every other kind of damage is in the unit tests."""
+    stories = [trip("Good"), rich_story()]
+    keep(tmp_path / "source", *stories, files=(PICTURE,))
     keep(folder, trip("Was here"))
-    before = (folder / "holdfast.db").read_bytes(), contents(folder)
-    good = tmp_path / "good.json"
-    good.write_text(whole, "utf-8")
-    told: dict[str, str] = {}
-
-    async def attempt(name: str, text: str) -> None:
-        file = tmp_path / f"{name}.json"
-        file.write_text(text, "utf-8")
-        ended = await asyncio.to_thread(holdfast.run, "sessions", "import", str(good), str(file))
-        assert (ended.returncode, ended.stdout) == (1, ""), name
-        told[name] = ended.stderr
-
-    async def all_of_them() -> None:
-        turnstile = asyncio.Semaphore(3)
-
-        async def one(name: str, damage: Callable[[str], str]) -> None:
-            async with turnstile:
-                await attempt(name, damage(whole))
-
-        await asyncio.gather(*(one(name, damage) for name, (damage, _) in DAMAGED.items()))
-
-    asyncio.run(all_of_them())
-    for name, (_, why) in DAMAGED.items():
-        assert told[name].startswith("holdfast: "), told[name]
-        assert "is not an export of a conversation: " in told[name] and why in told[name], (name, told[name])
-        assert len(told[name].splitlines()) == 1, told[name]
-    assert contents(folder) == before[1]
+    before = contents(folder)
+    file = tmp_path / "both.json"
+    holdfast.run("sessions", "export", "--all", "-o", str(file), "--data", str(tmp_path / "source"))
+    good, bad = sorted((line.decode() for line in file.read_bytes().splitlines(keepends=True)), key=len)
+    document = json.loads(bad)
+    if damage == "out of order":
+        document["events"].reverse()
+    elif damage == "a file with another content":
+        document["files"][DIGEST] = base64.b64encode(b"else").decode()
+    elif damage == "a number":
+        # Deep inside: the first slices of the events before it must not be stored either.
+        document["events"][-1]["body"]["turn"] = 2**70
+    text = bad[: len(bad) // 2] if damage == "cut short" else json.dumps(document)
+    file.write_text(good + text, "utf-8")
+    told = holdfast.run("sessions", "import", str(file))
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith(f"holdfast: {file}, line 2 is not an export of a conversation: ")
+    assert len(told.stderr.splitlines()) == 1
+    assert contents(folder) == before
 
 
 def test_a_bad_import_makes_no_store(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
@@ -261,22 +181,17 @@ def test_a_bad_import_makes_no_store(holdfast: Holdfast, folder: Path, tmp_path:
     assert not folder.exists()
 
 
-def test_a_copy_under_another_id_cannot_take_the_work_of_the_first(
+def test_what_was_deleted_can_be_brought_back_at_once(
     holdfast: Holdfast, folder: Path, tmp_path: Path
 ) -> None:
-    story, copy = trip(), Story()
+    story, file = trip(), tmp_path / "one.json"
     keep(folder, story)
-    text = holdfast.run("sessions", "export", story.id).stdout
-    (tmp_path / "copy.json").write_text(text.replace(story.id, copy.id))
-    told = holdfast.run("sessions", "import", str(tmp_path / "copy.json"))
-    assert told.returncode == 1
-    assert f"belongs to another conversation, {story.id}" in told.stderr
-    (tmp_path / "both.json").write_text(text + text.replace(story.id, copy.id))
-    told = holdfast.run(
-        "sessions", "import", str(tmp_path / "both.json"), "--data", str(tmp_path / "elsewhere")
-    )
-    assert told.returncode == 1
-    assert not (tmp_path / "elsewhere").exists()
+    before = events_of(folder, story.id)
+    holdfast.run("sessions", "export", story.id, "-o", str(file))
+    holdfast.run("sessions", "delete", story.id, "--yes")
+    taken = holdfast.run("sessions", "import", str(file))
+    assert taken.stdout.startswith("Imported “A trip to Reykjavík ✈”"), taken.stderr
+    assert events_of(folder, story.id) == before
 
 
 def test_a_file_that_was_laid_out_for_reading_still_imports(

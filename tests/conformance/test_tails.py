@@ -186,3 +186,29 @@ async def test_a_tail_shows_that_its_session_is_deleted(store: Store) -> None:
     await store.append(Append(session_id, (f.SessionDeleted(),)))
     assert [event.kind for event in await following] == ["session_deleted"]
     await tail.aclose()
+
+
+async def test_a_follower_takes_in_batches_what_the_bell_rings_for(store: Store, home: Home) -> None:
+    session_id = await begin(store, 3)
+    other = await home.open()
+    rung = asyncio.Event()
+    with store.follow(session_id, 1, rung.set) as follower:
+        assert [event.seq for event in await follower.take()] == [2, 3, 4]
+        assert list(await follower.take()) == []
+        for seq, writer in ((5, store), (6, other)):
+            rung.clear()
+            await writer.append(rename(session_id, seq))
+            async with asyncio.timeout(2):
+                await rung.wait()
+            assert [event.seq for event in await follower.take()] == [seq]
+        assert follower.after == 6
+        follower.look()
+        assert list(await follower.take()) == []
+
+
+async def test_a_follower_of_no_session_is_told_when_it_takes(store: Store) -> None:
+    with store.follow(IDS.session(), 0, lambda: None) as follower:
+        with pytest.raises(NoSuchSession):
+            await follower.take()
+        with pytest.raises(NoSuchSession):
+            await follower.take()

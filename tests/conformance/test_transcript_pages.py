@@ -229,6 +229,7 @@ async def test_runs_and_open_calls_are_found(store: Store) -> None:
 
 async def test_totals_count_what_there_is(store: Store) -> None:
     before = await store.totals()
+    assert (before.sessions, before.events) == (0, 0)
     await begin(store, *turn_facts(1))
     after = await store.totals()
     assert (after.sessions, after.events) == (before.sessions + 1, before.events + 8)

@@ -45,7 +45,7 @@ def judge(
     is_due: Callable[[Promise], bool],
     may_be_gone: Callable[[SessionId], bool],
 ) -> Verdict:
-    """Compare. Sessions whose deletion was asked for may be gone; a settled message's deltas may be pruned."""
+    """Compare. A session whose deletion was asked for may be gone, a settled message's deltas pruned."""
     verdict = Verdict()
     numbers = {session: {digest: seq for seq, digest in each.items()} for session, each in journals.items()}
     for promise in promises:

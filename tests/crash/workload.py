@@ -1,5 +1,5 @@
-"""Conversations as a server would hold them, drawn from a seed: turns, streams, tools, undo, forks of the road
-(cancelling, abandoning, deleting), changes over two sessions, files, leases, sweeps."""
+"""Conversations as a server would hold them, drawn from a seed: turns, streams, tools, files, leases,
+undoing, cancelling, abandoning, deleting, changes over two sessions, sweeps."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ from holdfast.store.ports import Append, Fence, Swept
 from tests.crash.witness import Client
 
 _WORDS = (
-    "anchor", "holdfast", "kelp", "tide", "会议", "getUserName", "log", "turn", "Ärger", "snake_case", "42", "🦀",
+    "anchor", "holdfast", "kelp", "tide", "会议", "getUserName", "log", "Ärger", "snake_case", "42", "🦀",
 )  # fmt: skip
 
 
@@ -58,7 +58,9 @@ class Turn:
 class Workload:
     """Some conversations at once on one store. `pause_s` is the longest wait between two tokens."""
 
-    def __init__(self, client: Client, clock: JumpingClock, chance: random.Random, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, client: Client, clock: JumpingClock, chance: random.Random, pause_s: float = 0.0
+    ) -> None:
         self._client = client
         self._store = client.store
         self._clock = clock
@@ -173,9 +175,7 @@ class Workload:
             await self._client.append(Append(turn.session_id, lambda view: _cancel(view, turn.run_id)))
 
     async def _step(self, turn: Turn) -> list[f.ToolIntended]:
-        started = f.ModelStepStarted(
-            turn.run_id, turn.turn, turn.next_place(), self._ids.message(), "demo"
-        )
+        started = f.ModelStepStarted(turn.run_id, turn.turn, turn.next_place(), self._ids.message(), "demo")
         await self._client.append(turn.append(started))
         fold = StreamFold(self._clock.now_ms())
         calls = [self._ids.call() for _ in range(self._chance.choice((0, 0, 1, 2)))]
@@ -212,7 +212,9 @@ class Workload:
         thinking = [
             f.ReasoningAppended(run_id, message_id, self._words(2)) for _ in range(self._chance.randint(0, 4))
         ]
-        text = [f.TextAppended(run_id, message_id, self._words(3)) for _ in range(self._chance.randint(1, 25))]
+        text = [
+            f.TextAppended(run_id, message_id, self._words(3)) for _ in range(self._chance.randint(1, 25))
+        ]
         arguments = [
             f.ToolArgumentsAppended(run_id, message_id, call, "shell", piece)
             for call in calls

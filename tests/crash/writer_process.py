@@ -3,8 +3,8 @@
     python -m tests.crash.writer_process FOLDER SEED HOURS              until someone kills it
     python -m tests.crash.writer_process FOLDER SEED HOURS POINT N …    kills itself at each call N of POINT
 
-Lines: `try CHANGE SESSION:0:DIGESTS` before a change can be stored, `ack CHANGE SESSION:SEQ:DIGESTS …` after its
-receipt, `del SESSION`, `lease RUN`, `open`. Each is one write: it is there whole or not at all.
+Lines: `try CHANGE SESSION:0:DIGESTS` before a change can be stored, `ack CHANGE SESSION:SEQ:DIGESTS …` after
+its receipt, `del SESSION`, `lease RUN`, `open`. Each is one write: it is there whole or not at all.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.parts import Text
 from holdfast.store.ports import Append, Receipt
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.fatal_vfs import FatalVFS, Fatality
+from tests.crash.fatal_vfs import Fatality, FatalVFS
 from tests.crash.witness import Change, Client
 from tests.crash.workload import JumpingClock, Workload
 
@@ -82,8 +82,9 @@ async def _look_after(store: SqliteStore, chance: random.Random, folder: Path) -
 class Scene:
     """A store with some history in it, at the point of which the process is to die."""
 
-    def __init__(self, store: SqliteStore, workload: Workload, client: Client, clock: JumpingClock) -> None:
-        self.store = store
+    def __init__(self, folder: Path, client: Client, workload: Workload, clock: JumpingClock) -> None:
+        self.folder = folder
+        self.store = client.store
         self.workload = workload
         self.client = client
         self.clock = clock
@@ -119,7 +120,7 @@ async def _sweep(scene: Scene, arm: Callable[..., None]) -> None:
 
 async def _backup(scene: Scene, arm: Callable[..., None]) -> None:
     arm(lambda path, call: ".part" in path)
-    await scene.store.backup(Path(str(scene.store.folder) + ".backup"), lambda done, total: None)
+    await scene.store.backup(scene.folder.with_suffix(".backup"), lambda done, total: None)
 
 
 async def _close(scene: Scene, arm: Callable[..., None]) -> None:
@@ -144,7 +145,7 @@ async def die_at(folder: Path, seed: int, point: str, number: int) -> None:
     workload = Workload(client, clock, chance)
     await workload.run(2, 2)
     if point != "creation":
-        scene = Scene(store, workload, client, clock)
+        scene = Scene(folder, client, workload, clock)
         await POINTS[point](scene, lambda matches: fatality.arm(number, matches))
     del vfs
 

@@ -1,4 +1,4 @@
-"""A disk as it is after the power went: what was synced is there; of the rest, nothing, all, or torn parts."""
+"""A disk after the power went: what was synced is there; of the rest, nothing, all, or torn parts."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ class Disk:
         }
 
     def _is_reachable(self, path: Path, names: dict[Path, _File]) -> bool:
-        above = [parent for parent in path.parents if parent.is_relative_to(self._root) and parent != self._root]
+        above = (parent for parent in path.parents if self._root in parent.parents)
         return all(parent in names for parent in above)
 
     def _file(self, path: Path) -> _File:
@@ -99,8 +99,6 @@ class Disk:
             else:
                 waiting.append((folders, change))
         self._pending_names = waiting
-
-
 
 
 def lay_out(files: Files, root: Path, target: Path) -> None:

@@ -165,7 +165,7 @@ class RecordingFile(apsw.VFSFile):
 
 @contextmanager
 def recording(record: Record, name: str, everywhere: bool = False) -> Iterator[None]:
-    """Record SQLite under the VFS called `name`, or whatever it is told, and Python's own changes to names."""
+    """Record Python's changes to names, and SQLite under the VFS called `name`, or under any."""
     vfs = RecordingVFS(name, record, everywhere)
     with pytest.MonkeyPatch.context() as patch:
         _watch_python(record, patch)

@@ -1,12 +1,8 @@
 """A store's life on a recorded disk, and what is left of it after a loss of power at any step."""
 
 import asyncio
-import os
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.domain import facts as f
@@ -15,6 +11,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.store.ports import Append, Durability, Receipt
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.ledger import Journals, Promise, Verdict, judge, read_journals
+from tests.crash.past import scratch
 from tests.crash.witness import Change, Client
 from tests.crash.workload import JumpingClock, Workload
 from tests.power.disk import Disk, Files, lay_out
@@ -67,11 +64,6 @@ class History:
         )
 
 
-def seed_of_run() -> int:
-    """Given by HOLDFAST_SEED to replay a run, else new."""
-    return int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().getrandbits(32))
-
-
 def live(root: Path, durability: Durability, seed: int) -> History:
     """Let a store have its life below `root`, and write down all of it."""
     root.mkdir()
@@ -99,7 +91,9 @@ async def _two_lives(folder: Path, durability: Durability, seed: int, history: H
         await store.close()
 
 
-def images(record: Record, moments: Sequence[int], chance: random.Random | None) -> Iterator[tuple[int, Files]]:
+def images(
+    record: Record, moments: Sequence[int], chance: random.Random | None
+) -> Iterator[tuple[int, Files]]:
     """What is left at each of `moments` (ascending): with `chance`, torn; without, only what was synced."""
     disk, done = Disk(record.root), 0
     for moment in moments:
@@ -128,15 +122,3 @@ async def _examine(folder: Path, history: History, moment: int, thorough: bool) 
         return verdict
     finally:
         await store.close()
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder to rebuild a disk in."""
-    # In memory where there is some: these copies need not survive anything.
-    memory = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="holdfast-power-", dir=memory if os.access(memory, os.W_OK) else None)
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

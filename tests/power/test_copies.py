@@ -1,4 +1,4 @@
-"""A backup is there whole or not at all; a restored store is the old one or the new one, whenever the power went."""
+"""Whenever the power went: a backup is there whole or not at all, a restored store old or new."""
 
 import asyncio
 import random
@@ -13,11 +13,11 @@ from holdfast.domain.ids import Ids
 from holdfast.store.sqlite import backup
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.ledger import Journals, read_journals
+from tests.crash.past import scratch, seed_of_run
 from tests.crash.witness import Client, Nobody
 from tests.crash.workload import JumpingClock, Workload
 from tests.power.disk import Disk, Files, lay_out
 from tests.power.recording import Record, Write, recording
-from tests.power.run import scratch, seed_of_run
 
 VARIANTS = 4
 """How often each moment is tried with other parts of what was not synced."""
@@ -26,10 +26,8 @@ WRITES_TRIED = 8
 
 
 @pytest.fixture
-def chance(capsys: pytest.CaptureFixture[str]) -> random.Random:
-    seed = seed_of_run()
-    print(f"seed={seed}")
-    return random.Random(seed)
+def chance() -> random.Random:
+    return random.Random(seed_of_run())
 
 
 def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Random) -> None:
@@ -55,7 +53,7 @@ def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: 
     asyncio.run(_back_up(root / "other", root / "copy.db"))
     old = asyncio.run(_fill(tmp_path / "origin", chance, root / "store"))
     disk = Disk.holding(root)
-    assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "the old store should have died with a log"
+    assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "it should have died with a log"
     with recording(record, "recording-copies", everywhere=True):
         kept = backup.restore(root / "store", root / "copy.db", Ids(SystemClock()).process(), _quiet)
     for is_last, files in _aftermaths(record, disk, chance):

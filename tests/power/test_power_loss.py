@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from tests.power.run import History, images, live, seed_of_run, verdict_on
+from tests.crash.past import seed_of_run
+from tests.power.run import History, images, live, verdict_on
 
 THOROUGH_EVERY = 6
 """Every so many moments the whole store is checked, not just compared with what was acknowledged."""

@@ -18,7 +18,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.context import Profile, request_of
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import CallId, MessageId
+from holdfast.domain.ids import CallId, MessageId, ProcessId
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text
 from holdfast.domain.projections import fold as fold_rows
 from holdfast.domain.rows import MessageRow, RunRow, ToolRow, TurnRow
@@ -50,6 +50,10 @@ HAPPENS = (
     "use tools", "use tools", "elsewhere",
 )  # fmt: skip
 SCRAPS = st.sampled_from(["", " ", "\n", "words ", "会议", '{"a": ', "1}", "{}", "{", "[]", "é"])
+
+
+def is_within(covers: tuple[tuple[int, int], ...], live: set[int]) -> bool:
+    return {turn for first, last in covers for turn in range(first, last + 1)} <= live
 
 
 class Conversation(RuleBasedStateMachine):
@@ -191,7 +195,8 @@ class Conversation(RuleBasedStateMachine):
     def compact(self, pick: int) -> None:
         live = self.journal.book.live_turns(0)
         through = live[pick % len(live)].turn if live else 1
-        self.attempt(lambda: turns.compact(self.journal.book, SESSION, through, f"summary of {through}"))
+        summary = f"summary «{self.journal.head}»"
+        self.attempt(lambda: turns.compact(self.journal.book, SESSION, through, summary))
 
     # Runs.
 
@@ -238,7 +243,7 @@ class Conversation(RuleBasedStateMachine):
             return
         run = marked[pick % len(marked)]
         if pending:
-            self.commit(runs.await_recovery(run))
+            self.commit(runs.await_recovery(run, ProcessId("p_1"), self.journal.clock.now_ms(), pick))
             return
         facts: list[f.AnyFact] = []
         if found:
@@ -395,17 +400,20 @@ class Conversation(RuleBasedStateMachine):
     @invariant()
     def the_request_is_valid_and_holds_what_is_live(self) -> None:
         now = self.fold.transcript()
+        again = transcript.fold(self.journal.events)
         live = {turn.turn for turn in now.turns if turn.live}
         for profile in PROFILES:
             request = request_of(now, "You are an agent.", profile)
             assert context.problems(request) == []
-            assert request == request_of(transcript.fold(self.journal.events), "You are an agent.", profile)
+            assert request == request_of(again, "You are an agent.", profile)
             self.check_content(request, live, profile)
 
     def check_content(self, request: context.Request, live: set[int], profile: Profile) -> None:
         sent = msgspec.json.encode(request).decode()
-        standing = context.standing(self.fold.transcript().compactions, lambda turn: turn in live)
-        covers = standing.covers if standing is not None else ()
+        sound = [c for c in self.fold.transcript().compactions if is_within(c.covers, live)]
+        covers = sound[-1].covers if sound else ()
+        for compaction in self.fold.transcript().compactions:
+            assert (compaction.summary in sent) == (compaction in sound[-1:])
         for mark, turn in self.marks.items():
             gone = turn not in live or mark in self.late_marks or any(a <= turn <= b for a, b in covers)
             assert not (gone and mark in sent), f"{mark} of turn {turn} must not be shown"
@@ -435,7 +443,7 @@ class Conversation(RuleBasedStateMachine):
 
 
 Conversation.TestCase.settings = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

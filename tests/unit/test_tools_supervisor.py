@@ -91,9 +91,7 @@ def test_a_failure_to_write_output_down_ends_the_command(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("whole_group", [False, True])
-def test_a_server_that_is_killed_leaves_nothing_and_the_lock_says_when(
-    bench: Bench, whole_group: bool
-) -> None:
+def test_a_killed_server_leaves_nothing_and_the_lock_says_when(bench: Bench, whole_group: bool) -> None:
     server, call_id = start_server(bench, COMMAND)
     pids = read_pids(bench.workspace, MEMBERS)
     shell = bench.tools["shell"]

@@ -7,7 +7,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-
 SHOWN_AFTER_S = 0.3
 """Work that is done by then needs no bar."""
 

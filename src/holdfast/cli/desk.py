@@ -18,7 +18,7 @@ from rich.console import Console
 from holdfast.cli.errors import NoStore
 from holdfast.cli.wiring import Wiring, wiring_of
 from holdfast.config import Settings
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, StoreUnreadable
 from holdfast.store.ports import Store
 
 T = TypeVar("T")
@@ -46,7 +46,11 @@ class Desk(msgspec.Struct, frozen=True):
 
     @property
     def has_store(self) -> bool:
-        return self.wiring.premises.holds_store(self.settings.data)
+        """Whether there is a store to look into. Raises StoreUnreadable where there can be none."""
+        folder = self.settings.data
+        if folder.exists() and not folder.is_dir():
+            raise StoreUnreadable(path=folder, detail="it is not a folder")
+        return self.wiring.premises.holds_store(folder)
 
     @asynccontextmanager
     async def store(self, create: bool = False) -> AsyncIterator[Store]:

@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that doctor has to say. `problem` is why the store could not be checked."""
 
     surroundings: Surroundings
-    ok: bool = False
+    ok: bool
     holds: Totals | None = None
     found: tuple[Found, ...] | None = None
     freed: Freed | None = None
@@ -74,10 +74,10 @@ def doctor(
     """Check everything that is stored, and say what is wrong. Works beside a running server."""
 
     async def examine(desk: Desk) -> Report:
-        report = Report(_surroundings(desk))
-        if not desk.has_store:
-            return replace(report, ok=True)
+        report = Report(_surroundings(desk), ok=False)
         try:
+            if not desk.has_store:
+                return replace(report, ok=True)
             others = desk.wiring.premises.others(desk.settings.data)
             report = replace(report, surroundings=replace(report.surroundings, other_processes=others))
             return await _examine(desk, report, rebuild)
@@ -154,7 +154,7 @@ def _tell_findings(report: Report, holds: Totals, rebuild: bool) -> None:
     for finding in found:
         print(f"  {'repaired' if finding.repaired else 'wrong'}: {finding.where}: {finding.what}")
     if report.freed is not None and any(msgspec.structs.astuple(report.freed)):
-        print(f"Gave back {in_bytes(report.freed.bytes)} of space: {_freed(report.freed)} were not needed.")
+        print(f"Gave back {in_bytes(report.freed.bytes)} of space{_freed(report.freed)}.")
     if report.ok:
         print("Everything is repaired." if found else "All is well.")
     elif not rebuild:
@@ -164,11 +164,13 @@ def _tell_findings(report: Report, holds: Totals, rebuild: bool) -> None:
 
 
 def _freed(freed: Freed) -> str:
-    return ", ".join((
-        counted(freed.fragments, "fragment"),
-        counted(freed.conversations, "deleted conversation"),
-        counted(freed.files, "file"),
-    ))  # fmt: skip
+    amounts = (
+        (freed.fragments, "fragment"),
+        (freed.conversations, "deleted conversation"),
+        (freed.files, "unused file"),
+    )
+    removed = ", ".join(counted(amount, what) for amount, what in amounts if amount)
+    return f": removed {removed}" if removed else ""
 
 
 def _table(report: Report) -> Table:

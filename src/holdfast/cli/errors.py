@@ -28,10 +28,3 @@ class CannotWrite(HoldfastError):
     """{path} cannot be written: {why}."""
 
     code, status = "cannot_write", 400
-
-
-class StillDeleting(HoldfastError):
-    """Conversation {session_id} was deleted a moment ago and is still being removed."""
-
-    code, status = "still_deleting", 409
-    remedy = "Run `holdfast doctor` in a minute, then try again."

@@ -22,6 +22,8 @@ def check_target(path: Path, force: bool, data: Path) -> None:
         raise CannotWrite(path=path, why=f"there is no folder {path.parent}")
     if not path.exists():
         return
+    if not path.is_file():
+        raise CannotWrite(path=path, why="it is a device, not a file")
     if path.resolve().parent == data.resolve():
         # Even with --force: the store itself is in there.
         raise CannotWrite(path=path, why="it is part of the data folder")

@@ -1,10 +1,11 @@
 """`holdfast serve`: open the store, say in one screen what is there, answer until told to stop."""
 
 import asyncio
+import resource
 import shlex
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import typer
@@ -14,7 +15,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.wiring import DataOption, Door, DurabilityOption, HostOption, PortOption, Wiring, wiring_of
+from holdfast.cli.wiring import (
+    DataOption,
+    Door,
+    DurabilityOption,
+    HostOption,
+    ModelOption,
+    PortOption,
+    Wiring,
+    wiring_of,
+)
 from holdfast.config import Settings
 from holdfast.domain.errors import HoldfastError
 from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
@@ -29,11 +39,13 @@ def serve(
     port: PortOption = None,
     data: DataOption = None,
     durability: DurabilityOption = None,
+    model: ModelOption = None,
 ) -> None:
     """Start the server on this machine, and say what is there."""
     wiring = wiring_of(context)
-    settings = wiring.settings(host=host, port=port, data=data, durability=durability)
+    settings = wiring.settings(host=host, port=port, data=data, durability=durability, model=model)
     door = wiring.open_door(settings.host, settings.port, or_next="port" not in settings.given)
+    _allow_many_connections()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(wiring, settings, door))
@@ -42,23 +54,44 @@ def serve(
 
 
 async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
-    store = await wiring.open_store(settings.data, durability=settings.durability)
+    async with AsyncExitStack() as stack:
+        store = await wiring.open_store(settings.data, durability=settings.durability)
+        stack.push_async_callback(store.close)
+        staff = await wiring.hire(store, settings)
+        stack.push_async_callback(staff.dismiss)
+        # Whoever asks first already sees what a crash cut off, and that it was.
+        await staff.engine.start()
+        stack.push_async_callback(staff.engine.stop, 0.0)
+        sweeper = asyncio.create_task(_sweep_for_ever(store))
+        stack.push_async_callback(_end, sweeper)
 
-    async def look() -> Overview:
-        totals = await store.totals()
-        return Overview(
-            settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes
+        async def look() -> Overview:
+            totals = await store.totals()
+            return Overview(
+                settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
+                staff.model, staff.why,
+            )  # fmt: skip
+
+        screen = _screen(await look())
+        await door.run(
+            staff.engine,
+            look,
+            on_ready=lambda: _show(screen, door.address),
+            on_stop=lambda: staff.engine.stop(settings.stop_grace_s),
         )
 
-    sweeper = asyncio.create_task(_sweep_for_ever(store))
-    try:
-        screen = _screen(await look())
-        await door.run(look, on_ready=lambda: _show(screen, door.address))
-    finally:
-        sweeper.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeper
-        await store.close()
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _allow_many_connections() -> None:
+    """Every stream is an open file, and the usual limit is a thousand."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _sweep_for_ever(store: Store) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import typer
 
 from holdfast.config import Settings, resolve, settings_told
-from holdfast.overview import Overview
+from holdfast.engine.engine import Engine
+from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
 
@@ -35,11 +36,17 @@ class Premises(Protocol):
 
 
 class Door(Protocol):
-    """Something that listens, at `address`, and shows what `look` sees from `run` on."""
+    """Something that listens, at `address`, and answers from `run` on until the process is told to stop."""
 
     address: str
 
-    async def run(self, look: Callable[[], Awaitable[Overview]], on_ready: Callable[[], None]) -> None: ...
+    async def run(
+        self,
+        engine: Engine,
+        look: Look,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], Awaitable[None]],
+    ) -> None: ...
 
     def close(self) -> None: ...
 
@@ -50,12 +57,29 @@ class OpenDoor(Protocol):
     def __call__(self, host: str, port: int, or_next: bool) -> Door: ...
 
 
+class Staff(msgspec.Struct, frozen=True):
+    """Who carries out turns: an engine that is not started yet, which model it asks, and why that one."""
+
+    engine: Engine
+    model: str
+    why: str
+    dismiss: Callable[[], Awaitable[None]]
+    """Lets go of what the model holds. Call it after the engine has stopped."""
+
+
+class Hire(Protocol):
+    """Puts an engine together over a store. Raises a HoldfastError when no model can be chosen."""
+
+    def __call__(self, store: Store, settings: Settings) -> Awaitable[Staff]: ...
+
+
 class Wiring(msgspec.Struct, frozen=True):
     """The parts, as `main` put them together; `wiring_of` finds them from inside a command."""
 
     open_store: OpenStore
     open_door: OpenDoor
     premises: Premises
+    hire: Hire
     environ: Mapping[str, str]
 
     def settings(self, **command_line: object) -> Settings:
@@ -71,10 +95,13 @@ def wiring_of(context: typer.Context) -> Wiring:
 
 # Options that stand for settings: their help and default are the setting's own.
 _TOLD = settings_told()
-_DATA, _HOST, _PORT, _DURABILITY = (_TOLD[name] for name in ("data", "host", "port", "durability"))
+_DATA, _HOST, _PORT, _DURABILITY, _MODEL = (
+    _TOLD[name] for name in ("data", "host", "port", "durability", "model")
+)
 DataOption = Annotated[Path | None, typer.Option("--data", help=_DATA.help, show_default=_DATA.default)]
 HostOption = Annotated[str | None, typer.Option("--host", help=_HOST.help, show_default=_HOST.default)]
 PortOption = Annotated[str | None, typer.Option("--port", help=_PORT.help, show_default=_PORT.default)]
 DurabilityOption = Annotated[
     str | None, typer.Option("--durability", help=_DURABILITY.help, show_default=_DURABILITY.default)
 ]
+ModelOption = Annotated[str | None, typer.Option("--model", help=_MODEL.help, show_default=_MODEL.default)]

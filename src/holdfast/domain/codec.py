@@ -60,10 +60,13 @@ def encode(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
 def decode(kind: str, version: int, body: bytes) -> AnyFact | Unknown:
     """The fact behind stored bytes.
 
-    Raises msgspec.ValidationError when a known kind and version does not have its fields: the store is
-    damaged then, and the caller must not guess.
+    Raises msgspec.ValidationError when a known kind and version does not have its fields, or is no JSON at
+    all: the store is damaged then, and the caller must not guess.
     """
     known = _DECODERS.get(kind)
     if known is None or version > known[0]:
         return Unknown(kind, version, body)
-    return known[1].decode(body)
+    try:
+        return known[1].decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise msgspec.ValidationError(str(error)) from error

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.domain import facts as f
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadImport
-from holdfast.domain.ids import RunId, SessionId, is_id
+from holdfast.domain.ids import SessionId, is_id
 from holdfast.domain.limits import BLOB_BYTES_MAX, EVENT_BYTES_MAX
 from holdfast.domain.parts import File
 from holdfast.domain.projections import fold
@@ -62,7 +62,6 @@ class Import(msgspec.Struct, frozen=True):
     title: str
     events: tuple[Event, ...]
     files: Mapping[str, str]
-    runs: tuple[RunId, ...]
 
 
 # Writing: the opening, events with commas between, `BETWEEN`, files with commas between, the closing.
@@ -120,10 +119,9 @@ def parse(document: bytes, path: str, respaced: bool = False) -> Import:
     try:
         found = _decode(document)
         events = _events(found.events, respaced)
-        return Import(
-            _session_id(found.session_id), found.title, events, _files(found.files),
-            _checked_runs(SessionId(found.session_id), events),
-        )  # fmt: skip
+        session_id = _session_id(found.session_id)
+        _check_rows(session_id, events)
+        return Import(session_id, found.title, events, _files(found.files))
     except _Wrong as wrong:
         raise BadImport(path=path, why=str(wrong)) from None
 
@@ -210,8 +208,8 @@ def _files(files: Mapping[str, str]) -> Mapping[str, str]:
     return files
 
 
-def _checked_runs(session_id: SessionId, events: tuple[Event, ...]) -> tuple[RunId, ...]:
-    """The runs, once it is sure that the events add up to rows that can be stored."""
+def _check_rows(session_id: SessionId, events: tuple[Event, ...]) -> None:
+    """Be sure that the events add up to rows that can be stored."""
     book = fold(session_id, events)
     keys = [turn.key for turn in book.turns.values() if turn.key is not None]
     if len(set(keys)) < len(keys):
@@ -225,7 +223,6 @@ def _checked_runs(session_id: SessionId, events: tuple[Event, ...]) -> tuple[Run
     )
     if any(abs(number) >= _NUMBER_MAX for row in rows for number in _numbers(row)):
         raise _Wrong("it has a number that cannot be")
-    return tuple(book.runs)
 
 
 def _numbers(value: object) -> Iterator[int]:

@@ -78,3 +78,14 @@ RECOVERY_READS_MAX = 3
 """Looks at a sealed run that find nothing before its notice becomes final."""
 RECOVERY_AGE_MS_MAX = 86_400_000
 """How long more output of an interrupted run is waited for."""
+
+BODY_BYTES_MAX = 8_000_000
+"""One request's body: room for the longest message with every character escaped."""
+STREAM_SESSIONS_MAX = 100
+"""Sessions that one connection may follow."""
+STREAM_SEND_BYTES = 256_000
+"""What is handed to a connection at once."""
+HEARTBEAT_S = 15
+"""How long a stream may be silent."""
+STREAM_STALLED_BEATS_MAX = 2
+"""Heartbeats for which a reader may take nothing; then it is cut off, to come back with its cursor."""

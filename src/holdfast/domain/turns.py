@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from holdfast.domain import facts as f
+from holdfast.domain import runs
 from holdfast.domain.book import View
 from holdfast.domain.endings import Written, cancel
 from holdfast.domain.errors import (
@@ -39,16 +40,23 @@ def accept_turn(
     parts: tuple[AnyPart, ...],
     key: str | None = None,
     written: Written | None = None,
+    resumes: bool = True,
 ) -> list[f.AnyFact]:
     """Keep a person's message and the run it asks for; queue it behind a run that is at work.
 
-    A run that waits for a person is ended: the new message is the answer.
+    A run that waits for a person is ended: the new message is the answer. So is an interrupted one, unless it
+    `resumes` by itself. A queue that stood still goes on: whoever sends wants it to.
     Raises NoSuchSession, TooLarge.
     """
     row = _session(view, session_id)
     _check_message(parts, key)
-    facts, busy = _make_way(view, written)
-    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, busy)]
+    open_runs = view.open_runs()
+    passed = [run for run in open_runs if _is_passed(run, resumes)]
+    ahead = [run for run in open_runs if run not in passed]
+    facts = _cancel_all(view, passed, written)
+    if ahead and ahead[0].status == "queued":
+        facts += runs.dequeue(ahead[0])
+    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(ahead))]
 
 
 def replace_turns(
@@ -181,11 +189,10 @@ def _accept(
     return [accepted, f.TurnQueued(turn, run_id)] if busy else [accepted]
 
 
-def _make_way(view: View, written: Written | None) -> tuple[list[f.AnyFact], bool]:
-    """End the runs that wait for a person; say whether any other is in the way."""
-    open_runs = view.open_runs()
-    waiting = [run for run in open_runs if run.status == "waiting"]
-    return _cancel_all(view, waiting, written), len(waiting) < len(open_runs)
+def _is_passed(run: RunRow, resumes: bool) -> bool:
+    """Whether a new message ends the run: it waits for a person, and that person has moved on."""
+    gone_quiet = run.status == "interrupted" and not (resumes and runs.may_resume(run))
+    return run.status == "waiting" or gone_quiet
 
 
 def _cancel_all(view: View, doomed: Sequence[RunRow], written: Written | None) -> list[f.AnyFact]:

@@ -38,7 +38,7 @@ class Engine:
     ) -> None:
         self.store = store
         self._workers = workers
-        self.verbs = Verbs(store, ids, self._halt)
+        self.verbs = Verbs(store, ids, resume, self._halt)
         self._titles = Titles(store, self.verbs, ask_title)
         spools = Spools(folder, store.process_id)
         self.runner = Runner(store, clock, ids, workers, folder, spools, self._titles.consider)
@@ -109,8 +109,8 @@ class Engine:
                 raise ToolRefused(call_id=call_id, state="still running", verb="be run again")
 
     def _begin(self, accepted: Accepted) -> Accepted:
-        if accepted.run_id is not None and not accepted.queued and not accepted.repeated:
-            self.runner.begin(accepted.session_id, accepted.run_id)
+        if accepted.begins is not None:
+            self.runner.begin(accepted.session_id, accepted.begins)
         return accepted
 
     def _halt(self, run_id: RunId) -> None:

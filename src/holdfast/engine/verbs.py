@@ -20,21 +20,28 @@ from holdfast.store.ports import Append, Receipt, Store
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A message that is kept: its turn, its run, whether that waits, whether it was kept before."""
+    """A message that is kept: its turn, its run, whether that waits in the queue.
+
+    `begins` is the run to begin now: this one, or the first of a queue that stood still.
+    """
 
     session_id: SessionId
     turn_id: TurnId
     run_id: RunId | None
     seq: Seq
     queued: bool = False
-    repeated: bool = False
+    begins: RunId | None = None
 
 
 class Verbs:
-    """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped."""
+    """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped.
 
-    def __init__(self, store: Store, ids: Ids, ended: Callable[[RunId], None]) -> None:
+    `resume` is what becomes of an interrupted run where a session has no policy of its own.
+    """
+
+    def __init__(self, store: Store, ids: Ids, resume: f.Resume, ended: Callable[[RunId], None]) -> None:
         self._store = store
+        self._resume = resume
         self._ids = ids
         self._ended = ended
 
@@ -47,10 +54,14 @@ class Verbs:
         self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
     ) -> Accepted:
         """Keep a message and its run. The same key again gives the same answer."""
-        receipt, facts = await self._change(
-            session_id, lambda view: turns.accept_turn(view, session_id, self._ids, parts, key, view.written)
-        )
-        return _accepted(receipt, facts)
+
+        def decide(view: View) -> Facts:
+            session = view.session()
+            policy = session.resume if session is not None else None
+            resumes = (policy or self._resume) == "auto"
+            return turns.accept_turn(view, session_id, self._ids, parts, key, view.written, resumes)
+
+        return _accepted(*await self._change(session_id, decide))
 
     async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
         """Stop a run for good: everything that said it was working is gone in the same moment."""
@@ -95,6 +106,23 @@ class Verbs:
 
     async def archive(self, session_id: SessionId, archived: bool) -> None:
         await self._change(session_id, lambda view: turns.archive(view, session_id, archived))
+
+    async def change(
+        self,
+        session_id: SessionId,
+        title: str | None,
+        archived: bool | None,
+        wanted: f.SessionConfigured,
+        expect: Seq | None = None,
+    ) -> None:
+        """Rename, archive and configure at once; what is None stays."""
+
+        def decide(view: View) -> Facts:
+            renamed = turns.rename(view, session_id, title, "user") if title is not None else []
+            moved = turns.archive(view, session_id, archived) if archived is not None else []
+            return [*renamed, *moved, *turns.configure(view, session_id, wanted)]
+
+        await self._change(session_id, decide, expect)
 
     async def delete(self, session_id: SessionId) -> None:
         await self._change(session_id, lambda view: turns.delete(view, session_id, view.written))
@@ -154,7 +182,7 @@ class Verbs:
             return decided[0]
 
         (receipt,) = await self._store.append(Append(session_id, keep, expect=expect))
-        for fact in decided[0]:
+        for fact in decided[0] if receipt.repeated is None else ():
             if isinstance(fact, f.RunCancelled | f.RunFailed):
                 self._ended(fact.run_id)
         return receipt, decided[0]
@@ -186,13 +214,14 @@ def _answer(
 def _accepted(receipt: Receipt, facts: Facts) -> Accepted:
     if receipt.repeated is not None:
         turn = receipt.repeated
-        return Accepted(receipt.session_id, turn.id, turn.run_id, turn.seq, repeated=True)
-    seq = receipt.first_seq
-    for offset, fact in enumerate(facts):
-        if isinstance(fact, f.TurnAccepted):
-            queued = any(isinstance(other, f.TurnQueued) for other in facts[offset:])
-            return Accepted(receipt.session_id, fact.turn_id, fact.run_id, seq + offset, queued)
-    raise AssertionError("a decision that accepts a turn says so")
+        return Accepted(receipt.session_id, turn.id, turn.run_id, turn.seq)
+    (at, sent), *_ = [(i, fact) for i, fact in enumerate(facts) if isinstance(fact, f.TurnAccepted)]
+    queued = any(isinstance(fact, f.TurnQueued) for fact in facts)
+    begins = [fact.run_id for fact in facts if isinstance(fact, f.TurnDequeued)]
+    if not queued and sent.run_id is not None:
+        begins.append(sent.run_id)
+    seq = receipt.first_seq + at
+    return Accepted(receipt.session_id, sent.turn_id, sent.run_id, seq, queued, begins[0] if begins else None)
 
 
 def _said(view: View, turn: int) -> tuple[AnyPart, ...]:

@@ -1,59 +1,110 @@
 """The route table: which path is answered by what. Knows HTTP, nothing of sockets."""
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
+import sys
+import traceback
+from typing import Any
 
 import msgspec
+from litestar import Litestar, Request, Response, get
+from litestar.exceptions import HTTPException, ValidationException
 
-from holdfast.domain.errors import HoldfastError
-from holdfast.overview import Overview
-from holdfast.server.asgi import Answer, Receive, Scope, Send, header, send_answer
-from holdfast.server.page import Page
-from holdfast.server.problem import MethodNotAllowed, NoSuchPage, WrongHost, problem
+from holdfast.domain.errors import HoldfastError, TooLarge
+from holdfast.domain.limits import BODY_BYTES_MAX
+from holdfast.engine.engine import Engine
+from holdfast.overview import Look
+from holdfast.server import openapi
+from holdfast.server.gate import Gate
+from holdfast.server.health import HealthRoutes
+from holdfast.server.metrics import Metrics
+from holdfast.server.page import PageRoutes
+from holdfast.server.problem import (
+    MEDIA_TYPE,
+    BadRequest,
+    MethodNotAllowed,
+    NoSuchPage,
+    Unexpected,
+    document,
+    headers,
+)
+from holdfast.server.runs import RunRoutes
+from holdfast.server.sessions import SessionRoutes
+from holdfast.server.streams import Streams
+from holdfast.server.turns import TurnRoutes
 
-Look = Callable[[], Awaitable[Overview]]
-Route = Callable[[], Awaitable[Answer]]
+PATHS = (
+    "/", "/page/{name}", "/health/live", "/health/ready", "/metrics", "/openapi.json",
+    "/api/sessions", "/api/sessions/{session_id}", "/api/sessions/{session_id}/turns",
+    "/api/sessions/{session_id}/messages", "/api/sessions/{session_id}/events", "/api/stream",
+    "/api/sessions/{session_id}/undo", "/api/sessions/{session_id}/retry", "/api/sessions/{session_id}/edit",
+    "/api/sessions/{session_id}/fork", "/api/sessions/{session_id}/clear",
+    "/api/runs/{run_id}", "/api/runs/{run_id}/cancel", "/api/runs/{run_id}/resume",
+    "/api/runs/{run_id}/tools/{call_id}", "/api/search", "/api/models",
+)  # fmt: skip
+"""Every path there is; a test compares this with the routes and with the documentation."""
 
-PATHS = ("/", "/health/live", "/health/ready")
-_OWN_NAMES = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+
+def application(engine: Engine, look: Look, streams: Streams) -> Gate:
+    """Everything that is answered, behind the gate that every request passes."""
+    metrics = Metrics(engine, streams)
+    described = openapi.OpenApi()
+
+    @get(openapi.OPENAPI_PATH, include_in_schema=False)
+    async def describe(request: Request[Any, Any, Any]) -> Response[bytes]:
+        return Response(described.document(request.app), media_type="application/json")
+
+    tables = (
+        SessionRoutes(engine).table(),
+        TurnRoutes(engine).table(),
+        RunRoutes(engine).table(),
+        HealthRoutes(look, metrics).table(),
+        PageRoutes().table(),
+        [describe],
+    )
+    api = Litestar(
+        [route for table in tables for route in table],
+        exception_handlers={
+            HoldfastError: _tell,
+            HTTPException: _tell_refusal,
+            Exception: _tell_nothing,
+        },
+        openapi_config=openapi.config(),
+        request_max_body_size=BODY_BYTES_MAX,
+        logging_config=None,
+        debug=False,
+    )
+    return Gate(api, streams, metrics)  # type: ignore[arg-type]
 
 
-class App:
-    """The ASGI application. `look` takes one look at the store; it may raise a StoreFault."""
+def _tell(request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
+    body = msgspec.json.encode(document(error))
+    return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=headers(error))
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._page = Page()
-        self._routes: Mapping[str, Route] = MappingProxyType(
-            dict(zip(PATHS, (self._overview, self._live, self._ready), strict=True))
-        )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._route(scope)()
-        except HoldfastError as error:
-            answer = problem(error)
-        await send_answer(send, answer)
+def _tell_refusal(request: Request[Any, Any, Any], refusal: HTTPException) -> Response[bytes]:
+    """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""
+    path = request.scope["path"]
+    match refusal.status_code:
+        case 404:
+            error: HoldfastError = NoSuchPage(path=path)
+        case 405:
+            allowed = ", ".join(sorted((refusal.headers or {}).get("allow", "GET").split(", ")))
+            error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
+        case 413:
+            error = TooLarge(what="The body", size="more", limit=BODY_BYTES_MAX)
+        case _:
+            error = BadRequest(why=_why(refusal))
+    return _tell(request, error)
 
-    def _route(self, scope: Scope) -> Route:
-        host, path, method = header(scope, b"host"), scope["path"], scope["method"]
-        if not _OWN_NAMES.fullmatch(host):
-            raise WrongHost(host=host or "(none)")
-        if path not in self._routes:
-            raise NoSuchPage(path=path)
-        if method not in ("GET", "HEAD"):
-            raise MethodNotAllowed(path=path, method=method)
-        return self._routes[path]
 
-    async def _overview(self) -> Answer:
-        return self._page.show(await self._look())
+def _why(refusal: HTTPException) -> str:
+    if isinstance(refusal, ValidationException) and isinstance(refusal.extra, list):
+        found = [f"{each.get('key', '')}: {each.get('message', '')}" for each in refusal.extra]
+        return "; ".join(found) or refusal.detail
+    return refusal.detail
 
-    async def _live(self) -> Answer:
-        """The process answers; says nothing of its store."""
-        return Answer(msgspec.json.encode({"status": "live"}))
 
-    async def _ready(self) -> Answer:
-        """The store answers too; a fault is a problem document, and nobody should be sent here."""
-        await self._look()
-        return Answer(msgspec.json.encode({"status": "ready"}))
+def _tell_nothing(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A fault of ours: the log has all of it, the client a code."""
+    print(f"holdfast: {request.method} {request.scope['path']} failed", file=sys.stderr)
+    traceback.print_exception(error)
+    return _tell(request, Unexpected())

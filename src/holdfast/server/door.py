@@ -4,14 +4,21 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.server.app import App, Look
+from holdfast.engine.engine import Engine
+from holdfast.overview import Look
+from holdfast.server.app import application
+from holdfast.server.gate import Gate
+from holdfast.server.streams import ABORT, Streams
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_BACKLOG = 1_024
 PORTS_TRIED_MAX = 100
 """How far past the default port a free one is looked for."""
 
@@ -51,11 +58,23 @@ class HttpDoor:
                 return cls(listener)
         raise PortTaken(host=host, port=port)
 
-    async def run(self, look: Look, on_ready: Callable[[], None]) -> None:
-        """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered."""
+    async def run(
+        self,
+        engine: Engine,
+        look: Look,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered.
+
+        Told to stop, it accepts nothing more, awaits `on_stop` while streams still follow, and lets go. A
+        second signal does not wait for `on_stop`.
+        """
+        streams = Streams(engine.store)
+        app = application(engine, look, streams)
         config = uvicorn.Config(
-            App(look),
-            http="httptools",
+            app,  # type: ignore[arg-type]
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -65,18 +84,68 @@ class HttpDoor:
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
-        server = _Server(config, on_ready)
-        loop = asyncio.get_running_loop()
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signum, server.stop)
+        server, told = _Server(config, on_ready), _Told()
+        beating = asyncio.create_task(streams.beat_for_ever())
+        stopping = asyncio.create_task(self._stop_when_told(told, app, streams, server, on_stop))
         try:
-            await server.serve([self._listener])
+            with told.by_signals():
+                await server.serve([self._listener])
         finally:
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(signum)
+            for task in (beating, stopping):
+                task.cancel()
+            await asyncio.gather(beating, stopping, return_exceptions=True)
+
+    async def _stop_when_told(
+        self,
+        told: "_Told",
+        app: Gate,
+        streams: Streams,
+        server: "_Server",
+        on_stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        await told.once.wait()
+        app.stop_accepting()
+        leaving = asyncio.ensure_future(on_stop())
+        hurrying = asyncio.ensure_future(told.twice.wait())
+        await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        # What a run said last is with its readers before their streams end.
+        await asyncio.sleep(0)
+        streams.close()
+        server.should_exit = True
+        await leaving
 
     def close(self) -> None:
         self._listener.close()
+
+
+class _Told:
+    """Whether a signal has come, and a second one."""
+
+    def __init__(self) -> None:
+        self.once, self.twice = asyncio.Event(), asyncio.Event()
+
+    @contextmanager
+    def by_signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for signum in _SIGNALS:
+            loop.add_signal_handler(signum, self._tell)
+        try:
+            yield
+        finally:
+            for signum in _SIGNALS:
+                loop.remove_signal_handler(signum)
+
+    def _tell(self) -> None:
+        (self.twice if self.once.is_set() else self.once).set()
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, and a way to end a connection whose reader takes nothing: closing would wait for it."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[typeddict-unknown-key]
 
 
 class _Server(uvicorn.Server):
@@ -85,9 +154,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
-
-    def stop(self) -> None:
-        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -110,7 +176,7 @@ def _listen(host: str, port: int) -> socket.socket | None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         # Two sockets may be bound to one port; only one may listen.
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:

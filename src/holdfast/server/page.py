@@ -1,38 +1,49 @@
-"""The one page there is: what is stored here, in the words of the terminal. No scripts, nothing fetched."""
+"""The plain built-in page: three files that talk to the public API and fetch nothing from anywhere else."""
 
-from base64 import b64encode
-from hashlib import sha256
-from html import escape
+from collections.abc import Mapping
 from importlib.resources import files
-from string import Template
+from types import MappingProxyType
+from typing import Any
 
-from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
-from holdfast.server.asgi import Answer
+from litestar import Response, get
+
+from holdfast.server.problem import NoSuchPage
+
+_TYPES: Mapping[str, str] = MappingProxyType({
+    "page.html": "text/html; charset=utf-8",
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "transcript.js": "text/javascript; charset=utf-8",
+})  # fmt: skip
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
-class Page:
-    """Reads its template once, and allows exactly the styles in it."""
+class PageRoutes:
+    """Reads its files once."""
 
     def __init__(self) -> None:
-        text = files("holdfast.server").joinpath("page.html").read_text("utf-8")
-        style = text.partition("<style>")[2].partition("</style>")[0]
-        hashed = b64encode(sha256(style.encode()).digest()).decode()
-        policy = f"default-src 'none'; style-src 'sha256-{hashed}'; base-uri 'none'; form-action 'none'"
-        self._headers = ((b"content-security-policy", policy.encode()),)
-        self._template = Template(text)
+        folder = files("holdfast.server").joinpath("page")
+        self._files = {name: folder.joinpath(name).read_bytes() for name in _TYPES}
 
-    def show(self, overview: Overview) -> Answer:
-        facts = "".join(f"<dt>{escape(label)}<dd>{escape(text)}" for label, text in overview.lines)
-        commands = "".join(f"<dt><code>{escape(line)}</code><dd>{escape(why)}" for line, why in COMMANDS)
-        body = self._template.substitute(
-            version=escape(overview.version),
-            facts=facts,
-            commands=commands,
-            ready=_items(READY),
-            not_yet=_items(NOT_YET),
-        )
-        return Answer(body.encode(), "text/html; charset=utf-8", headers=self._headers)
+    def table(self) -> list[Any]:
+        return [
+            get("/", include_in_schema=False)(self.page),
+            get("/page/{name:str}", include_in_schema=False)(self.file),
+        ]
 
+    async def page(self) -> Response[bytes]:
+        """The page itself."""
+        return self._answer("page.html")
 
-def _items(lines: tuple[str, ...]) -> str:
-    return "".join(f"<li>{escape(line)}" for line in lines)
+    async def file(self, name: str) -> Response[bytes]:
+        """What the page loads."""
+        if name not in self._files or name == "page.html":
+            raise NoSuchPage(path=f"/page/{name}")
+        return self._answer(name)
+
+    def _answer(self, name: str) -> Response[bytes]:
+        headers = {"content-security-policy": _POLICY}
+        return Response(self._files[name], media_type=_TYPES[name], headers=headers)

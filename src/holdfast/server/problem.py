@@ -7,6 +7,8 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 from holdfast.server.asgi import Answer
 
+MEDIA_TYPE = "application/problem+json"
+
 
 class NoSuchPage(HoldfastError):
     """There is nothing at {path}."""
@@ -15,7 +17,7 @@ class NoSuchPage(HoldfastError):
 
 
 class MethodNotAllowed(HoldfastError):
-    """{path} can be read, not sent {method}."""
+    """{path} does not take {method}; it takes {allowed}."""
 
     code, status = "method_not_allowed", 405
 
@@ -28,8 +30,40 @@ class WrongHost(HoldfastError):
     remedy = "Use the address that `holdfast serve` printed."
 
 
+class WrongOrigin(HoldfastError):
+    """A page of {origin} may not use this server."""
+
+    code, status = "wrong_origin", 403
+
+
+class NotJson(HoldfastError):
+    """What is sent here must be application/json, not {content_type}."""
+
+    # A form of another site cannot send this type without asking first.
+    code, status = "not_json", 415
+
+
+class BadRequest(HoldfastError):
+    """The request cannot be understood: {why}."""
+
+    code, status = "bad_request", 400
+
+
+class Stopping(HoldfastError):
+    """The server is stopping."""
+
+    code, status = "stopping", 503
+    remedy = "Try again when it is back."
+
+
+class Unexpected(HoldfastError):
+    """Something went wrong in the server; its log says what."""
+
+    code, status = "internal_error", 500
+
+
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The document's members. `type` is absent, which the RFC reads as `about:blank`."""
+    """What went wrong (RFC 9457). `code` is stable; `remedy` is the next thing to do, where there is one."""
 
     title: str
     status: int
@@ -38,8 +72,21 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
 
+def document(error: HoldfastError) -> Problem:
+    """What a client is told of `error`."""
+    return Problem(HTTPStatus(error.status).phrase, error.status, str(error), error.code, error.advice)
+
+
+def headers(error: HoldfastError) -> dict[str, str]:
+    """What the answer's head says beside the document."""
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": str(error.fields["allowed"])}
+    if isinstance(error, Stopping):
+        return {"connection": "close", "retry-after": "2"}
+    return {}
+
+
 def problem(error: HoldfastError) -> Answer:
     """The answer that tells a client of `error`."""
-    document = Problem(HTTPStatus(error.status).phrase, error.status, str(error), error.code, error.advice)
-    allowed = ((b"allow", b"GET, HEAD"),) if isinstance(error, MethodNotAllowed) else ()
-    return Answer(msgspec.json.encode(document), "application/problem+json", error.status, allowed)
+    lines = tuple((name.encode(), text.encode()) for name, text in headers(error).items())
+    return Answer(msgspec.json.encode(document(error)), MEDIA_TYPE, error.status, lines)

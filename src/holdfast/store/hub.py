@@ -4,9 +4,8 @@ Belongs to the event loop's thread. A hub only ever says what is committed, and 
 falls behind its bound reads the store again from its own cursor.
 """
 
-import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.domain.codec import Event
@@ -17,11 +16,14 @@ News = Sequence[tuple[SessionId, Event]]
 
 
 class Subscription:
-    """One reader's events that are not read yet, at most SUBSCRIBER_EVENTS_MAX of them."""
+    """One reader's events that are not read yet, at most SUBSCRIBER_EVENTS_MAX of them.
 
-    def __init__(self) -> None:
+    `ring` is called for each; it must only wake the reader.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
         self._events: deque[Event] = deque()
-        self._ready = asyncio.Event()
+        self._ring = ring
         self.overrun = False
         """Set when events were dropped; the reader clears it by reading the store."""
 
@@ -31,28 +33,23 @@ class Subscription:
             self.overrun = True
         if not self.overrun:
             self._events.append(event)
-        self._ready.set()
+        self._ring()
+
+    def nudge(self) -> None:
+        """Have the reader ask the store itself."""
+        self.overrun = True
+        self._ring()
 
     def take(self, after: Seq) -> list[Event]:
         """The waiting events past `after`; those before were read from the store already."""
         events = [event for event in self._events if event.seq > after]
         self._events.clear()
-        self._ready.clear()
         return events
 
     def forget(self) -> None:
         """Drop what waits: the reader is about to read it from the store."""
         self._events.clear()
-        self._ready.clear()
         self.overrun = False
-
-    async def wait(self, timeout_s: float) -> None:
-        """Return when there is news, or after `timeout_s`: a hint may be lost, a poll may not."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
-            return
 
 
 class Hub:
@@ -62,8 +59,8 @@ class Hub:
         self._by_session: dict[SessionId, set[Subscription]] = {}
 
     @contextmanager
-    def subscribe(self, session_id: SessionId) -> Iterator[Subscription]:
-        subscription = Subscription()
+    def subscribe(self, session_id: SessionId, ring: Callable[[], None]) -> Iterator[Subscription]:
+        subscription = Subscription(ring)
         self._by_session.setdefault(session_id, set()).add(subscription)
         try:
             yield subscription
@@ -72,6 +69,12 @@ class Hub:
             listeners.discard(subscription)
             if not listeners:
                 del self._by_session[session_id]
+
+    def wake(self) -> None:
+        """Let every reader look into the store: there may be nothing more to wait for."""
+        for subscriptions in self._by_session.values():
+            for subscription in subscriptions:
+                subscription.nudge()
 
     def publish(self, news: News) -> None:
         for session_id, event in news:

@@ -6,6 +6,7 @@ A store keeps one journal of events per session and the rows projected from it, 
 
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,6 +17,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
 from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.meter import CommitMeter
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
@@ -132,6 +134,22 @@ class Totals(msgspec.Struct, frozen=True):
     format: int
 
 
+class Follower(Protocol):
+    """One reader's place in one session."""
+
+    session_id: SessionId
+    after: Seq
+
+    async def take(self) -> Sequence[Event]:
+        """What is new, in order, and moves past it; nothing when there is nothing yet.
+
+        Raises NoSuchSession, or a StoreFault: the same events are there to be taken again then.
+        """
+
+    def look(self) -> None:
+        """Have the next `take` ask the store itself: a hint may be lost, a look may not."""
+
+
 class Journal(Protocol):
     """Appending to sessions and reading them back."""
 
@@ -160,6 +178,14 @@ class Journal(Protocol):
         Never ends by itself; close the iterator when the reader has gone.
         """
 
+    def follow(
+        self, session_id: SessionId, after: Seq, ring: Callable[[], None]
+    ) -> AbstractContextManager[Follower]:
+        """The same in batches, for a reader who waits for several things at once: `ring` says when to take.
+
+        `ring` may be called before anything is taken, and more often than there is something.
+        """
+
     async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
         """Store another store's events as they are; returns how many were new. For imports.
 
@@ -186,6 +212,9 @@ class Views(Protocol):
 
     async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         """Every run whose output is still waited for after an interruption."""
+
+    async def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
+        """The runs of the turns from `first` to `last`, in their order."""
 
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         """The calls of a run that are not settled."""
@@ -227,6 +256,10 @@ class Blobs(Protocol):
 
 class Upkeep(Protocol):
     """Looking after the store. All of it goes in slices, beside normal work."""
+
+    @property
+    def commits(self) -> CommitMeter:
+        """How long this process's commits have taken so far."""
 
     async def sweep(self) -> Swept:
         """Prune settled deltas, purge deleted sessions, drop unused blobs, give space back."""

@@ -7,6 +7,7 @@ together become one event, so the journal's rows follow the commits, not the tok
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, get_args
 
@@ -17,6 +18,7 @@ from holdfast.domain.facts import Delta, ToolOutputAppended
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.store.hub import News
+from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import Append, Receipt
 
 _DELTAS = frozenset(get_args(Delta))
@@ -49,6 +51,10 @@ class Ticket:
                 assert isinstance(delta, Delta)
                 self._delta = delta
                 self._size = _size(delta.text)
+
+    @property
+    def is_delta(self) -> bool:
+        return self._delta is not None
 
     def joins(self, other: "Ticket") -> bool:
         """Whether `other` continues what this one streams; if so it is now part of this one."""
@@ -107,6 +113,7 @@ class Writer:
     def __init__(self, committer: Committer, publish: Callable[[News], None]) -> None:
         self._committer = committer
         self._publish = publish
+        self.meter = CommitMeter()
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._pending: list[Ticket] = []
@@ -194,7 +201,10 @@ class Writer:
             self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
     def _carry_out(self, batch: list[Ticket]) -> None:
+        began = time.perf_counter()
         results, news = self._committer.commit(batch)
+        self.meter.add(time.perf_counter() - began)
+        self.meter.deltas += sum(ticket.weight for ticket in batch if ticket.is_delta)
         self._loop.call_soon_threadsafe(self._answer, batch, results, news)
 
     def _answer(self, batch: list[Ticket], results: Sequence[object], news: News) -> None:

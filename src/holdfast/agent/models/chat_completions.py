@@ -50,7 +50,7 @@ class ChatCompletions:
         deadline = loop.time() + self._patience.first_byte_s
         response = await self._opened(request, tools, deadline)
         try:
-            body, answer = Body(response, self._endpoint), _Answer(self._endpoint)
+            body, answer = Body(response, self._endpoint), Answer(self._endpoint)
             if response.content_type == _JSON:
                 # Some servers cannot stream.
                 for delta in answer.whole(await body.read_all(deadline - loop.time())):
@@ -92,7 +92,7 @@ class ChatCompletions:
             raise failures.of_kind(self._endpoint, response.content_type)
         raise failures.of_status(self._endpoint, response.status, response.headers, said)
 
-    async def _read(self, body: Body, answer: "_Answer", wait_s: float, awaited: str) -> bytes:
+    async def _read(self, body: Body, answer: "Answer", wait_s: float, awaited: str) -> bytes:
         """What comes next, nothing at the end. A failure is kept for the answer's end to decide on."""
         try:
             return await body.read(self._patience.trailer_s if answer.is_finished else wait_s)
@@ -111,7 +111,7 @@ def _refused(status: int, said: bytes) -> frozenset[str]:
     return frozenset(field for field, words in _OPTIONAL if words in text)
 
 
-class _Answer:
+class Answer:
     """One answer: the bytes of its stream in, deltas out. `cut_off` is why there are no more."""
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -1,4 +1,4 @@
-"""Which model answers, and why: the setting first, then a key, then a model server on this machine, then the demo.
+"""Which model answers, and why: by the setting, else by a key, a model server on this machine, or the demo.
 
 Receives plain values. What it finds out is said in one sentence, for people to read when the server starts.
 """
@@ -66,7 +66,7 @@ class NoModelKey(HoldfastError):
 
 
 class NoModelName(HoldfastError):
-    """{url} did not tell which models it has."""
+    """Nothing says which model of {url} to use."""
 
     code, status = "no_model_name", 400
     remedy = "Set HOLDFAST_MODEL=openai:NAME, or check OPENAI_BASE_URL."
@@ -93,8 +93,8 @@ async def choose(
         return _named(name, environ)
     if provider or name:
         raise NoSuchModel(name=setting.strip())
-    if environ.get(URL_VARIABLE, "").strip():
-        return await _first_of(environ)
+    if environ.get(URL_VARIABLE, "").strip().rstrip("/") not in ("", OPENAI_URL):
+        return await _listed_first(environ)
     if environ.get(KEY_VARIABLE, "").strip():
         model, _ = _named(OPENAI_MODEL, environ)
         return model, f"Using {KEY_VARIABLE} from your environment ({OPENAI_MODEL})."
@@ -109,24 +109,28 @@ def _named(name: str, environ: Mapping[str, str]) -> tuple[Model, str]:
     ), f"{why}, with {KEY_VARIABLE} from your environment." if endpoint.key else f"{why}."
 
 
-async def _first_of(environ: Mapping[str, str]) -> tuple[Model, str]:
-    """The first model of the server that OPENAI_BASE_URL names."""
+async def _listed_first(environ: Mapping[str, str]) -> tuple[Model, str]:
+    """The model of the server that OPENAI_BASE_URL names, if its list leaves no doubt which."""
     endpoint = _endpoint("", environ)
-    listed = await _list(endpoint, LIST_S)
-    if not listed:
+    found = await _list(endpoint, LIST_S)
+    models = _for_chat(found.data if found is not None else None)
+    best = [each for each in models if each.id == OPENAI_MODEL] or models
+    # A server on this machine has what its owner put there. Of a gateway's hundreds, nobody wants the first.
+    if not best or (len(best) > 1 and not _is_local(endpoint)):
         raise NoModelName(url=endpoint.shown_url)
-    first = next((each for each in listed if each.id == OPENAI_MODEL), listed[0])
-    model = _model(msgspec.structs.replace(endpoint, model=first.id), first.window)
-    return model, f"Using {URL_VARIABLE} from your environment ({first.id} at {endpoint.host})."
+    model = _model(msgspec.structs.replace(endpoint, model=best[0].id), best[0].window)
+    return model, f"Using {URL_VARIABLE} from your environment ({best[0].id} at {endpoint.host})."
 
 
 async def _local(servers: Sequence[LocalServer]) -> tuple[Model, str]:
     """The first model server that answers on this machine, else the demo."""
     endpoints = [Endpoint(f"http://127.0.0.1:{server.port}/v1", "", Secret("")) for server in servers]
     lists = await asyncio.gather(*(_list(endpoint, PROBE_S) for endpoint in endpoints))
-    for server, endpoint, listed in zip(servers, endpoints, lists, strict=True):
-        if listed:
-            first = listed[0]
+    for server, endpoint, found in zip(servers, endpoints, lists, strict=True):
+        # Anything may sit on these ports: only what calls itself a list of models is taken for one.
+        models = _for_chat(found.data) if found is not None and found.object == "list" else []
+        if models:
+            first = models[0]
             model = _model(msgspec.structs.replace(endpoint, model=first.id), first.window)
             where = f"the model server on port {server.port} of this machine ({server.kind}'s usual port)"
             return model, f"Using {first.id} from {where}: no key is set."
@@ -150,12 +154,13 @@ def _endpoint(name: str, environ: Mapping[str, str]) -> Endpoint:
     return endpoint
 
 
+def _is_local(endpoint: Endpoint) -> bool:
+    return urlsplit(endpoint.base_url).hostname in ("127.0.0.1", "localhost", "::1")
+
+
 def _model(endpoint: Endpoint, window: int | None = None) -> Model:
-    is_local = endpoint.host.partition(":")[0] in ("127.0.0.1", "localhost") or endpoint.host.startswith(
-        "[::1]"
-    )
     known = next((tokens for start, tokens in _WINDOWS if endpoint.model.startswith(start)), None)
-    tokens = window or known or (WINDOW_TOKENS_LOCAL if is_local else WINDOW_TOKENS)
+    tokens = window or known or (WINDOW_TOKENS_LOCAL if _is_local(endpoint) else WINDOW_TOKENS)
     profile = Profile(endpoint.host, tokens, answer_tokens=min(ANSWER_TOKENS, tokens // 4))
     return ChatCompletions(endpoint, profile)
 
@@ -174,15 +179,16 @@ class _Listed(msgspec.Struct, frozen=True):
         return self.max_model_len or self.context_length
 
 
-class _ModelList(msgspec.Struct, frozen=True, tag_field="object", tag="list"):
+class _ModelList(msgspec.Struct, frozen=True):
     data: list[_Listed] | None
+    object: str = ""
 
 
 _MODEL_LIST = msgspec.json.Decoder(_ModelList)
 
 
-async def _list(endpoint: Endpoint, wait_s: float) -> list[_Listed]:
-    """The models that a server offers for chat; none if it is not there or is something else."""
+async def _list(endpoint: Endpoint, wait_s: float) -> _ModelList | None:
+    """What a server says that it has; None if it is not there or says something else."""
     headers = {"Authorization": f"Bearer {endpoint.key.reveal()}"} if endpoint.key else {}
     url = endpoint.url("models")
     try:
@@ -192,13 +198,16 @@ async def _list(endpoint: Endpoint, wait_s: float) -> list[_Listed]:
             session.get(url, headers=headers, allow_redirects=False) as response,
         ):
             if response.status != 200:
-                return []
-            body = await response.content.read(LIST_BYTES_MAX)
-            while not response.content.at_eof() and len(body) < LIST_BYTES_MAX:
-                body += await response.content.read(LIST_BYTES_MAX - len(body))
-            found = _MODEL_LIST.decode(body).data or []
+                return None
+            body = bytearray()
+            while len(body) <= LIST_BYTES_MAX and (chunk := await response.content.readany()):
+                body += chunk
+            return _MODEL_LIST.decode(body) if len(body) <= LIST_BYTES_MAX else None
     except (aiohttp.ClientError, OSError, ValueError):
-        return []
+        return None
+
+
+def _for_chat(models: list[_Listed] | None) -> list[_Listed]:
     # Another Holdfast would answer with its own agent; two of them could answer each other for ever.
-    usable = [each for each in found if each.id and each.owned_by != "holdfast"]
-    return [each for each in usable if not any(word in each.id.lower() for word in _NOT_FOR_CHAT)]
+    others = [each for each in models or () if each.id and each.owned_by != "holdfast"]
+    return [each for each in others if not any(word in each.id.lower() for word in _NOT_FOR_CHAT)]

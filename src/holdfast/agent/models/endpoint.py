@@ -1,6 +1,7 @@
 """Where a model is asked and with which key. The one place that knows a key keeps it from being shown."""
 
 import re
+from urllib.parse import urlsplit
 
 import msgspec
 from yarl import URL
@@ -9,6 +10,7 @@ _LOOKS_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-\u2026]{6,}|\bAIza[\w*.\-]{6,}|(?<=[Bb]earer )\S+"
 )
 MASK = "***"
+KEY_CHARS_MIN = 8
 
 
 class Secret:
@@ -31,7 +33,8 @@ class Secret:
 
     def mask(self, text: str) -> str:
         """`text` without this key, nor anything that looks like one."""
-        if self._value:
+        # A server that needs no key is often given a word instead, and words must stay readable.
+        if len(self._value) >= KEY_CHARS_MIN:
             text = text.replace(self._value, MASK)
         return _LOOKS_SECRET.sub(MASK, text)
 
@@ -47,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def host(self) -> str:
         """The server as people are told of it."""
-        return URL(self.base_url).authority.rpartition("@")[2]
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def shown_url(self) -> str:
@@ -58,4 +61,6 @@ class Endpoint(msgspec.Struct, frozen=True):
     def url(self, path: str) -> URL:
         """`path` below the base URL, whose query is kept: some gateways want one."""
         base = URL(self.base_url)
+        # A request says who it is from in one way; the key goes before a name and password in the address.
+        base = base.with_user(None) if self.key else base
         return base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)

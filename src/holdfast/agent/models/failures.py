@@ -3,6 +3,7 @@
 Shared by the wire protocols that come over HTTP. A provider's own message is kept, short and without keys.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -95,7 +96,8 @@ def of_connection(endpoint: Endpoint, error: Exception) -> ModelFailure:
         case aiohttp.ClientConnectorDNSError():
             return ModelFailure(detail=f"there is no server named {host}", retryable=True)
         case aiohttp.ClientConnectorError():
-            why = error.os_error.strerror or str(error.os_error)
+            number = error.os_error.errno
+            why = os.strerror(number) if number else str(error.os_error)
             return ModelFailure(detail=f"no connection to {host}: {said_by(endpoint, why)}", retryable=True)
         case aiohttp.ClientPayloadError():
             return of_breaking_off(endpoint)

@@ -1,1 +1,1 @@
-"""What the agent can do, one file per tool. A tool answers calls; it knows neither the loop nor the engine."""
+"""What the agent can do, one file per tool. A tool answers calls and knows neither loop nor engine."""

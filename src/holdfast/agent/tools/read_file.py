@@ -67,12 +67,8 @@ def _read(call: ToolRun, arguments: Arguments) -> str:
         name = walk.go(path)
         if not name:
             raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
-        with os.fdopen(os.open(name, _OPEN, dir_fd=walk.folder), "rb") as file:
-            mode, size = os.fstat(file.fileno()).st_mode, os.fstat(file.fileno()).st_size
-            if stat.S_ISDIR(mode):
-                raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
-            if not stat.S_ISREG(mode):
-                raise Refused(f"{shown(path)} is not a regular file")
+        with _open(name, walk.folder, path) as file:
+            size = os.fstat(file.fileno()).st_size
             if b"\0" in file.read(_SNIFF_BYTES):
                 raise Refused(f"{shown(path)} is a binary file of {size:,} bytes, not text")
             file.seek(0)
@@ -81,6 +77,20 @@ def _read(call: ToolRun, arguments: Arguments) -> str:
     if b"\0" in passage.body:
         raise Refused(f"{shown(path)} is a binary file of {size:,} bytes, not text")
     return _told(passage, skipped, size)
+
+
+def _open(name: str, folder: int, path: str) -> BinaryIO:
+    fd = os.open(name, _OPEN, dir_fd=folder)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")
+        if not stat.S_ISREG(mode):
+            raise Refused(f"{shown(path)} is not a regular file")
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def _skip(file: BinaryIO, arguments: Arguments) -> int:
@@ -125,8 +135,10 @@ def _passage(file: BinaryIO, lines_max: int) -> Passage:
 def _whole_characters(body: bytes) -> bytes:
     """Without a character at the end that was cut in two."""
     for back in range(1, min(4, len(body)) + 1):
-        if body[-back] & 0xC0 != 0x80:
-            return body[:-back] if body[-back] >= 0xC0 else body
+        first = body[-back]
+        if first & 0xC0 != 0x80:
+            length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+            return body[:-back] if back < length else body
     return body
 
 

@@ -9,12 +9,10 @@ import typer
 
 from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
-from holdfast.cli.errors import StillDeleting
 from holdfast.cli.saying import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.errors import BadImport, ImportConflict, NoSuchRun, NoSuchSession
+from holdfast.domain.errors import BadImport, ImportConflict, NoSuchSession
 from holdfast.domain.exports import Import, content_of, parse
-from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.reading import title_of
 from holdfast.store.ports import Store
 
@@ -80,10 +78,9 @@ def import_files(
     async def take_in(desk: Desk) -> list[Outcome]:
         sources = [_Source(path) for path in files]
         with Bar("Checking", shown=not as_json) as bar:
-            owners = _check(sources, bar)
+            _check(sources, bar)
             bar.now("Importing")
             async with desk.store(create=True) as store:
-                await _refuse_taken_runs(store, owners)
                 return await _store_all(store, sources, bar)
 
     outcomes = carry_out(context, take_in, as_json=as_json, data=data, durability=durability)
@@ -96,34 +93,13 @@ def import_files(
         raise typer.Exit(1)
 
 
-def _check(sources: list[_Source], bar: Bar) -> dict[RunId, tuple[SessionId, Path | str]]:
-    """Read everything once, so that nothing is stored when anything is wrong; returns whose each run is."""
-    owners: dict[RunId, tuple[SessionId, Path | str]] = {}
+def _check(sources: list[_Source], bar: Bar) -> None:
+    """Read everything once, so that nothing is stored when anything is wrong. Raises BadImport."""
     before, total = 0, sum(source.size for source in sources)
     for source in sources:
-        for found, done in source:
-            for run_id in found.runs:
-                owner, _ = owners.setdefault(run_id, (found.session_id, source.path))
-                if owner != found.session_id:
-                    raise _taken(source.path, run_id, owner)
+        for _, done in source:
             bar(before + done, total)
         before += source.size
-    return owners
-
-
-async def _refuse_taken_runs(store: Store, owners: dict[RunId, tuple[SessionId, Path | str]]) -> None:
-    """A run belongs to one conversation. Raises BadImport for a copy that was given another id by hand."""
-    for run_id, (session_id, path) in owners.items():
-        try:
-            owner, _ = await store.run(run_id)
-        except NoSuchRun:
-            continue
-        if owner != session_id:
-            raise _taken(path, run_id, owner)
-
-
-def _taken(path: Path | str, run_id: RunId, owner: SessionId) -> BadImport:
-    return BadImport(path=path, why=f"run {run_id} in it belongs to another conversation, {owner}")
 
 
 async def _store_all(store: Store, sources: list[_Source], bar: Bar) -> list[Outcome]:
@@ -149,8 +125,6 @@ async def _store_one(store: Store, found: Import) -> Outcome:
         added = await store.adopt(found.session_id, found.events)
     except ImportConflict as conflict:
         return Outcome(found.session_id, title, "conflict", 0, str(conflict))
-    except NoSuchSession:
-        raise StillDeleting(session_id=found.session_id) from None
     if not added:
         return Outcome(found.session_id, title, "already_here", 0)
     return Outcome(found.session_id, title, "updated" if head else "imported", added)

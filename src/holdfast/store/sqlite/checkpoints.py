@@ -31,6 +31,10 @@ class Checkpoints:
         # Counted from here even if a reader held some of it up, so that it is not tried at every commit.
         self._done = self._pages
 
+    def start_over(self, db: apsw.Connection) -> None:
+        """Copy all of it and empty the log; waits for readers."""
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
     def final(self, db: apsw.Connection) -> None:
         """Leave one file behind."""
         db.set_busy_timeout(0)

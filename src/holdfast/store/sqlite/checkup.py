@@ -66,7 +66,7 @@ class Checkup:
         faults = [Finding(where, fault) for fault in folding.faults()]
         if wrong and mend:
             await self._write(lambda tx: doctor.mend(tx, no, folding))
-        return faults + [Finding(where, f"{row} differs from the journal", mended=mend) for row in wrong]
+        return faults + [Finding(where, f"{row} does not say what was recorded", mended=mend) for row in wrong]
 
     async def _check_search(self, mend: bool) -> list[Finding]:
         missing = after = 0

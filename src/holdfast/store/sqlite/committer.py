@@ -44,7 +44,8 @@ class SqliteCommitter:
         self._checkpoints = Checkpoints(wal_bytes_max)
         self._db: apsw.Connection | None = None
         self._position: Position | None = None
-        self._version = 0
+        self._version = -1
+        self._distrusted = False
         self._inode = 0
         self._to_index = True
         self._chore_at = 0.0
@@ -121,7 +122,8 @@ class SqliteCommitter:
             try:
                 yield db
                 run(db, "commit")
-            except BaseException:
+            except BaseException as error:
+                self._distrusted = self._distrusted or isinstance(error, apsw.IOError)
                 if db.in_transaction:
                     run(db, "rollback")
                 raise
@@ -175,6 +177,10 @@ class SqliteCommitter:
             try:
                 with self._turn.held(lambda: None):
                     prepare(db, self._place)
+                    if self._distrusted:
+                        # What failed to be synced still reads well from memory. Nothing may follow it in the
+                        # log: all of it goes to the main file, and the log begins anew.
+                        self._checkpoints.start_over(db)
                 self._checkpoints.watch(db)
                 if self._position is None:
                     self._position = newest(db)
@@ -182,7 +188,7 @@ class SqliteCommitter:
                 db.close()
                 raise as_fault(error, self._place.file, self._place.wait_s) from error
             self._db, self._inode = db, _inode(self._place.file)
-            self._to_index = True
+            self._version, self._distrusted, self._to_index = -1, False, True
         return self._db
 
     def _refuse_if_replaced(self) -> None:

@@ -13,8 +13,8 @@ import apsw
 import msgspec
 
 from holdfast.domain.book import MemoryBook
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import Body
+from holdfast.domain.codec import Event, decode
+from holdfast.domain.facts import BODY_KINDS, Body
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.parts import text_of
 from holdfast.domain.projections import fold
@@ -132,8 +132,7 @@ def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
         if position > limit:
             return missing, 0
         end = position
-        fact = Event(0, 0, kind, version, body).fact
-        if isinstance(fact, Body) and _has_words(fact) and not _is_indexed(db, position):
+        if kind in BODY_KINDS and _has_words(kind, version, body) and not _is_indexed(db, position):
             missing += 1
     return missing, end
 
@@ -150,7 +149,7 @@ def file_findings(path: Path) -> list[Finding]:
         found = [str(row[0]) for row in rows(db, "integrity_check")]
         for table, count in rows(db, "orphans"):
             if count:
-                found.append(f"{count} rows of {table} belong to no session")
+                found.append(f"{count} rows of {table} belong to no conversation")
     except apsw.Error as error:
         found = [str(error)]
     finally:
@@ -158,8 +157,12 @@ def file_findings(path: Path) -> list[Finding]:
     return [Finding("file", what) for what in found if what != "ok"]
 
 
-def _has_words(fact: Body) -> bool:
-    return bool(index_text(text_of(fact.parts)))
+def _has_words(kind: str, version: int, body: bytes) -> bool:
+    try:
+        fact = decode(kind, version, body)
+    except msgspec.ValidationError:
+        return False  # Told as what it is by the check of its session.
+    return isinstance(fact, Body) and bool(index_text(text_of(fact.parts)))
 
 
 def _is_indexed(db: apsw.Connection, position: int) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a folder is on a file system whose locks and syncs can be trusted, and syncing what SQLite does not."""
+"""Whether a file system can be trusted with locks and syncs; and syncing what SQLite does not."""
 
 import fcntl
 import os

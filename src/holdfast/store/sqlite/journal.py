@@ -2,6 +2,7 @@
 refusal leaves no trace and its neighbours in the batch go on."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import apsw
 import msgspec
@@ -10,6 +11,7 @@ from holdfast.domain.book import Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown, encode
 from holdfast.domain.errors import (
+    BadImport,
     KeyReused,
     LeaseLost,
     NoSuchBlob,
@@ -20,6 +22,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.facts import (
     DELTA_KINDS,
+    AnyFact,
     Body,
     MessageSettled,
     SessionCreated,
@@ -99,9 +102,7 @@ def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq]:
     row = one(db, "session_head", append.session_id)
     if row is None:
         return 0, 0, 0
-    no, deleted_at, context, head = row
-    if deleted_at is not None:
-        raise NoSuchSession(session_id=append.session_id)
+    no, head, context = row
     return no, head or 0, context
 
 
@@ -180,16 +181,14 @@ def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
 def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
     """Store the events that come after what is here already; returns how many.
 
-    The caller has compared what is here with the file; this adds one slice.
+    The caller has compared what is here with the file; this adds one slice. Raises BadImport.
     """
     row = one(tx.db, "session_head", session_id)
-    no, head = (row[0], row[3] or 0) if row is not None else (0, 0)
-    if row is not None and row[1] is not None:
-        raise NoSuchSession(session_id=session_id)
+    no, head = (row[0], row[1] or 0) if row is not None else (0, 0)
     fresh = [event for event in events if event.seq > head]
+    facts = _facts_of(session_id, fresh, begins=not no)
     book = SqlBook(tx.db, no)
-    for event in fresh:
-        fact = event.fact
+    for event, fact in zip(fresh, facts, strict=True):
         if event.kind not in DELTA_KINDS:
             project(book, session_id, event.seq, event.at, fact)
             note_prunable(tx, book, fact)
@@ -200,6 +199,19 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
             _use_known_blobs(tx.db, book.no, fact)
     book.flush()
     return len(fresh)
+
+
+def _facts_of(session_id: SessionId, events: Sequence[Event], begins: bool) -> list[AnyFact | Unknown]:
+    """What the events say, once nothing stands against storing them."""
+    if any(one.seq >= next_.seq for one, next_ in pairwise(events)):
+        raise BadImport(path=session_id, why="its events are not in order")
+    try:
+        facts = [event.fact for event in events]
+    except msgspec.ValidationError as error:
+        raise BadImport(path=session_id, why=f"an event cannot be read: {error}") from error
+    if begins and facts and not isinstance(facts[0], SessionCreated):
+        raise BadImport(path=session_id, why="it does not begin with the creation of a conversation")
+    return facts
 
 
 def _use_known_blobs(db: apsw.Connection, no: int, fact: Body | Unknown) -> None:

@@ -10,7 +10,7 @@ import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
-from holdfast.store.sqlite.filesystem import sync_names
+from holdfast.store.sqlite.filesystem import sync, sync_names
 from holdfast.store.sqlite.sql import read, run
 
 FORMAT = 1
@@ -75,17 +75,23 @@ def _keep_copy(db: apsw.Connection, place: Place, number: int) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"format-{number}-{time.strftime('%Y%m%dT%H%M%S')}.db"
     copy_whole(db, path)
+    sync(place.folder)
 
 
 def copy_whole(source: apsw.Connection, path: Path) -> None:
-    """Copy a file that nobody else writes to now."""
-    target = apsw.Connection(str(path))
+    """Copy a file that nobody else writes to now; the copy appears once it is complete and on disk."""
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    target = apsw.Connection(str(part))
     try:
         with target.backup("main", source, "main") as backup:
             backup.step()
         target.pragma("journal_mode", "delete")
     finally:
         target.close()
+    sync(part)
+    part.replace(path)
+    sync(path.parent)
 
 
 def _step(db: apsw.Connection, sql: str, number: int) -> None:

@@ -16,8 +16,16 @@ class ProcessLock:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.process_id = process_id
         self._path = self._folder / f"{process_id}.lock"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file = self._take()
+
+    def _take(self) -> int:
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # One that looked between the two calls took us for dead, and the name may be gone.
+            if os.fstat(file).st_nlink:
+                return file
+            os.close(file)
 
     def is_alive(self, process_id: ProcessId) -> bool:
         if process_id == self.process_id:

@@ -23,8 +23,8 @@ WHERE e.position > ? ORDER BY e.position LIMIT ?;
 -- The journal.
 
 -- name: session_head
-SELECT no, deleted_at, context_version, (SELECT max(seq) FROM events WHERE session = no)
-FROM sessions WHERE id = ?;
+SELECT no, (SELECT max(seq) FROM events WHERE session = no), context_version
+FROM sessions WHERE id = ? AND deleted_at IS NULL;
 
 -- name: insert_event
 INSERT INTO events (session, seq, at, kind, version, body) VALUES (?, ?, ?, ?, ?, ?);
@@ -110,6 +110,12 @@ SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.
 FROM runs r INDEXED BY runs_pending JOIN sessions s ON s.no = r.session
 WHERE r.pending IS NOT NULL AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
+-- name: runs_of_turns
+SELECT r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
+    r.started_at, r.ended_at
+FROM turns t JOIN runs r ON r.session = t.session AND r.id = t.run_id
+WHERE t.session = ? AND t.turn BETWEEN ? AND ? ORDER BY t.turn;
+
 -- name: all_runs
 SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
 FROM runs WHERE session = ?;
@@ -174,7 +180,7 @@ WHERE m.session = ? AND (m.turn, m.place) < (?, ?)
 ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 
 -- name: totals
-SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT max(position) FROM events);
+SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT ifnull(max(position), 0) FROM events);
 
 -- Leases.
 

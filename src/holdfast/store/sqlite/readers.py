@@ -40,6 +40,8 @@ class Readers:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Something slow that opens its own connection, on a reader's thread."""
+        if self._closed:
+            raise StoreClosed()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
 

@@ -26,7 +26,7 @@ CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
 
 CREATE TABLE sessions (
     no                   INTEGER PRIMARY KEY,
-    id                   TEXT    NOT NULL UNIQUE,
+    id                   TEXT    NOT NULL,
     created_at           INTEGER NOT NULL,
     updated_at           INTEGER NOT NULL,
     title                TEXT    NOT NULL,
@@ -47,6 +47,8 @@ CREATE TABLE sessions (
     successor_session_id TEXT,
     usage                TEXT    NOT NULL
 ) STRICT;
+-- A deleted session waits for its purge; its id may be used again meanwhile.
+CREATE UNIQUE INDEX sessions_by_id ON sessions (id) WHERE deleted_at IS NULL;
 CREATE INDEX sessions_by_activity ON sessions (archived, updated_at, no) WHERE deleted_at IS NULL;
 CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
 
@@ -66,7 +68,7 @@ CREATE UNIQUE INDEX turns_by_key ON turns (session, key) WHERE key IS NOT NULL;
 
 CREATE TABLE runs (
     session      INTEGER NOT NULL,
-    id           TEXT    NOT NULL PRIMARY KEY,
+    id           TEXT    NOT NULL,
     turn         INTEGER NOT NULL,
     status       TEXT    NOT NULL,
     place        INTEGER NOT NULL,
@@ -79,8 +81,11 @@ CREATE TABLE runs (
     failure      TEXT,
     usage        TEXT    NOT NULL,
     started_at   INTEGER,
-    ended_at     INTEGER
+    ended_at     INTEGER,
+    PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
+-- Not unique: the same conversation may be imported under two ids, or again while its old self is purged.
+CREATE INDEX runs_by_id ON runs (id);
 CREATE INDEX runs_pending ON runs (session) WHERE pending IS NOT NULL;
 CREATE INDEX runs_open ON runs (session, turn) WHERE status NOT IN ('completed', 'cancelled', 'failed');
 

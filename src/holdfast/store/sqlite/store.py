@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +12,9 @@ from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
+from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News
+from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import (
     Append,
     Durability,
@@ -37,8 +40,6 @@ from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
-_POLL_S_MAX = 5.0
-"""A tail looks into the store this often even if nobody tells it to."""
 
 
 class SqliteStore:
@@ -86,6 +87,8 @@ class SqliteStore:
         await self._writer.close()
         await asyncio.to_thread(self._readers.close)
         self._lock.release()
+        # Tails that wait find out that the store is closed.
+        self._hub.wake()
 
     # The journal.
 
@@ -102,23 +105,13 @@ class SqliteStore:
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         return await self._readers.read(views.events, session_id, after, limit)
 
-    async def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
-        # Subscribed before the first read: an event committed between the two would otherwise stay
-        # unseen until some later, unrelated one.
-        with self._hub.subscribe(session_id) as subscription:
-            behind = True
-            while True:
-                if behind:
-                    subscription.forget()
-                    batch = await self.read(session_id, after, READ_EVENTS_MAX)
-                    behind = len(batch) == READ_EVENTS_MAX
-                else:
-                    await subscription.wait(_POLL_S_MAX)
-                    batch = subscription.take(after)
-                    behind = subscription.overrun or not batch
-                for event in batch:
-                    after = event.seq
-                    yield event
+    def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
+        return tail(self._hub, self.read, session_id, after)
+
+    def follow(
+        self, session_id: SessionId, after: Seq, ring: Callable[[], None]
+    ) -> AbstractContextManager[Follower]:
+        return following(self._hub, self.read, session_id, after, ring)
 
     async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
         await self._refuse_conflict(session_id, events)
@@ -149,6 +142,9 @@ class SqliteStore:
 
     async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         return await self._readers.read(views.pending_runs)
+
+    async def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
+        return await self._readers.read(views.runs_of_turns, session_id, first, last)
 
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         return await self._readers.read(views.open_tools, session_id, run_id)
@@ -197,6 +193,10 @@ class SqliteStore:
         return await self._readers.read(blobs.get, digest)
 
     # Upkeep.
+
+    @property
+    def commits(self) -> CommitMeter:
+        return self._writer.meter
 
     async def sweep(self) -> Swept:
         swept = Swept()
@@ -257,4 +257,6 @@ def _move_in(place: Place, clock: Clock) -> ProcessLock:
     with translated(place.folder, place.wait_s):
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network(place.folder)
-        return ProcessLock(place.folder, Ids(clock).process())
+        lock = ProcessLock(place.folder, Ids(clock).process())
+        lock.others()  # Whoever comes in clears away what the dead have left.
+        return lock

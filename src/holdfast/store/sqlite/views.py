@@ -21,7 +21,7 @@ _LAST = 1 << 62
 def find(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq] | None:
     """A session's number and head, or None where there is none."""
     row = one(db, "session_head", session_id)
-    return None if row is None or row[1] is not None else (row[0], row[3] or 0)
+    return None if row is None else (row[0], row[1] or 0)
 
 
 def locate(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq]:
@@ -81,6 +81,11 @@ def open_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
 
 def pending_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
     return [(SessionId(row[0]), RUNS.read(row[1:])) for row in rows(db, "pending_runs")]
+
+
+def runs_of_turns(db: apsw.Connection, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
+    no, _ = locate(db, session_id)
+    return [RUNS.read(row) for row in rows(db, "runs_of_turns", no, first, last)]
 
 
 def open_tools(db: apsw.Connection, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:

@@ -1,0 +1,46 @@
+"""What a machine asks of this server: whether it lives, what it counts, which model answers."""
+
+from typing import Any
+
+from litestar import MediaType, Response, get
+
+from holdfast.overview import Look
+from holdfast.server import examples
+from holdfast.server.metrics import CONTENT_TYPE, Metrics
+from holdfast.server.shapes import Health, ModelList, UsedModel
+from holdfast.server.telling import answers
+
+
+class HealthRoutes:
+    """`look` takes one look at everything; it may raise a StoreFault."""
+
+    def __init__(self, look: Look, metrics: Metrics) -> None:
+        self._look = look
+        self._metrics = metrics
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        return [
+            get("/health/live", responses=answers(200, Health, examples.LIVE))(self.live),
+            get("/health/ready", responses=answers(200, Health, examples.READY))(self.ready),
+            get("/metrics", media_type=MediaType.TEXT, include_in_schema=False)(self.metrics),
+            get("/api/models", responses=answers(200, ModelList, examples.MODEL_LIST))(self.models),
+        ]
+
+    async def live(self) -> Health:
+        """The process answers; says nothing of its store."""
+        return Health("live")
+
+    async def ready(self) -> Health:
+        """The store answers too; a fault is a problem document, and nobody should be sent here."""
+        await self._look()
+        return Health("ready")
+
+    async def metrics(self) -> Response[str]:
+        """Everything that is counted, for Prometheus."""
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def models(self) -> ModelList:
+        """The model that answers, and why it is that one."""
+        overview = await self._look()
+        return ModelList((UsedModel(overview.model, overview.why),))

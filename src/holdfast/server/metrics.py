@@ -1,0 +1,68 @@
+"""What there is to count, as Prometheus reads it. Written by hand: a few lines of text, made when asked for."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from holdfast.engine.engine import Engine
+from holdfast.server.streams import Streams
+from holdfast.store.meter import BOUNDS_S, CommitMeter
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "holdfast_runs_at_work": ("gauge", "Runs that this process works on."),
+    "holdfast_recoveries_total": ("counter", "Runs taken over from a process that was gone."),
+    "holdfast_deltas_total": ("counter", "Pieces of streamed output stored; about one for each token."),
+    "holdfast_commit_seconds": ("histogram", "How long the store took to make a batch durable."),
+    "holdfast_subscribers": ("gauge", "Streams that are open."),
+    "holdfast_events_sent_total": ("counter", "Events passed on to streams, once for each reader."),
+    "holdfast_streams_cut_off_total": ("counter", "Streams ended because their reader took nothing."),
+    "holdfast_http_requests_total": ("counter", "Answers over HTTP, by the class of their status."),
+})  # fmt: skip
+"""Every metric with its type and what it means."""
+
+
+class Metrics:
+    """Asks the parts what they have counted."""
+
+    def __init__(self, engine: Engine, streams: Streams) -> None:
+        self._engine = engine
+        self._streams = streams
+        self._answers: Counter[int] = Counter()
+
+    def count(self, status: int) -> None:
+        """An answer was sent."""
+        self._answers[status // 100] += 1
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        streams, engine = self._streams, self._engine
+        simple = {
+            "holdfast_runs_at_work": engine.runner.at_work,
+            "holdfast_recoveries_total": engine.recovery.recovered,
+            "holdfast_deltas_total": engine.store.commits.deltas,
+            "holdfast_subscribers": streams.subscribers,
+            "holdfast_events_sent_total": streams.events,
+            "holdfast_streams_cut_off_total": streams.cut_off,
+        }
+        for name, (kind, meaning) in METRICS.items():
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} {kind}"
+            if name in simple:
+                yield f"{name} {simple[name]}"
+            elif kind == "histogram":
+                yield from _histogram(name, engine.store.commits)
+            else:
+                for status, count in sorted(self._answers.items()):
+                    yield f'{name}{{status="{status}xx"}} {count}'
+
+
+def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:
+    reached = 0
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), meter.counts, strict=True):
+        reached += count
+        yield f'{name}_bucket{{le="{bound}"}} {reached}'
+    yield f"{name}_sum {meter.total_s:.6f}"
+    yield f"{name}_count {reached}"

@@ -1,0 +1,112 @@
+"""Conversations over HTTP: begin, list, look at, change, delete."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from litestar import delete, get, patch, post
+from litestar.params import Parameter
+
+from holdfast.domain import facts as f
+from holdfast.domain.errors import BadCursor, NoSuchSession, SeqMismatch
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import PAGE_SESSIONS_MAX
+from holdfast.engine.engine import Engine
+from holdfast.server import examples
+from holdfast.server.problem import BadRequest
+from holdfast.server.shapes import NewSession, Session, SessionChange, SessionList, session_of
+from holdfast.server.strict import StrictBody
+from holdfast.server.telling import answers, body
+
+IfMatch = Annotated[
+    str | None,
+    Parameter(header="If-Match", description="The event that the conversation must still be at."),
+]
+_PAGE = 50
+
+
+class SessionRoutes:
+    """`/api/sessions` and each of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        one, listed = examples.SESSION, examples.SESSION_LIST
+        named = "/api/sessions/{session_id:str}"
+        return [
+            post(
+                "/api/sessions", dto=StrictBody, return_dto=None,
+                responses=answers(201, Session, one, NoSuchSession, sends=True),
+            )(self.begin),
+            get("/api/sessions", responses=answers(200, SessionList, listed, BadCursor, BadRequest))(self.list),
+            get(named, responses=answers(200, Session, one, NoSuchSession))(self.show),
+            patch(
+                named, dto=StrictBody, return_dto=None,
+                responses=answers(200, Session, one, NoSuchSession, SeqMismatch, sends=True),
+            )(self.change),
+            delete(
+                named, status_code=204, responses=answers(204, None, None, NoSuchSession)
+            )(self.delete),
+        ]  # fmt: skip
+
+    async def begin(self, data: Annotated[NewSession, body(*examples.NEW_SESSION)]) -> Session:
+        """Begin a conversation."""
+        previous = SessionId(data.previous_session_id) if data.previous_session_id is not None else None
+        if previous is not None:
+            await self._store.session(previous)
+        _check_folder(data.workspace)
+        created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
+        return await self._session(await self._engine.verbs.create(created))
+
+    async def list(
+        self,
+        cursor: str | None = None,
+        limit: Annotated[int, Parameter(ge=1, le=PAGE_SESSIONS_MAX)] = _PAGE,
+        archived: bool = False,
+    ) -> SessionList:
+        """The conversations, the most recently active first; with `archived`, those that were put away."""
+        page = await self._store.sessions(cursor, limit, archived)
+        return SessionList(tuple(session_of(row) for row in page.sessions), page.cursor)
+
+    async def show(self, session_id: str) -> Session:
+        """One conversation."""
+        return await self._session(SessionId(session_id))
+
+    async def change(
+        self,
+        session_id: str,
+        data: Annotated[SessionChange, body(*examples.SESSION_CHANGE)],
+        if_match: IfMatch = None,
+    ) -> Session:
+        """Rename it, put it away or bring it back, change its settings: all at once."""
+        _check_folder(data.workspace or "")
+        wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)
+        expect = expected(if_match)
+        await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
+        return await self._session(SessionId(session_id))
+
+    async def delete(self, session_id: str) -> None:
+        """Delete it, and everything in it; what runs in it is stopped."""
+        await self._engine.verbs.delete(SessionId(session_id))
+
+    async def _session(self, session_id: SessionId) -> Session:
+        row = await self._store.session(session_id)
+        return session_of(row, await self._store.head(session_id))
+
+
+def expected(if_match: str | None) -> Seq | None:
+    """The number that If-Match names, if any. Raises BadRequest."""
+    if if_match is None:
+        return None
+    number = if_match.strip().removeprefix('"').removesuffix('"')
+    if not (number.isascii() and number.isdecimal()) or len(number) > 18:
+        raise BadRequest(why=f"If-Match must be the number of an event, not {if_match[:40]!r}")
+    return int(number)
+
+
+def _check_folder(workspace: str) -> None:
+    path = Path(workspace)
+    if workspace and ("\0" in workspace or not path.is_absolute() or not path.is_dir()):
+        raise BadRequest(why="workspace must be the whole path of a folder that is there")

@@ -1,0 +1,119 @@
+"""One connection that follows sessions for ever: replay, then news, and a sign of life when there is none.
+
+Each stream is a task of its own, so a reader who does not read makes only itself wait. What it has not
+taken lies in the store, not here.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import STREAM_STALLED_BEATS_MAX
+from holdfast.server.asgi import ALWAYS, Receive, Send
+from holdfast.server.frames import HEARTBEAT, START, Frames
+from holdfast.store.ports import Follower, Store
+
+Cursor = tuple[SessionId, Seq]
+
+_HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *ALWAYS)
+_LOOK_BEATS = 4
+"""Every so many heartbeats a silent stream asks the store itself."""
+_LAST_KIND = "session_deleted"
+
+
+class Stream:
+    """A reader: its connection, and where it is in each session. `abort` ends the connection at once."""
+
+    def __init__(self, send: Send, frames: Frames, abort: Callable[[], None]) -> None:
+        self._send = send
+        self._frames = frames
+        self._abort = abort
+        self._bell = asyncio.Event()
+        self._followers: list[Follower] = []
+        self._due = False
+        self._busy = False
+        self._is_sending = False
+        self._beats = 0
+        self._stalled = 0
+        self._is_over = False
+        self.events = 0
+        """How many were passed on."""
+
+    async def run(self, store: Store, cursors: Sequence[Cursor], receive: Receive) -> None:
+        """Pass everything on until the reader has gone, the stream is closed or nothing is left to follow."""
+        leaving = asyncio.ensure_future(self._notice_leaving(receive))
+        try:
+            with ExitStack() as stack:
+                for session_id, after in cursors:
+                    follower = stack.enter_context(store.follow(session_id, after, self._bell.set))
+                    self._followers.append(follower)
+                await self._pass_on()
+        finally:
+            leaving.cancel()
+
+    def close(self) -> None:
+        """Let the stream end after what it is sending."""
+        self._is_over = True
+        self._bell.set()
+
+    def beat(self) -> bool:
+        """A heartbeat's time has come. False if the reader has taken nothing for too long, and is cut off."""
+        if self._is_sending:
+            self._stalled += 1
+            if self._stalled >= STREAM_STALLED_BEATS_MAX:
+                self.close()
+                self._abort()
+                return False
+        elif self._busy:
+            self._busy = False
+        else:
+            self._beats += 1
+            self._due = True
+            if self._beats % _LOOK_BEATS == 0:
+                for follower in self._followers:
+                    follower.look()
+            self._bell.set()
+        return True
+
+    async def _pass_on(self) -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        await self._write(START)
+        while not self._is_over and self._followers:
+            self._bell.clear()
+            moved = [await self._pass_on_one(follower) for follower in tuple(self._followers)]
+            if self._due:
+                self._due = False
+                if not any(moved):
+                    await self._write(HEARTBEAT)
+            elif not any(moved):
+                await self._bell.wait()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _pass_on_one(self, follower: Follower) -> bool:
+        try:
+            events = await follower.take()
+        except HoldfastError:
+            # Deleted, or the store is away: the reader comes back and is told so in words.
+            self._followers.remove(follower)
+            return False
+        if not events:
+            return False
+        for chunk in self._frames.chunks(follower.session_id, events):
+            await self._write(chunk)
+        self.events += len(events)
+        self._busy = True
+        if events[-1].kind == _LAST_KIND:
+            self._followers.remove(follower)
+        return True
+
+    async def _write(self, chunk: bytes) -> None:
+        self._is_sending = True
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._is_sending, self._stalled = False, 0
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        self.close()

@@ -1,0 +1,165 @@
+"""Deleting: gone at once for every reader, and its space comes back."""
+
+import asyncio
+import random
+
+import pytest
+
+from holdfast.domain import facts as f
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.errors import NoSuchRun, NoSuchSession
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import PURGE_AFTER_MS
+from holdfast.store.ports import Append, Store
+from tests.conformance.factories import Home
+from tests.telling import IDS, TurnStory, created, turn_facts
+
+DELETED = (f.SessionDeleted(),)
+
+
+def quiet(done: int, total: int) -> None:
+    """No one watches."""
+
+
+async def begin(store: Store, *facts: f.AnyFact) -> SessionId:
+    new = created("doomed")
+    await store.append(new)
+    if facts:
+        await store.append(Append(new.session_id, facts))
+    return new.session_id
+
+
+async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: Home) -> None:
+    story = TurnStory(1, "narwhal")
+    session_id = await begin(store, *story.opening())
+    other = await home.open()
+    await store.append(Append(session_id, DELETED))
+    for each in (store, other):
+        assert (await each.sessions(None, 10)).sessions == ()
+        assert await each.search("narwhal", 10) == []
+        assert list(await each.open_runs()) == []
+        assert (await each.totals()).sessions == 0
+        for reading in (
+            each.session(session_id), each.head(session_id), each.read(session_id, 0, 10),
+            each.messages(session_id, None, 10), each.tools(session_id, story.run_id),
+        ):  # fmt: skip
+            with pytest.raises(NoSuchSession):
+                await reading
+        with pytest.raises(NoSuchRun):
+            await each.run(story.run_id)
+        with pytest.raises(NoSuchSession):
+            await each.append(Append(session_id, (f.SessionRenamed("x", "user"),)))
+
+
+async def test_it_is_purged_a_minute_later_and_no_other_session_is_touched(
+    store: Store, clock: FakeClock
+) -> None:
+    doomed = await begin(store, *turn_facts(1, "walrus"), *turn_facts(2))
+    kept = await begin(store, *turn_facts(1, "walrus"))
+    whole = await store.read(kept, 0, 100)
+    await store.append(Append(doomed, DELETED))
+    await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
+    clock.advance(PURGE_AFTER_MS - 1)
+    assert (await store.sweep()).sessions == 0
+    clock.advance(1)
+    assert (await store.sweep()).sessions == 1
+    assert list(await store.read(kept, 0, 100))[:-1] == list(whole)
+    assert len(await store.search("walrus", 10)) == 1
+    assert list(await store.check(False, quiet)) == []
+
+
+async def test_the_space_comes_back(store: Store, home: Home, clock: FakeClock) -> None:
+    noise = random.Random(7)
+    text = " ".join(noise.randbytes(8).hex() for _ in range(20_000))
+    doomed = await begin(store, *(fact for turn in range(1, 11) for fact in turn_facts(turn, text, (text,))))
+    kept = await begin(store, *turn_facts(1))
+    await store.search("anything", 1)
+    await store.close()
+    store = await home.open(clock)
+    full = (await store.totals()).store_bytes
+    await store.append(Append(doomed, DELETED))
+    await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
+    clock.advance(PURGE_AFTER_MS)
+    swept = await store.sweep()
+    await store.close()
+    store = await home.open(clock)
+    assert swept.sessions == 1 and swept.bytes_freed > full / 2
+    assert (await store.totals()).store_bytes < full / 4
+    assert list(await store.check(False, quiet)) == []
+
+
+async def test_a_purge_goes_beside_other_work(store: Store, clock: FakeClock) -> None:
+    doomed = [
+        await begin(store, *(fact for turn in range(1, 101) for fact in turn_facts(turn))) for _ in range(5)
+    ]
+    kept = await begin(store)
+    await store.append(*(Append(each, DELETED) for each in doomed))
+    clock.advance(PURGE_AFTER_MS)
+    sweeping = asyncio.ensure_future(store.sweep())
+    count = 0
+    while not sweeping.done():
+        await store.append(Append(kept, (f.SessionRenamed(str(count), "user"),)))
+        count += 1
+    assert (await sweeping).sessions == 5
+    assert count > 3
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("swept", [False, True])
+async def test_the_same_conversation_can_be_brought_back(
+    store: Store, clock: FakeClock, others: int, swept: bool
+) -> None:
+    session_id = await begin(store, *turn_facts(1, "beluga"), *TurnStory(2).opening())
+    events = list(await store.read(session_id, 0, 100))
+    await store.append(Append(session_id, DELETED))
+    for _ in range(others):
+        await begin(store)
+    if swept:
+        clock.advance(PURGE_AFTER_MS)
+        await store.sweep()
+    assert await store.adopt(session_id, events) == len(events)
+    assert list(await store.read(session_id, 0, 100)) == events
+    assert len(await store.search("beluga", 10)) == 1
+    clock.advance(PURGE_AFTER_MS)
+    await store.sweep()
+    assert list(await store.read(session_id, 0, 100)) == events
+    assert len(await store.search("beluga", 10)) == 1
+    assert (await store.session(session_id)).last_turn == 2
+    assert len(await store.open_runs()) == 1
+    assert list(await store.check(False, quiet)) == []
+
+
+async def test_deleting_everything_leaves_a_store_that_works(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    for _ in range(3):
+        session_id = await begin(store, *turn_facts(1))
+        await store.append(Append(session_id, DELETED))
+    clock.advance(PURGE_AFTER_MS)
+    await store.sweep()
+    await store.close()
+    store = await home.open(clock)
+    session_id = await begin(store, *turn_facts(1, "orca"))
+    assert len(await store.search("orca", 10)) == 1
+    await store.sweep()
+    assert (await store.totals()).sessions == 1
+    assert list(await store.check(False, quiet)) == []
+
+
+async def test_a_reader_never_takes_a_new_event_for_one_it_has_seen(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    doomed = await begin(store, *turn_facts(1))
+    other = await home.open(clock)
+    kept = IDS.session()
+    await other.append(created("kept", kept))
+    tail = store.tail(kept, 0)
+    assert (await anext(tail)).seq == 1
+    await other.append(Append(doomed, DELETED))
+    clock.advance(PURGE_AFTER_MS)
+    await other.sweep()
+    await asyncio.sleep(0.1)
+    await other.append(Append(kept, (f.SessionRenamed("after", "user"),)))
+    async with asyncio.timeout(2):
+        assert (await anext(tail)).seq == 2
+    await tail.aclose()

@@ -1,0 +1,221 @@
+"""C: no reader ever sees half. The situations that used to break, in one process with a real store."""
+
+import asyncio
+from pathlib import Path
+
+from holdfast.agent.ports import ModelFailure, TextDelta
+from holdfast.domain import facts as f
+from holdfast.domain.projections import fold
+from holdfast.store.ports import Append
+from tests.house import Lever, calls, house, says
+
+
+async def test_progress_is_kept_while_a_run_streams_without_touching_the_session_list(tmp_path: Path) -> None:
+    """C2"""
+    async with house(tmp_path) as here:
+        hold = asyncio.Event()
+        here.model.steps = [[TextDelta("one "), TextDelta("two "), hold, *says("three")]]
+        session_id = await here.begin()
+        sent = await here.say(session_id, "Count")
+
+        async def two_are_kept() -> bool:
+            return (await here.text(session_id))[-1] == ("assistant", "streaming", "one two ")
+
+        await here.until(two_are_kept)
+        before, head = await here.store.session(session_id), await here.store.head(session_id)
+        await asyncio.sleep(0.1)
+        assert await here.store.head(session_id) == head  # Nothing happened, and nothing was written.
+        hold.set()
+        await here.until_run(sent.run_id, "completed")
+        after = await here.store.session(session_id)
+        assert before.status == "working" and after.status == "idle"
+        assert after.updated_at > before.updated_at
+
+
+async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_does_not(tmp_path: Path) -> None:
+    """C3"""
+    async with house(tmp_path, Lever("lever", "pure")) as here:
+        session_id = await here.begin()
+        hold = asyncio.Event()
+        here.model.steps = [[TextDelta("a"), hold, *says("b")], calls("lever"), says("done")]
+        moments = []
+        sent = await here.say(session_id, "Go")
+        moments.append((await here.store.session(session_id)).updated_at)
+        await asyncio.sleep(0.02)
+        await here.engine.verbs.rename(session_id, "A name")
+        await here.engine.verbs.archive(session_id, True)
+        assert (await here.store.session(session_id)).updated_at == moments[-1]
+        hold.set()
+        await here.until_run(sent.run_id, "completed")
+        moments.append((await here.store.session(session_id)).updated_at)
+        again = await here.say(session_id, "And a tool")
+        await here.until_run(again.run_id, "completed")
+        settled = [e.at for e in await here.store.read(session_id, 0, 1000) if e.kind == "tool_settled"]
+        assert moments[0] < moments[1] < settled[0] <= (await here.store.session(session_id)).updated_at
+
+
+async def test_two_writers_of_one_session_neither_fail_nor_overwrite_each_other(tmp_path: Path) -> None:
+    """C4"""
+    async with house(tmp_path) as here, house(tmp_path, started=False) as there:
+        session_id = await here.begin()
+        sends = [
+            (here if i % 2 else there).engine.verbs.accept(session_id, (), key=f"key {i}") for i in range(40)
+        ]
+        accepted = await asyncio.gather(*sends)
+        assert len({one.turn_id for one in accepted}) == 40
+        events = await here.store.read(session_id, 0, 1000)
+        turns = [e.fact.turn for e in events if isinstance(e.fact, f.TurnAccepted)]
+        assert turns == list(range(1, 41))
+        for one in accepted:
+            await here.engine.verbs.cancel(one.run_id or f.RunId(""))
+
+
+async def test_the_final_state_of_a_run_comes_after_its_last_checkpoint_and_nothing_follows_it(
+    tmp_path: Path,
+) -> None:
+    """C5"""
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [says(*(f"word{i} " for i in range(300)))]
+        sent = await here.say(session_id, "Write")
+        await here.until_run(sent.run_id, "completed")
+        kinds = await here.events(session_id)
+        ended = kinds.index("run_completed")
+        assert not set(kinds[ended:]) & {"text_appended", "message_settled", "model_step_started"}
+        await asyncio.sleep(0.05)
+        assert here.engine.runner.at_work == 0
+
+
+async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:
+    """C6"""
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [says() for _ in range(10)]
+        sent = await here.say(session_id, "Anyone there?")
+        run = await here.until_run(sent.run_id, "failed")
+        assert run.failure is not None and "returned nothing" in run.failure.detail
+        assert (await here.store.session(session_id)).status == "failed"
+        here.model.steps = [says("Yes.")]
+        again = await here.say(session_id, "And now?")
+        await here.until_run(again.run_id, "completed")
+
+
+async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_is_shown(
+    tmp_path: Path,
+) -> None:
+    """C7"""
+    lever = Lever("lever", "pure")
+    lever.error = RuntimeError("the lever broke off")
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        broken = {
+            "the model is not to be had": [[ModelFailure(detail="no such model", retryable=False)]],
+            "it fails in the middle": [[TextDelta("Well, "), ValueError("a surprise")]],
+            "a tool fails in a way nobody thought of": [calls("lever")],
+        }
+        said = {"no such model", "a surprise", "the lever broke off"}
+        for steps in broken.values():
+            here.model.steps = list(steps)
+            sent = await here.say(session_id, "Go on")
+            run = await here.until_run(sent.run_id, "failed")
+            assert run.failure is not None
+            assert [words for words in said if words in run.failure.detail]
+        statuses = {status for _, status, _ in await here.text(session_id)}
+        assert "streaming" not in statuses
+        assert await here.store.open_runs() == []
+
+
+async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose(tmp_path: Path) -> None:
+    """C8"""
+    hold = asyncio.Event()
+
+    async def ask(said: str) -> str:
+        await hold.wait()
+        return "A title by the model"
+
+    async with house(tmp_path, title=ask) as here:
+        first, second = await here.begin(), await here.begin()
+        for session_id in (first, second):
+            sent = await here.say(session_id, "Hello")
+            await here.until_run(sent.run_id, "completed")
+        await here.engine.verbs.rename(first, "Mine")
+        hold.set()
+
+        async def second_is_named() -> bool:
+            return (await here.store.session(second)).title == "A title by the model"
+
+        await here.until(second_is_named)
+        await asyncio.sleep(0.05)
+        assert (await here.store.session(first)).title == "Mine"
+        await here.engine.verbs.rename(second, "Mine too")
+        await here.engine.verbs.rename(second, "Again by the model", by="model")
+        assert (await here.store.session(second)).title == "Mine too"
+
+
+async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_path: Path) -> None:
+    """C9"""
+    lever = Lever("lever", "unsafe")
+    lever.hold = asyncio.Event()
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever")]
+        sent = await here.say(session_id, "Pull")
+        await lever.started.wait()
+        await here.engine.cancel(sent.run_id or f.RunId(""))
+        events = await here.store.read(session_id, 0, 1000)
+        whole = {"working", "idle"}
+        for cut in range(1, len(events) + 1):
+            row = fold(session_id, events[:cut]).row
+            assert row is not None and row.status in whole
+        session = await here.store.session(session_id)
+        assert (session.status, session.run_id) == ("idle", None)
+        assert (await here.run(sent.run_id)).status == "cancelled"
+        assert "streaming" not in {status for _, status, _ in await here.text(session_id)}
+        cancelled = next(e for e in events if e.kind == "run_cancelled")
+        settled = next(e for e in events if e.kind == "tool_settled")
+        assert cancelled.at == settled.at and cancelled.seq > settled.seq  # One transaction.
+
+
+async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
+    """C10"""
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        for _ in range(5):
+            words = [TextDelta(f"w{i} ") for i in range(400)]
+            here.model.steps = [[*words, asyncio.Event()]]  # Goes on until it is stopped.
+            sent = await here.say(session_id, "Write")
+
+            async def is_writing() -> bool:
+                return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
+
+            await here.until(is_writing)
+            await here.engine.verbs.undo(session_id, None)
+            run = await here.run(sent.run_id)
+            row = await here.store.session(session_id)
+            assert (run.status, row.live_turns, row.status) == ("cancelled", 0, "idle")
+        events, after = [], 0
+        while batch := await here.store.read(session_id, after, 1000):
+            events += batch
+            after = batch[-1].seq
+        assert [e.seq for e in events] == list(range(1, len(events) + 1))
+        undone = [e.seq for e in events if e.kind == "turns_undone"]
+        late = [e for e in events if e.kind == "text_appended" and e.seq > undone[-1]]
+        assert late == []
+
+
+async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path) -> None:
+    """C10"""
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [says("First."), says("Second."), says("Third.")]
+        first = await here.say(session_id, "Hello")
+        await here.until_run(first.run_id, "completed")
+        second = await here.engine.replace(session_id, first.turn_id, None)
+        await here.until_run(second.run_id, "completed")
+        kinds = await here.events(session_id)
+        assert kinds.index("turns_undone") + 1 == kinds.index("turn_accepted", 3)
+        (row,) = [t for t in (await here.store.messages(session_id, None, 50)).messages if t.live][:1]
+        assert row.row.turn == 2
+        stale = Append(session_id, (f.SessionArchived(),), expect=1)
+        refused = await asyncio.gather(here.store.append(stale), return_exceptions=True)
+        assert "changed meanwhile" in str(refused[0])

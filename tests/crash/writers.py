@@ -1,0 +1,124 @@
+"""Writer processes as a test sees them: started, listened to, killed; and what each of them was promised."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.domain.ids import RunId, SessionId
+from tests.crash.ledger import Promise
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+
+
+class Told:
+    """What one process said, line by line."""
+
+    def __init__(self) -> None:
+        self.promises: dict[str, Promise] = {}
+        self.deleting: set[SessionId] = set()
+        self.leases: list[RunId] = []
+        self.acks = 0
+        self.exit: int | None = None
+        self.is_open = False
+
+    def take(self, line: str) -> None:
+        verb, *words = line.split()
+        match verb:
+            case "try":
+                session, _, events = words[1].split(":")
+                promise = self.promises.setdefault(words[0], Promise({}))
+                promise.members[SessionId(session)] = _list(events)
+            case "ack":
+                self.promises[words[0]] = _acknowledged(words[1:])
+                self.acks += 1
+            case "del":
+                self.deleting.add(SessionId(words[0]))
+            case "lease":
+                self.leases.append(RunId(words[0]))
+            case "open":
+                self.is_open = True
+            case "ended":
+                self.exit = int(words[0])
+
+
+def _acknowledged(words: Iterable[str]) -> Promise:
+    promise = Promise({}, {}, 1)
+    for word in words:
+        session, first, events = word.split(":")
+        promise.members[SessionId(session)] = _list(events)
+        promise.first[SessionId(session)] = int(first)
+    return promise
+
+
+def _list(events: str) -> list[str]:
+    return events.split(",") if events else []
+
+
+class WriterProcess:
+    """A running writer. Its output is read as it comes, so that it never waits for us."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        self.told = Told()
+        self._news = threading.Condition()
+        self._errors = folder.with_name(f"{folder.name}.stderr")
+        command = [sys.executable, "-m", "tests.crash.writer_process", str(folder), *map(str, arguments)]
+        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors,
+                env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def wait_for_acks(self, count: int) -> None:
+        """Return once it was promised `count` changes, or has ended."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self.told.acks >= count or self._process.poll() is not None, PATIENCE_S
+            )
+
+    def kill(self) -> None:
+        """SIGKILL. Raises AssertionError when it had ended by itself."""
+        self._process.kill()
+        exit_code = self.wait()
+        assert exit_code == -9, f"a writer ended by itself with {exit_code}:\n{self.errors}"
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def wait(self) -> int:
+        exit_code = self._process.wait(PATIENCE_S)
+        self._listener.join(PATIENCE_S)
+        return exit_code
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                with self._news:
+                    if line.endswith(b"\n"):
+                        self.heard(line.decode())
+                    self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def heard(self, line: str) -> None:
+        self.told.take(line)
+
+
+class DyingWriters(WriterProcess):
+    """A process whose children die one by one, each with its own store; lines begin with its number."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        self.by_number: dict[int, Told] = {}
+        super().__init__(folder, *arguments)
+
+    def heard(self, line: str) -> None:
+        number, _, rest = line.partition(" ")
+        self.by_number.setdefault(int(number), Told()).take(rest)

@@ -1,0 +1,193 @@
+"""A whole engine in one process, with a model that says what the test tells it to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent.asking import Asking
+from holdfast.agent.calls import Approvals, Calls
+from holdfast.agent.loop import Agent
+from holdfast.agent.ports import (
+    CallDelta,
+    ModelDelta,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    Tool,
+    ToolResult,
+    ToolRun,
+    ToolSpec,
+)
+from holdfast.domain import facts as f
+from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.context import Profile, Request
+from holdfast.domain.ids import CallId, Ids, RunId, SessionId
+from holdfast.domain.parts import Text
+from holdfast.domain.rows import RunRow
+from holdfast.domain.transcript import Entry, TranscriptFold
+from holdfast.domain.usage import Usage
+from holdfast.engine.engine import Engine
+from holdfast.engine.titles import Ask
+from holdfast.engine.verbs import Accepted
+from holdfast.store.sqlite.store import SqliteStore
+
+Line = ModelDelta | asyncio.Event | Exception
+"""What a step does next: says something, waits until told, or fails."""
+
+
+def says(*words: str) -> list[Line]:
+    return [*(TextDelta(word) for word in words), StepEnd("stop", Usage(10, len(words)))]
+
+
+def thinks(thought: str, *words: str) -> list[Line]:
+    return [ReasoningDelta(thought), *says(*words)]
+
+
+def calls(name: str, arguments: str = "{}") -> list[Line]:
+    return [CallDelta(0, name, arguments), StepEnd("tool_calls", Usage(10, 5))]
+
+
+class Puppet:
+    """A model whose steps the test has written; past the last of them it says that it has nothing."""
+
+    name = "puppet"
+    profile = Profile("puppet", 100_000)
+
+    def __init__(self) -> None:
+        self.steps: list[list[Line]] = []
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncIterator[ModelDelta]:
+        self.requests.append(request)
+        for line in self.steps.pop(0) if self.steps else says("(nothing)"):
+            if isinstance(line, asyncio.Event):
+                await line.wait()
+            elif isinstance(line, Exception):
+                raise line
+            else:
+                yield line
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        return
+
+
+class Lever:
+    """A tool that the test pulls: counts its runs, and may be held up or told to fail."""
+
+    def __init__(self, name: str, effect: f.Effect) -> None:
+        self.spec = ToolSpec(name, "A lever.", {"type": "object"})
+        self.effect = effect
+        self.pulled: list[str] = []
+        self.hold: asyncio.Event | None = None
+        self.started = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        self.pulled.append(call.arguments)
+        self.started.set()
+        call.emit("pulled ", "stdout")
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+        call.emit("down", "stdout")
+        return ToolResult("done")
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return True
+
+
+class House:
+    """An engine over a store, and what a test asks of it."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        folder: Path,
+        clock: Clock,
+        levers: Sequence[Lever],
+        approvals: Approvals,
+        resume: f.Resume,
+        title: Ask | None,
+    ) -> None:
+        self.store = store
+        self.ids = Ids(clock)
+        self.model = Puppet()
+        self.levers = {lever.spec.name: lever for lever in levers}
+        tools: dict[str, Tool] = dict(self.levers)
+        asking = Asking(clock, self.ids, tools, lambda: 0.0, _no_sleep)
+        agent = Agent("Be brief.", self.model, tools, asking, Calls(tools, approvals, clock))
+        self.engine = Engine(store, clock, self.ids, lambda session: agent, folder, resume, title)
+
+    async def begin(self) -> SessionId:
+        return await self.engine.verbs.create(f.SessionCreated())
+
+    async def say(self, session_id: SessionId, text: str, key: str | None = None) -> Accepted:
+        return await self.engine.send(session_id, (Text(text),), key)
+
+    async def run(self, run_id: RunId | None) -> RunRow:
+        assert run_id is not None
+        return (await self.store.run(run_id))[1]
+
+    async def until(self, is_so: Callable[[], Any], what: str = "it") -> None:
+        """Wait until `is_so` (a coroutine function) says yes."""
+        for _ in range(1000):
+            if await is_so():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"{what} did not come about")
+
+    async def until_run(self, run_id: RunId | None, *statuses: str) -> RunRow:
+        async def is_so() -> bool:
+            return (await self.run(run_id)).status in statuses
+
+        await self.until(is_so, f"a run that is {statuses}")
+        return await self.run(run_id)
+
+    async def entries(self, session_id: SessionId) -> list[Entry]:
+        page = await self.engine.messages(session_id, None, 200)
+        fold = TranscriptFold()
+        fold.add_page(page.messages)
+        return [entry for turn in fold.transcript().turns for entry in turn.entries]
+
+    async def text(self, session_id: SessionId) -> list[tuple[str, str, str]]:
+        """(role, status, words) of every entry, in order."""
+        return [
+            (entry.role, entry.status, "".join(part.text for part in entry.parts if isinstance(part, Text)))
+            for entry in await self.entries(session_id)
+        ]
+
+    async def events(self, session_id: SessionId) -> list[str]:
+        return [event.kind for event in await self.store.read(session_id, 0, 1000)]
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    *levers: Lever,
+    approvals: Approvals = "allow",
+    resume: f.Resume = "auto",
+    clock: Clock | None = None,
+    title: Ask | None = None,
+    started: bool = True,
+) -> AsyncIterator[House]:
+    """A house in `folder` that is checked by doctor when it is left."""
+    clock = clock or SystemClock()
+    store = await SqliteStore.open(folder, clock=clock)
+    here = House(store, folder, clock, levers, approvals, resume, title)
+    if started:
+        await here.engine.start()
+    try:
+        yield here
+    finally:
+        await here.engine.stop(0.0)
+        found = await store.check(False, lambda done, total: None)
+        await store.close()
+    assert not found, found
+
+
+async def _no_sleep(seconds: float) -> None:
+    await asyncio.sleep(0)

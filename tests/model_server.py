@@ -1,0 +1,169 @@
+"""A real HTTP server on loopback that speaks Chat Completions, well or badly, to test model adapters with.
+
+The streams here are constructed from the published references (OpenAI's API reference for Chat Completions,
+the documentation of DeepSeek, vLLM, llama.cpp, Ollama and OpenRouter where they differ); none is a recording.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.agent.models.chat_completions import ChatCompletions
+from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.transport import Patience
+from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
+from holdfast.domain.context import Profile, Request, UserMessage
+from holdfast.domain.parts import Text
+
+KEY = "sk-test-0123456789abcdef"
+ASKED = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
+SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
+SHORT = Patience(
+    connect_s=1.0, first_byte_s=0.3, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
+)
+
+Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
+    """One event as OpenAI's reference has it."""
+    body = {
+        "id": "chatcmpl-123",
+        "object": "chat.completion.chunk",
+        "created": 1694268190,
+        "model": "small",
+        "system_fingerprint": "fp_44709d6fcb",
+        "choices": [{"index": 0, "delta": delta or {}, "logprobs": None, "finish_reason": finish}],
+        **more,
+    }
+    return event(body)
+
+
+def event(body: Any) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def call(arguments: str | dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A delta with one piece of a call."""
+    name = fields.pop("name", None)
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    return {"tool_calls": [{**fields, "function": function}]}
+
+
+DONE = b"data: [DONE]\n\n"
+USED = {"prompt_tokens": 19, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 16}}
+USAGE = event({"object": "chat.completion.chunk", "choices": [], "usage": USED})
+TALK = (
+    b": a comment\n\n"
+    + chunk({"role": "assistant", "content": ""})
+    + chunk({"reasoning_content": "Héllo is a greeting. "})
+    + chunk({"content": "Grüße, "})
+    + chunk({"content": "世界 🌍"})
+    + chunk({"content": "!\n"})
+    + chunk(call("", index=0, id="call_1", type="function", name="shell"))
+    + chunk(call('{"comm', index=0))
+    + chunk(call('{"command":"pwd"}', index=1, id="call_2", type="function", name="shell"))
+    + chunk(call('and":"ls"}', index=0))
+    + chunk({}, "tool_calls")
+    + USAGE
+    + DONE
+)
+
+
+def streaming(pieces: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str) -> Answers:
+    """Answers with `pieces`, each written by itself; `cut` ends the connection without ending the body."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(pause_s)
+        if cut and request.transport is not None:
+            request.transport.close()
+        else:
+            await response.write_eof()
+        return response
+
+    return answer
+
+
+def refusing(status: int, body: Any = None, kind: str = "application/json", **headers: str) -> Answers:
+    """Answers with an error; `body` is JSON unless it is bytes."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        spelt = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(status=status, body=raw, content_type=kind, headers=spelt)
+
+    return answer
+
+
+class Seen(msgspec.Struct):
+    """What a server was sent."""
+
+    bodies: list[dict[str, Any]]
+    headers: list[dict[str, str]]
+    peers: set[Any]
+
+
+@asynccontextmanager
+async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
+    """A server's base URL, and what it is sent. Each request takes the next answer; the last one stays."""
+    seen = Seen([], [], set())
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        seen.bodies.append(msgspec.json.decode(await request.read() or b"{}"))
+        seen.headers.append(dict(request.headers))
+        seen.peers.add(request.transport.get_extra_info("peername"))
+        return await answers[min(len(seen.bodies), len(answers)) - 1](request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", seen
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def asking(url: str, patience: Patience = SHORT, key: str = KEY) -> AsyncIterator[ChatCompletions]:
+    """A model at `url`, closed afterwards."""
+    endpoint = Endpoint(url, "small", Secret(key), "OPENAI_API_KEY")
+    model = ChatCompletions(endpoint, Profile("test", 100_000), patience)
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+async def heard(
+    model: ChatCompletions, request: Request = ASKED, tools: Iterable[ToolSpec] = ()
+) -> tuple[list[ModelDelta], ModelFailure | None]:
+    """Everything that a model says, and how it failed if it did."""
+    deltas: list[ModelDelta] = []
+    try:
+        async with aclosing(model.stream(request, list(tools))) as stream:
+            async for delta in stream:
+                deltas.append(delta)
+    except ModelFailure as failure:
+        return deltas, failure
+    return deltas, None
+
+
+def told(*answers: Answers, patience: Patience = SHORT) -> tuple[list[ModelDelta], ModelFailure | None]:
+    """What one question to a server with these answers gives."""
+
+    async def ask() -> tuple[list[ModelDelta], ModelFailure | None]:
+        async with serving(*answers) as (url, _), asking(url, patience) as model:
+            return await heard(model)
+
+    return asyncio.run(ask())

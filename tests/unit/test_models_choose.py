@@ -1,0 +1,212 @@
+"""Which model answers, and the sentence that says why."""
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.agent.models.choose import (
+    LOCAL_SERVERS,
+    OPENAI_MODEL,
+    BadModelUrl,
+    LocalServer,
+    NoModelKey,
+    NoModelName,
+    NoSuchModel,
+    choose,
+)
+from holdfast.domain.context import Profile
+from holdfast.domain.errors import HoldfastError
+from tests.model_server import KEY, Answers, refusing, serving
+
+
+def listing(*names: str, **more: Any) -> Answers:
+    return refusing(200, {"object": "list", "data": [{"id": n, "object": "model", **more} for n in names]})
+
+
+async def chosen(
+    setting: str, environ: Mapping[str, str], local: Sequence[LocalServer] = ()
+) -> tuple[str, str, Profile]:
+    model, why = await choose(setting, environ, local)
+    await model.close()
+    assert KEY not in why + repr(model)
+    assert why.endswith(".")
+    return model.name, why, model.profile
+
+
+def choice(setting: str, **environ: str) -> tuple[str, str]:
+    return asyncio.run(chosen(setting, environ))[:2]
+
+
+def found(*answers: Answers) -> tuple[str, str, Profile]:
+    """What is chosen when one server with these answers sits on a usual port."""
+
+    async def look() -> tuple[str, str, Profile]:
+        async with serving(*answers) as (url, seen):
+            result = await chosen("", {}, [LocalServer("Ollama", int(url.split(":")[2].split("/")[0]))])
+            assert len(seen.bodies) == 1
+            return result
+
+    return asyncio.run(look())
+
+
+def test_the_demo_answers_when_it_is_asked_for() -> None:
+    assert choice("demo", OPENAI_API_KEY=KEY) == (
+        "demo",
+        "The scripted demo answers, as HOLDFAST_MODEL asks.",
+    )
+
+
+def test_a_key_alone_gives_the_small_model() -> None:
+    name, why = choice("", OPENAI_API_KEY=f" {KEY}\n")
+    assert name == f"openai:{OPENAI_MODEL}"
+    assert why == f"Using OPENAI_API_KEY from your environment ({OPENAI_MODEL})."
+    assert choice("", OPENAI_API_KEY=KEY, OPENAI_BASE_URL="https://api.openai.com/v1/")[0] == name
+
+
+def test_a_name_is_taken_as_it_is() -> None:
+    name, why = choice("openai:org/big:latest", OPENAI_API_KEY=KEY)
+    assert name == "openai:org/big:latest"
+    assert "OPENAI_API_KEY" in why and "api.openai.com" in why
+    name, why = choice("openai:own", OPENAI_BASE_URL="http://[::1]:9/v1")
+    assert name == "openai:own"
+    assert "OPENAI_API_KEY" not in why and "[::1]:9" in why
+
+
+def test_without_anything_the_demo_answers() -> None:
+    why = "No key and no local model server found: the scripted demo answers."
+    assert choice("") == ("demo", why)
+    assert choice("", OPENAI_API_KEY=" ", OPENAI_BASE_URL="") == ("demo", why)
+
+
+@pytest.mark.parametrize(
+    ("setting", "environ", "kind"),
+    [
+        ("gpt-4o", {"OPENAI_API_KEY": KEY}, NoSuchModel),
+        ("openai:", {"OPENAI_API_KEY": KEY}, NoSuchModel),
+        ("demo:big", {}, NoSuchModel),
+        ("anthropic:claude", {}, NoSuchModel),
+        (":x", {}, NoSuchModel),
+        ("openai:x", {}, NoModelKey),
+        ("openai:x", {"OPENAI_API_KEY": "two\nlines"}, NoModelKey),
+        ("openai:x", {"OPENAI_API_KEY": "“quoted”"}, NoModelKey),
+        ("openai:x", {"OPENAI_BASE_URL": "127.0.0.1:11434"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "ftp://host/v1"}, BadModelUrl),
+        ("", {"OPENAI_BASE_URL": "http://host:port/v1"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://[::1/v1"}, BadModelUrl),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(
+    setting: str, environ: dict[str, str], kind: type[HoldfastError]
+) -> None:
+    with pytest.raises(kind) as refusal:
+        choice(setting, **environ)
+    assert refusal.value.advice
+    assert not any(value in str(refusal.value) for value in environ.values())
+
+
+# Servers that somebody named.
+
+
+def test_a_named_server_is_asked_for_its_model() -> None:
+    async def look() -> None:
+        async with serving(listing("embed-small", "own-1", "own-2", max_model_len=4_000)) as (url, seen):
+            environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
+            name, why, profile = await chosen("", environ)
+            assert name == "openai:own-1"
+            assert "OPENAI_BASE_URL" in why
+            assert (profile.window_tokens, profile.answer_tokens) == (4_000, 1_000)
+            assert seen.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("answer", [listing(), refusing(401, b""), refusing(200, b"<html>", "text/html")])
+def test_a_named_server_without_a_list_needs_a_name(answer: Answers) -> None:
+    async def look() -> None:
+        async with serving(answer) as (url, _):
+            with pytest.raises(NoModelName):
+                await choose("", {"OPENAI_BASE_URL": url})
+
+    asyncio.run(look())
+
+
+# Servers on this machine.
+
+
+def test_the_usual_ports_are_those_of_the_usual_servers() -> None:
+    ports = {server.kind: server.port for server in LOCAL_SERVERS}
+    assert ports == {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
+
+
+def test_a_model_server_on_this_machine_is_found() -> None:
+    name, why, profile = found(listing("nomic-embed-text:latest", "llama3.2:3b"))
+    assert name == "openai:llama3.2:3b"
+    assert "Ollama's usual port" in why and "llama3.2:3b" in why
+    assert profile.window_tokens == 8_192
+
+
+async def hanging(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(5)
+    return web.Response()
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    for _ in range(10_000):
+        await response.write(b" " * 100_000)
+    return response
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refusing(404, {"detail": "Not Found"}),
+        refusing(200, b"<html>A page</html>", "text/html"),
+        refusing(200, {"data": [{"id": "row"}]}),
+        refusing(200, {"object": "list", "data": [{"name": "row"}]}),
+        refusing(200, {"object": "list", "data": None}),
+        refusing(200, {"object": "list", "data": []}),
+        refusing(200, []),
+        refusing(200, b"\xff"),
+        refusing(302, b"", Location="/elsewhere"),
+        listing("text-embedding-small"),
+        listing("holdfast", owned_by="holdfast"),
+        hanging,
+        endless,
+    ],
+)
+def test_what_is_not_a_model_server_is_not_taken_for_one(answer: Answers) -> None:
+    assert found(answer)[0] == "demo"
+
+
+def test_all_ports_are_looked_at_at_once() -> None:
+    async def look() -> str:
+        everyone = asyncio.Barrier(2)
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            await everyone.wait()
+            return await listing("own")(request)
+
+        async with serving(answer) as (first, _), serving(answer) as (second, _):
+            ports = [int(url.split(":")[2].split("/")[0]) for url in (first, second)]
+            return (await chosen("", {}, [LocalServer("x", port) for port in ports]))[0]
+
+    assert asyncio.run(look()) == "openai:own"
+
+
+def test_a_port_where_nothing_listens_is_passed_over() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nothing = LocalServer("x", taken.getsockname()[1])
+
+        async def look() -> str:
+            async with serving(listing("own")) as (url, _):
+                there = LocalServer("y", int(url.split(":")[2].split("/")[0]))
+                return (await chosen("", {}, [nothing, there]))[1]
+
+        assert "y's usual port" in asyncio.run(look())

@@ -1,0 +1,206 @@
+"""What people do to a session, each as one list of facts that says all of it or is refused."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from holdfast.domain import facts as f
+from holdfast.domain import runs, turns
+from holdfast.domain.errors import NoSuchSession, NoSuchTurn, RunRefused, SessionExists, TooLarge
+from holdfast.domain.ids import CallId, MessageId, TurnId
+from holdfast.domain.parts import Text
+from holdfast.domain.rows import RunRow
+from tests.journal import SESSION, Journal
+
+
+def begun() -> Journal:
+    journal = Journal()
+    journal.append(*turns.create_session(journal.book, f.SessionCreated(model="demo")))
+    return journal
+
+
+def accept(journal: Journal, text: str = "hello") -> RunRow:
+    journal.append(
+        *turns.accept_turn(journal.book, SESSION, journal.ids, (Text(text),), None, journal.written)
+    )
+    assert journal.book.row is not None
+    return next(r for r in journal.book.runs.values() if r.turn == journal.book.row.last_turn)
+
+
+def finish(journal: Journal, run: RunRow) -> None:
+    journal.append(*runs.start(journal.run(run.id)))
+    journal.append(*runs.complete(journal.run(run.id)))
+
+
+def kinds(facts: Sequence[f.AnyFact]) -> list[str]:
+    return [f.KINDS[type(fact)] for fact in facts]
+
+
+def test_a_session_is_created_once() -> None:
+    with pytest.raises(SessionExists):
+        turns.create_session(begun().book, f.SessionCreated())
+
+
+def test_turns_are_numbered_from_one_and_wait_for_each_other() -> None:
+    journal = begun()
+    first, second = accept(journal), accept(journal)
+    assert (first.turn, first.status) == (1, "accepted")
+    assert (second.turn, second.status) == (2, "queued")
+
+
+def test_a_turn_ends_a_run_that_waits_for_a_person() -> None:
+    journal = begun()
+    run = accept(journal)
+    journal.append(*runs.start(run))
+    journal.append(
+        f.ModelStepStarted(run.id, 1, 1, MessageId("m_a"), "demo"),
+        f.ToolIntended(run.id, 1, 2, MessageId("m_a"), call_named("c_ask"), "shell", "{}", "unsafe"),
+        f.ApprovalRequested(run.id, call_named("c_ask")),
+        f.ToolIntended(run.id, 1, 3, MessageId("m_a"), call_named("c_doubt"), "shell", "{}", "unsafe"),
+        f.ToolStarted(run.id, call_named("c_doubt")),
+        f.ToolInDoubt(run.id, call_named("c_doubt")),
+        f.RunWaiting(run.id, "approval"),
+    )
+    facts = turns.accept_turn(
+        journal.book, SESSION, journal.ids, (Text("never mind"),), None, journal.written
+    )
+    journal.append(*facts)
+    ends = {fact.call_id: fact.outcome for fact in facts if isinstance(fact, f.ToolSettled)}
+    assert ends == {"c_ask": "denied", "c_doubt": "unknown"}
+    assert kinds(facts)[-2:] == ["run_cancelled", "turn_accepted"]
+    assert journal.run(run.id).status == "cancelled"
+    assert [r.status for r in journal.book.open_runs()] == ["accepted"]
+
+
+def call_named(name: str) -> CallId:
+    return CallId(name)
+
+
+def test_undo_takes_the_last_live_turn_and_its_run() -> None:
+    journal = begun()
+    finish(journal, accept(journal))
+    run = accept(journal)
+    journal.append(*runs.start(run))
+    facts = turns.undo(journal.book, SESSION)
+    journal.append(*facts)
+    assert kinds(facts) == ["run_cancelled", "turns_undone"]
+    assert [t.turn for t in journal.book.live_turns(0)] == [1]
+    journal.append(*turns.undo(journal.book, SESSION))
+    with pytest.raises(NoSuchTurn):
+        turns.undo(journal.book, SESSION)
+
+
+def test_undo_from_a_turn_takes_all_after_it() -> None:
+    journal = begun()
+    for _ in range(3):
+        finish(journal, accept(journal))
+    journal.append(*turns.undo(journal.book, SESSION, journal.book.turns[2].id))
+    assert [t.turn for t in journal.book.live_turns(0)] == [1]
+    with pytest.raises(NoSuchTurn):
+        turns.undo(journal.book, SESSION, journal.book.turns[2].id)
+    with pytest.raises(NoSuchTurn):
+        turns.undo(journal.book, SESSION, TurnId("t_unknown"))
+
+
+def test_a_retry_undoes_and_accepts_in_one_list() -> None:
+    journal = begun()
+    run = accept(journal)
+    journal.append(*runs.start(run))
+    old = journal.book.turns[1].id
+    facts = turns.replace_turns(journal.book, SESSION, journal.ids, old, (Text("again"),), "retry")
+    journal.append(*facts)
+    assert kinds(facts) == ["run_cancelled", "turns_undone", "turn_accepted"]
+    assert journal.book.turns[2].replaces == old
+    assert [r.status for r in journal.book.open_runs()] == ["accepted"]
+
+
+def test_clear_hides_every_turn_and_again_changes_nothing() -> None:
+    journal = begun()
+    finish(journal, accept(journal))
+    accept(journal)
+    journal.append(*turns.clear(journal.book, SESSION))
+    assert not journal.book.live_turns(0) and not journal.book.open_runs()
+    assert {t.status for t in journal.book.turns.values()} == {"cleared"}
+    assert turns.clear(journal.book, SESSION) == []
+
+
+def test_compaction_covers_the_live_turns_as_ranges() -> None:
+    journal = begun()
+    for _ in range(2):
+        finish(journal, accept(journal))
+    finish(journal, accept(journal))
+    journal.append(*turns.undo(journal.book, SESSION))
+    for _ in range(2):
+        finish(journal, accept(journal))
+    facts = turns.compact(journal.book, SESSION, 4, "so far")
+    assert facts == [f.SessionCompacted(((1, 2), (4, 4)), "so far")]
+    with pytest.raises(NoSuchTurn):
+        turns.compact(journal.book, SESSION, 0, "nothing")
+
+
+def test_a_turn_that_is_worked_on_cannot_be_summarised() -> None:
+    journal = begun()
+    accept(journal)
+    with pytest.raises(RunRefused):
+        turns.compact(journal.book, SESSION, 1, "too early")
+
+
+def test_a_title_made_in_the_background_never_replaces_one_that_a_person_chose() -> None:
+    journal = begun()
+    journal.append(*turns.rename(journal.book, SESSION, "made", "model"))
+    journal.append(*turns.rename(journal.book, SESSION, "chosen", "user"))
+    assert turns.rename(journal.book, SESSION, "made later", "model") == []
+    assert journal.book.row is not None and journal.book.row.title == "chosen"
+
+
+def test_what_is_as_asked_already_is_no_fact() -> None:
+    journal = begun()
+    assert turns.configure(journal.book, SESSION, f.SessionConfigured(model="demo")) == []
+    changed = turns.configure(journal.book, SESSION, f.SessionConfigured(model="other", resume="ask"))
+    assert changed == [f.SessionConfigured(model="other", resume="ask")]
+    journal.append(*turns.archive(journal.book, SESSION))
+    assert turns.archive(journal.book, SESSION) == []
+    assert turns.archive(journal.book, SESSION, archived=False) == [f.SessionArchived(False)]
+
+
+def test_delete_ends_everything() -> None:
+    journal = begun()
+    journal.append(*runs.start(accept(journal)))
+    journal.append(*turns.delete(journal.book, SESSION))
+    assert not journal.book.open_runs()
+    assert journal.book.row is not None and journal.book.row.deleted_at is not None
+
+
+VERBS: Sequence[Callable[[Journal], object]] = (
+    lambda j: turns.accept_turn(j.book, SESSION, j.ids, (Text("x"),)),
+    lambda j: turns.replace_turns(j.book, SESSION, j.ids, TurnId("t"), (Text("x"),), "edit"),
+    lambda j: turns.rename(j.book, SESSION, "x", "user"),
+    lambda j: turns.configure(j.book, SESSION, f.SessionConfigured(model="x")),
+    lambda j: turns.archive(j.book, SESSION),
+    lambda j: turns.delete(j.book, SESSION),
+    lambda j: turns.undo(j.book, SESSION),
+    lambda j: turns.clear(j.book, SESSION),
+    lambda j: turns.compact(j.book, SESSION, 1, "x"),
+)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nothing_can_be_done_to_a_session_that_is_not_there(verb: Callable[[Journal], object]) -> None:
+    with pytest.raises(NoSuchSession):
+        verb(Journal())
+    deleted = begun()
+    deleted.append(*turns.delete(deleted.book, SESSION))
+    with pytest.raises(NoSuchSession):
+        verb(deleted)
+
+
+def test_what_is_too_large_is_refused() -> None:
+    journal = begun()
+    with pytest.raises(TooLarge):
+        turns.accept_turn(journal.book, SESSION, journal.ids, (Text("é" * 500_001),))
+    with pytest.raises(TooLarge):
+        turns.accept_turn(journal.book, SESSION, journal.ids, (Text("x"),), key="k" * 201)
+    with pytest.raises(TooLarge):
+        turns.rename(journal.book, SESSION, "t" * 201, "user")
+    with pytest.raises(TooLarge):
+        turns.create_session(Journal().book, f.SessionCreated("t" * 201))
