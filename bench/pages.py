@@ -35,7 +35,11 @@ def measure(stage: Stage) -> list[Line]:
         within_ms(PART, newest, warm["newest"].p50, warm["newest"].p99, PAGE_MS),
         within_ms(PART, f"{rare} (one hit)", warm["rare"].p50, warm["rare"].p99, SEARCH_MS),
     ]
-    for name, what in (("half", "the start of a rare word"), ("common", "a word in every second message")):
+    for name, what in (
+        ("half", "the start of rare words"),
+        ("common", "a word of every second message"),
+        ("unfinished", "the same, as the start of a word"),
+    ):
         lines.append(shown(PART, f"{what}, 20 newest hits", str(warm[name])))
     for name, taken in cold.items():
         lines.append(shown(PART, f"cold, first read after opening: {name}", f"{taken:.2f} ms"))
@@ -92,7 +96,8 @@ async def _warm(crowd: Crowd, reads: int) -> dict[str, Spread]:
         # Another word each time, so that no page of the index is there from the one before.
         "rare": await each(lambda i: store.search(f'"{RARE_WORDS[i % len(RARE_WORDS)]}"', 20)),
         "half": await each(lambda i: store.search("quillonar", 20)),
-        "common": await each(lambda i: store.search("the", 20)),
+        "common": await each(lambda i: store.search('"the"', 20)),
+        "unfinished": await each(lambda i: store.search("the", 20)),
     }
     assert len(await store.search(RARE_WORDS[3], 20)) == 1, "the rare word is not where it was put"
     await store.close()

@@ -37,7 +37,7 @@ QUICK = Scale(
     flat_appends=150, reads=20, size_turns=160, rewrites=(10, 1_000, 4_000),
 )  # fmt: skip
 FULL = Scale(
-    appends=2_000, rounds=3, load_s=5.0, raw_s=2.0, crowd_sessions=100_000, long_messages=100_000,
+    appends=1_000, rounds=3, load_s=5.0, raw_s=2.0, crowd_sessions=100_000, long_messages=100_000,
     flat_appends=1_000, reads=100, size_turns=1_600, rewrites=(10, 1_000, 10_000, 100_000),
 )  # fmt: skip
 

@@ -25,7 +25,13 @@ class Disk:
         self._left = 0
 
     def break_(
-        self, call: str, ending: str, error: type[apsw.Error], code: int = 0, skip: int = 0, times: int = 10**9
+        self,
+        call: str,
+        ending: str,
+        error: type[apsw.Error],
+        code: int = 0,
+        skip: int = 0,
+        times: int = 10**9,
     ) -> None:
         """From the call after `skip` more of its kind on, fail it `times` times."""
         self._skip, self._left = skip, times

@@ -1,7 +1,7 @@
 """A whole engine in one process, with a model that says what the test tells it to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Puppet:
         self.steps: list[list[Line]] = []
         self.requests: list[Request] = []
 
-    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncIterator[ModelDelta]:
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)
         for line in self.steps.pop(0) if self.steps else says("(nothing)"):
             if isinstance(line, asyncio.Event):

@@ -22,6 +22,8 @@ from holdfast.domain.parts import Text
 KEY = "sk-test-0123456789abcdef"
 ASKED = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
 SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
+CALM = Patience(connect_s=5, first_byte_s=10, between_chunks_s=10, error_body_s=10, trailer_s=10, drain_s=1)
+"""For servers that answer, on a machine that may be busy."""
 SHORT = Patience(
     connect_s=1.0, first_byte_s=0.3, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
@@ -135,7 +137,7 @@ async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
 
 
 @asynccontextmanager
-async def asking(url: str, patience: Patience = SHORT, key: str = KEY) -> AsyncIterator[ChatCompletions]:
+async def asking(url: str, patience: Patience = CALM, key: str = KEY) -> AsyncIterator[ChatCompletions]:
     """A model at `url`, closed afterwards."""
     endpoint = Endpoint(url, "small", Secret(key), "OPENAI_API_KEY")
     model = ChatCompletions(endpoint, Profile("test", 100_000), patience)
@@ -159,7 +161,7 @@ async def heard(
     return deltas, None
 
 
-def told(*answers: Answers, patience: Patience = SHORT) -> tuple[list[ModelDelta], ModelFailure | None]:
+def told(*answers: Answers, patience: Patience = CALM) -> tuple[list[ModelDelta], ModelFailure | None]:
     """What one question to a server with these answers gives."""
 
     async def ask() -> tuple[list[ModelDelta], ModelFailure | None]:

@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: Annotated[
         str,
         Says(
-            help="Which model answers. Left empty: what your environment or this machine offers, else the demo.",
+            help="Which model answers. Left empty: what your environment or machine offers, or the demo.",
             allowed="demo or openai:NAME",
             default="whatever is found",
         ),
@@ -97,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         msgspec.Meta(ge=0, le=600),
         Says(
-            help="Seconds that answers under way may take to reach the end of a step when the server is stopped.",
+            help="Seconds that answers may take to reach the end of a step when the server is stopped.",
             allowed="a number from 0 to 600",
             default="5",
         ),

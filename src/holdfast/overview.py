@@ -8,14 +8,14 @@ import msgspec
 from holdfast import __version__
 
 READY = (
-    "keeps conversations on this disk, through kills and power cuts",
-    "finds words in them, exports, imports and backs them up",
-    "checks itself and repairs what can be rebuilt",
+    "answers in the browser and over HTTP, and runs tools when you allow it",
+    "keeps every word on this disk, through kills and power cuts, and goes on by itself",
+    "finds words in conversations, exports, imports, backs up and checks them",
 )
 """What this version can do."""
 NOT_YET = (
-    "answer: the log is here, an agent comes next",
     "be signed in to: it listens on this machine only",
+    "remember from one conversation to the next",
 )
 """What it cannot do yet, said before anyone finds out."""
 COMMANDS = (

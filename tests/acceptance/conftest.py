@@ -7,10 +7,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.acceptance.talking import Speaker, speaking
 
 START_S_MAX = 20
 
@@ -92,14 +95,41 @@ class Holdfast:
         raise AssertionError(f"the server ended: {process.stderr.read()}")
 
 
+@contextmanager
+def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
+    """The command with `folder` as its home; what it started is gone afterwards."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
+    own = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "100"}
+    command = Holdfast(kept | {"HOLDFAST_MODEL": "demo"} | own | environ)
+    try:
+        yield command
+    finally:
+        for process in command.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
 @pytest.fixture
 def holdfast(tmp_path: Path) -> Iterator[Holdfast]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
-    command = Holdfast(
-        kept | {"XDG_DATA_HOME": str(tmp_path / "share"), "HOME": str(tmp_path), "COLUMNS": "100"}
-    )
-    yield command
-    for process in command.started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with living_in(tmp_path) as command:
+        yield command
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Iterator[Speaker]:
+    """The model behind every answer."""
+    with speaking() as speaker:
+        yield speaker
+
+
+@pytest.fixture(scope="module")
+def server(speaker: Speaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server for all tests of a module: each begins its own conversations."""
+    with living_in(tmp_path_factory.mktemp("home"), **environ_of(speaker)) as command:
+        yield command.serve("--port", "0")
+
+
+def environ_of(speaker: Speaker) -> dict[str, str]:
+    """What makes a server ask `speaker`."""
+    return {"OPENAI_BASE_URL": speaker.url, "HOLDFAST_MODEL": "openai:small"}

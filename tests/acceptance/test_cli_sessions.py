@@ -59,22 +59,22 @@ def test_the_list_goes_on_over_many_pages(holdfast: Holdfast, folder: Path) -> N
     assert json.loads(holdfast.run("sessions", "list", "--limit", "3", "--json").stdout) == everything[:3]
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["no folder", "an empty folder"])
-def test_looking_makes_nothing(there: bool, holdfast: Holdfast, folder: Path) -> None:
-    if there:
-        folder.mkdir(parents=True)
+def test_looking_makes_nothing(holdfast: Holdfast, folder: Path) -> None:
     listed = holdfast.run("sessions", "list")
     assert listed.returncode == 0
     assert listed.stdout == f"There are no conversations in {folder} yet.\n"
+    assert not folder.exists()
+    folder.mkdir(parents=True)
     assert json.loads(holdfast.run("sessions", "list", "--json").stdout) == []
     shown = holdfast.run("sessions", "show", "s_0000000000000000", "--json")
     assert shown.returncode == 1
     assert json.loads(shown.stderr)["code"] == "no_such_session"
-    assert folder.exists() == there and (not there or list(folder.iterdir()) == [])
+    assert list(folder.iterdir()) == []
 
 
 def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -> None:
     story = trip()
+    story.happen(Unknown("dream_dreamt", 7, b'{"of":"sheep"}'))  # A newer program's: passed over.
     story.ask("And now?").break_off("Now I am writ")
     keep(folder, story)
     told = holdfast.run("sessions", "show", story.id[:14])
@@ -118,15 +118,9 @@ def test_an_id_may_be_shortened_as_long_as_it_is_one(holdfast: Holdfast, folder:
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"holdfast: 2 conversations have an id that begins with {common}")
     assert holdfast.run("sessions", "show", stories[0].id[: len(common) + 1]).returncode == 0
-    for wrong in ("", "s_zzzz", "s_0000000000000000"):
+    for wrong in ("", "s_zzzz"):
         refused = holdfast.run("sessions", "show", wrong)
         assert refused.stderr == f"holdfast: There is no conversation {wrong}.\n", wrong
-
-
-def test_an_event_of_a_newer_program_is_passed_over(holdfast: Holdfast, folder: Path) -> None:
-    story = Story("x").happen(Unknown("dream_dreamt", 7, b'{"of":"sheep"}')).ask("hi").answer("hello")
-    keep(folder, story)
-    assert "hello" in holdfast.run("sessions", "show", story.id).stdout
 
 
 def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Path) -> None:

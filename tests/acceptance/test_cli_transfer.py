@@ -59,21 +59,16 @@ def test_an_export_imported_elsewhere_is_the_same_conversation(
     taken = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
     assert taken.returncode == 0, taken.stderr
     assert events_of(elsewhere, story.id) == events_of(folder, story.id)
+    dreams = [event for event in events_of(elsewhere, story.id) if event.kind == "dream_dreamt"]
+    assert [(dream.version, dream.body) for dream in dreams] == [(7, NEWER)], (
+        "a newer program's, byte for byte"
+    )
     assert row_of(elsewhere, story.id) == row_of(folder, story.id)
     assert in_store(elsewhere, lambda store: store.get_blob(DIGEST)) == PICTURE
     assert in_store(elsewhere, lambda store: store.search("Reykjavík", 10))
     again = holdfast.run("sessions", "export", story.id, "--data", str(elsewhere))
     assert again.stdout == file.read_text("utf-8"), "an export depends on nothing but the conversation"
     assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
-
-
-def test_a_newer_programs_event_keeps_its_bytes(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
-    story = rich_story()
-    keep(folder, story, files=(PICTURE,))
-    (tmp_path / "one.json").write_bytes(holdfast.run("sessions", "export", story.id).stdout.encode())
-    holdfast.run("sessions", "import", str(tmp_path / "one.json"), "--data", str(tmp_path / "elsewhere"))
-    dreams = [e for e in events_of(tmp_path / "elsewhere", story.id) if e.kind == "dream_dreamt"]
-    assert [(dream.version, dream.body) for dream in dreams] == [(7, NEWER)]
 
 
 def test_importing_twice_changes_nothing(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:
@@ -144,18 +139,24 @@ def test_a_conversation_that_went_another_way_is_left_as_it_is(
     assert contents(elsewhere)[other.id] == events_of(folder, other.id)
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two conversations, one on each line, the plain one first."""
+    source = tmp_path_factory.mktemp("source")
+    keep(source, trip("Good"), rich_story(), files=(PICTURE,))
+    told = Holdfast({"HOME": str(source)}).run("sessions", "export", "--all", "--data", str(source))
+    return sorted((line + "\n" for line in told.stdout.split("\n") if line), key=len)
+
+
 @pytest.mark.parametrize("damage", ["cut short", "out of order", "a file with another content", "a number"])
 def test_a_damaged_import_changes_nothing(
-    damage: str, holdfast: Holdfast, folder: Path, tmp_path: Path
+    damage: str, exported: list[str], holdfast: Holdfast, folder: Path, tmp_path: Path
 ) -> None:
     """A good file comes first, and must not get in. Every other kind of damage is in the unit tests."""
-    stories = [trip("Good"), rich_story()]
-    keep(tmp_path / "source", *stories, files=(PICTURE,))
     keep(folder, trip("Was here"))
     before = contents(folder)
     file = tmp_path / "both.json"
-    holdfast.run("sessions", "export", "--all", "-o", str(file), "--data", str(tmp_path / "source"))
-    good, bad = sorted((line.decode() for line in file.read_bytes().splitlines(keepends=True)), key=len)
+    good, bad = exported
     document = json.loads(bad)
     if damage == "out of order":
         document["events"].reverse()

@@ -100,6 +100,18 @@ def resident(folder: Path, story: str) -> Iterator[Resident]:
         other.end()
 
 
+async def test_a_message_is_on_disk_with_its_run_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """C1"""
+    with resident(tmp_path, "nothing") as other:
+        other.kill()  # It has acknowledged the message, and nothing else is known of it.
+        async with house(tmp_path, started=False) as here:
+            assert (await here.text(other.session_id))[0] == ("user", "settled", "Begin")
+            session_id, run = await here.store.run(other.run_id)
+            assert session_id == other.session_id and run.turn == 1
+            again = await here.engine.verbs.accept(session_id, (Text("Begin"),), key="resident")
+            assert again.run_id == other.run_id
+
+
 async def test_an_interrupted_run_has_a_notice_and_the_session_is_usable_at_once(tmp_path: Path) -> None:
     """R1"""
     with resident(tmp_path, "words") as other:

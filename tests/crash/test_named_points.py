@@ -35,8 +35,8 @@ def test_a_store_that_was_being_made_can_be_opened_whenever_its_maker_died(
 def _die_and_judge(seed: int, point: str, numbers: Sequence[int], capsys: pytest.CaptureFixture[str]) -> None:
     began, deaths, acks = time.monotonic(), 0, 0
     with scratch() as folder:
-        writers = DyingWriters(folder / point, seed, 0, point, *numbers)
-        writers.wait()
+        with DyingWriters(folder / point, seed, 0, point, *numbers) as writers:
+            writers.wait()
         for number in numbers:
             told = writers.by_number[number]
             assert told.exit in (-9, 0), f"seed {seed}, {point} {number}: exit {told.exit}\n{writers.errors}"

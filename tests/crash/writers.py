@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 from holdfast.domain.ids import RunId, SessionId
 from tests.crash.ledger import Promise
@@ -91,6 +92,14 @@ class WriterProcess:
     @property
     def errors(self) -> str:
         return self._errors.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave nobody behind, however the test went."""
+        self._process.kill()
+        self.wait()
 
     def wait(self) -> int:
         exit_code = self._process.wait(PATIENCE_S)

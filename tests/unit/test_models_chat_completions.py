@@ -7,7 +7,6 @@ import traceback
 from contextlib import aclosing
 from itertools import pairwise
 
-import msgspec
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
@@ -179,8 +178,7 @@ def test_many_answers_at_once_do_not_wait_for_each_other() -> None:
             await asyncio.wait_for(everyone.wait(), 5)
             return await streaming([HELLO, STOP, DONE])(request)
 
-        patience = msgspec.structs.replace(SHORT, first_byte_s=5)
-        async with serving(answer) as (url, _), asking(url, patience) as model:
+        async with serving(answer) as (url, _), asking(url) as model:
             answers = await asyncio.gather(*(heard(model) for _ in range(120)))
         assert all(failure is None for _, failure in answers)
 
@@ -349,10 +347,8 @@ def test_a_stream_that_is_cut_after_the_answer_is_whole_is_no_failure() -> None:
 
 
 def test_a_server_that_keeps_the_stream_open_after_the_answer_is_not_waited_for() -> None:
-    assert told(streaming([HELLO + STOP, b": ping\n\n"], pause_s=5)) == (
-        [TextDelta("Hello"), StepEnd("stop")],
-        None,
-    )
+    lingering = streaming([HELLO + STOP, b": ping\n\n"], pause_s=5)
+    assert told(lingering, patience=SHORT) == ([TextDelta("Hello"), StepEnd("stop")], None)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +364,7 @@ def test_a_silent_server_is_given_up_on(pieces: list[bytes], kept: list[ModelDel
         await asyncio.sleep(1)
         return response
 
-    deltas, failure = told(answer)
+    deltas, failure = told(answer, patience=SHORT)
     assert deltas == kept
     assert failure is not None and failure.retryable and awaited in str(failure)
 
@@ -378,7 +374,7 @@ def test_a_server_that_never_answers_at_all_is_given_up_on() -> None:
         await asyncio.sleep(1)
         return web.Response()
 
-    failure = failed(told(answer))
+    failure = failed(told(answer, patience=SHORT))
     assert failure.retryable and "first byte within 0.3 s" in str(failure)
 
 
@@ -390,7 +386,7 @@ def test_an_error_whose_body_does_not_end_is_still_told() -> None:
         await asyncio.sleep(1)
         return response
 
-    failure = failed(told(answer))
+    failure = failed(told(answer, patience=SHORT))
     assert failure.retryable and "it hangs" in str(failure)
 
 

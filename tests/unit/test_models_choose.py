@@ -11,6 +11,7 @@ from aiohttp import web
 from holdfast.agent.models.choose import (
     LOCAL_SERVERS,
     OPENAI_MODEL,
+    PROBE_S,
     BadModelUrl,
     LocalServer,
     NoModelKey,
@@ -28,9 +29,9 @@ def listing(*names: str, **more: Any) -> Answers:
 
 
 async def chosen(
-    setting: str, environ: Mapping[str, str], local: Sequence[LocalServer] = ()
+    setting: str, environ: Mapping[str, str], local: Sequence[LocalServer] = (), probe_s: float = 5.0
 ) -> tuple[str, str, Profile]:
-    model, why = await choose(setting, environ, local)
+    model, why = await choose(setting, environ, local, probe_s)
     await model.close()
     assert KEY not in why + repr(model)
     assert why.endswith(".")
@@ -41,12 +42,13 @@ def choice(setting: str, **environ: str) -> tuple[str, str]:
     return asyncio.run(chosen(setting, environ))[:2]
 
 
-def found(*answers: Answers) -> tuple[str, str, Profile]:
-    """What is chosen when one server with these answers sits on a usual port."""
+def found(answer: Answers, probe_s: float = 5.0) -> tuple[str, str, Profile]:
+    """What is chosen when a server with this answer sits on a usual port."""
 
     async def look() -> tuple[str, str, Profile]:
-        async with serving(*answers) as (url, seen):
-            result = await chosen("", {}, [LocalServer("Ollama", int(url.split(":")[2].split("/")[0]))])
+        async with serving(answer) as (url, seen):
+            server = LocalServer("Ollama", int(url.split(":")[2].split("/")[0]))
+            result = await chosen("", {}, [server], probe_s)
             assert len(seen.bodies) == 1
             return result
 
@@ -176,12 +178,15 @@ async def endless(request: web.Request) -> web.StreamResponse:
         refusing(302, b"", Location="/elsewhere"),
         listing("text-embedding-small"),
         listing("holdfast", owned_by="holdfast"),
-        hanging,
         endless,
     ],
 )
 def test_what_is_not_a_model_server_is_not_taken_for_one(answer: Answers) -> None:
     assert found(answer)[0] == "demo"
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    assert found(hanging, PROBE_S)[0] == "demo"
 
 
 def test_all_ports_are_looked_at_at_once() -> None:

@@ -110,7 +110,7 @@ def test_a_different_order_has_a_different_digest() -> None:
 
 
 def test_signatures_never_stream_so_they_do_not_count() -> None:
-    deltas = [thought("one"), thought("two"), said("answer")]
+    deltas: list[f.Delta] = [thought("one"), thought("two"), said("answer")]
     signed = StreamFold()
     signed.add(thought("one"))
     signed.sign("sig1", "anthropic")
@@ -127,7 +127,7 @@ def test_signatures_never_stream_so_they_do_not_count() -> None:
 
 
 def test_deltas_of_others_are_passed_over() -> None:
-    mixed = [said("a"), f.TextAppended(RUN, OTHER, "x"), printed("p"), said("b")]
+    mixed: list[f.Delta] = [said("a"), f.TextAppended(RUN, OTHER, "x"), printed("p"), said("b")]
     assert digest_of_message(mixed, MESSAGE) == digest_of_message([said("ab")], MESSAGE)
     assert digest_of_tool([*mixed, printed("q", "stderr")], CALL) == digest_of_tool([printed("pq")], CALL)
 

@@ -14,6 +14,7 @@ from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.parts import Text, ToolCall
 from holdfast.domain.rows import ToolRow, ToolState
 from holdfast.domain.streams import OutputFold, digest_of_parts
+from holdfast.domain.transcript import fold
 from tests.journal import Journal
 
 RUN, MESSAGE, CALL = RunId("r_1"), MessageId("m_2"), CallId("c_1")
@@ -213,3 +214,31 @@ def test_a_call_finds_the_message_that_made_it_past_steering_and_other_calls() -
     rows = journal.book.open_tools(RUN)
     assert [row.place for row in rows] == [3, 4]
     assert {tools.caller(journal.book, row) for row in rows} == {MESSAGE}
+
+
+def test_a_call_that_was_to_run_again_keeps_what_it_printed_when_its_run_is_cancelled() -> None:
+    journal = journal_with_tool("started")
+    journal.append(f.ToolOutputAppended(RUN, CALL, "deleted 3 files"), f.ToolInDoubt(RUN, CALL))
+    journal.append(*tools.resolve(journal.book, journal.run(RUN), tool_of(journal), "rerun"))
+    facts = endings.cancel(journal.book, journal.run(RUN), "user", journal.written)
+    [settled] = [fact for fact in facts if isinstance(fact, f.ToolSettled)]
+    assert (settled.outcome, settled.parts) == ("unknown", (Text("deleted 3 files"),))
+
+
+def test_a_repeated_call_that_is_denied_keeps_what_it_printed_before() -> None:
+    journal = journal_with_tool("started", "idempotent")
+    journal.append(f.ToolOutputAppended(RUN, CALL, "half"))
+    journal.append(*tools.repeat(journal.run(RUN), tool_of(journal)))
+    journal.append(*tools.request_approval(journal.run(RUN), tool_of(journal)))
+    facts = endings.cancel(journal.book, journal.run(RUN), "user", journal.written)
+    [settled] = [fact for fact in facts if isinstance(fact, f.ToolSettled)]
+    assert (settled.outcome, settled.parts) == ("denied", (Text("half"),))
+
+
+def test_ending_a_run_unread_hides_nothing_that_was_printed() -> None:
+    journal = journal_with_tool("started")
+    journal.append(f.ToolOutputAppended(RUN, CALL, "deleted 3 files"), f.ToolInDoubt(RUN, CALL))
+    journal.append(*tools.resolve(journal.book, journal.run(RUN), tool_of(journal), "rerun"))
+    journal.append(*endings.cancel(journal.book, journal.run(RUN)))
+    entry = fold(journal.events).turns[0].entries[-1]
+    assert (entry.status, entry.parts) == ("interrupted", (Text("deleted 3 files"),))

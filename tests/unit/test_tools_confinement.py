@@ -166,8 +166,18 @@ def move(source, goal):
             if os.path.islink(goal):
                 os.unlink(goal)
 
-while True:
+def link():
     os.symlink(target, aside + ".link")
+    return aside + ".link"
+
+if os.path.isfile(target):
+    os.rename(place, aside)
+while os.path.isfile(target):
+    os.link(aside, aside + ".file")
+    os.rename(aside + ".file", place)
+    os.rename(link(), place)
+while True:
+    link()
     move(place, aside)
     move(aside + ".link", place)
     move(aside, place)

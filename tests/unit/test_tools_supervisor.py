@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,8 @@ FAMILY = (
 GROUP = f"sh -c '{STUBBORN}' child & echo $$ >leader.pid; wait"
 COMMAND, MEMBERS = (FAMILY, 4) if sys.platform == "linux" else (GROUP, 2)
 
+SLEEPER = "echo $PPID >supervisor.pid; echo $$ >leader.pid; exec sleep 100"
+
 SERVER = """
 import asyncio, sys
 from pathlib import Path
@@ -37,12 +41,21 @@ asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}).run(call))
 """
 
 
-def start_server(bench: Bench, command: str) -> tuple["subprocess.Popen[bytes]", CallId]:
+@contextmanager
+def serving(bench: Bench, command: str) -> "Iterator[tuple[subprocess.Popen[bytes], CallId]]":
+    """A process of its own that runs one command, as a server does."""
     call = bench.prepare(command=command)
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(bench.folder), call.id, call.arguments], start_new_session=True
-    )
-    return server, call.id
+    words = [sys.executable, "-c", SERVER, str(bench.folder), call.id, call.arguments]
+    with subprocess.Popen(words, start_new_session=True) as server:
+        try:
+            yield server, call.id
+        finally:
+            server.kill()
+
+
+def begun(bench: Bench) -> list[int]:
+    """The processes that have said who they are; one may have been killed before it could."""
+    return [int(text) for path in bench.workspace.glob("*.pid") if (text := path.read_text())]
 
 
 def test_cancelling_ends_everything_before_it_returns(bench: Bench) -> None:
@@ -74,7 +87,7 @@ def test_cancelling_twice_and_at_any_moment_leaves_nothing(bench: Bench) -> None
 
     for delay_ms in range(0, 40, 4):
         asyncio.run(cancelled(delay_ms / 1000))
-        wait_for_end([int(path.read_text() or 0) for path in bench.workspace.glob("*.pid")], within_s=0)
+        wait_for_end(begun(bench), within_s=0)
 
 
 def test_a_failure_to_write_output_down_ends_the_command(bench: Bench) -> None:
@@ -92,63 +105,63 @@ def test_a_failure_to_write_output_down_ends_the_command(bench: Bench) -> None:
 
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_a_killed_server_leaves_nothing_and_the_lock_says_when(bench: Bench, whole_group: bool) -> None:
-    server, call_id = start_server(bench, COMMAND)
-    pids = read_pids(bench.workspace, MEMBERS)
-    shell = bench.tools["shell"]
-    assert not asyncio.run(shell.is_gone(call_id))
-    if whole_group:
-        os.killpg(server.pid, signal.SIGKILL)
-    else:
-        server.kill()
-    server.wait()
-    until = time.monotonic() + 2
-    while not asyncio.run(shell.is_gone(call_id)):
-        assert time.monotonic() < until
-        time.sleep(0.002)
-    assert not any(map(is_alive, pids))
+    with serving(bench, COMMAND) as (server, call_id):
+        pids = read_pids(bench.workspace, MEMBERS)
+        shell = bench.tools["shell"]
+        assert not asyncio.run(shell.is_gone(call_id))
+        if whole_group:
+            os.killpg(server.pid, signal.SIGKILL)
+        else:
+            server.kill()
+        server.wait()
+        until = time.monotonic() + 2
+        while not asyncio.run(shell.is_gone(call_id)):
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        assert not any(map(is_alive, pids))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_supervisor_survives_what_ends_the_server_and_cleans_up(bench: Bench, number: int) -> None:
-    server, call_id = start_server(bench, "echo $PPID >supervisor.pid; echo $$ >leader.pid; exec sleep 100")
-    pids = read_pids(bench.workspace, 2)
-    os.kill(int((bench.workspace / "supervisor.pid").read_text()), number)
-    time.sleep(0.1)
-    assert all(map(is_alive, pids))
-    server.kill()
-    server.wait()
-    wait_for_end(pids, within_s=2)
-    assert asyncio.run(bench.tools["shell"].is_gone(call_id))
+    with serving(bench, SLEEPER) as (server, call_id):
+        pids = read_pids(bench.workspace, 2)
+        os.kill(int((bench.workspace / "supervisor.pid").read_text()), number)
+        time.sleep(0.1)
+        assert all(map(is_alive, pids))
+        server.kill()
+        server.wait()
+        wait_for_end(pids, within_s=2)
+        assert asyncio.run(bench.tools["shell"].is_gone(call_id))
 
 
 def test_a_server_that_is_stopped_keeps_its_command_and_its_lock(bench: Bench) -> None:
-    server, call_id = start_server(bench, "echo $$ >leader.pid; exec sleep 100")
-    pids = read_pids(bench.workspace, 1)
-    server.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
-    assert all(map(is_alive, pids))
-    assert not asyncio.run(bench.tools["shell"].is_gone(call_id))
-    server.kill()
-    server.wait()
-    wait_for_end(pids, within_s=2)
+    with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
+        pids = read_pids(bench.workspace, 1)
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        assert all(map(is_alive, pids))
+        assert not asyncio.run(bench.tools["shell"].is_gone(call_id))
+        server.kill()
+        server.wait()
+        wait_for_end(pids, within_s=2)
 
 
 def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) -> None:
     """Wherever it stood: once it is dead and the lock is free, the command does not begin."""
     shell = bench.tools["shell"]
-    server, call_id = start_server(bench, "echo $$ >leader.pid; exec sleep 100")
-    while not (bench.folder / "calls").exists():
-        time.sleep(0.001)
-    server.kill()
-    server.wait()
-    until = time.monotonic() + 2
-    while not asyncio.run(shell.is_gone(call_id)):
-        assert time.monotonic() < until
-        time.sleep(0.002)
-    begun = list(bench.workspace.glob("*.pid"))
-    time.sleep(0.3)
-    assert list(bench.workspace.glob("*.pid")) == begun
-    wait_for_end([int(path.read_text() or 0) for path in begun if path.read_text()], within_s=0)
+    with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
+        while not (bench.folder / "calls").exists():
+            time.sleep(0.001)
+        server.kill()
+        server.wait()
+        until = time.monotonic() + 2
+        while not asyncio.run(shell.is_gone(call_id)):
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        before = begun(bench)
+        time.sleep(0.3)
+        assert begun(bench) == before
+        wait_for_end(begun(bench), within_s=0)
 
 
 @linux_only
@@ -157,6 +170,18 @@ def test_a_command_that_kills_its_supervisor_dies_and_says_so(bench: Bench) -> N
     assert call.outcome == "failed"
     assert call.text == "stopped from outside; whether it had finished is not known\n"
     wait_for_end(read_pids(bench.workspace, 2), within_s=1)
+
+
+@linux_only
+def test_a_command_dies_even_when_server_and_supervisor_are_killed_together(bench: Bench) -> None:
+    with serving(bench, SLEEPER) as (server, call_id):
+        pids = read_pids(bench.workspace, 2)
+        server.send_signal(signal.SIGSTOP)
+        os.kill(int((bench.workspace / "supervisor.pid").read_text()), signal.SIGKILL)
+        wait_for_end(pids, within_s=1)
+        assert asyncio.run(bench.tools["shell"].is_gone(call_id))
+        server.kill()
+        server.wait()
 
 
 def test_a_call_that_never_was_is_gone(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Asking:
     ) -> ModelFailure | None:
         """Stream one answer into the journal; returns what went wrong, if something did."""
         try:
-            async with aclosing(model.stream(request, specs)) as deltas:  # type: ignore[type-var]
+            async with aclosing(model.stream(request, specs)) as deltas:
                 async for delta in deltas:
                     fact = self._fact(step, delta)
                     if fact is not None:
@@ -126,7 +126,8 @@ class Asking:
                         await recorder.room()
         except ModelFailure as failure:
             return failure
-        if step.end is None or step.is_empty:
+        # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
+        if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
         return None
 

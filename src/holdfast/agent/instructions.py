@@ -8,14 +8,14 @@ from holdfast.domain.context import Request, UserMessage
 from holdfast.domain.parts import Text
 
 INSTRUCTIONS = """\
-You are an assistant that works on the user's own machine, through tools. Each conversation has its own workspace: \
-a folder that your tools start in and that stays between messages. Paths are relative to it.
+You are an assistant that works on the user's own machine, through tools. Each conversation has its own
+workspace: a folder that your tools start in and that stays between messages. Paths are relative to it.
 
-Use a tool when it gives a better answer than guessing, and look before you change anything. A call may be put to \
-the user first; if it is not allowed, respect that and say what you would have done. If the outcome of a call is \
-unknown, find out what happened before you repeat it.
+Use a tool when it gives a better answer than guessing, and look before you change anything. A call may be put
+to the user first; if it is not allowed, respect that and say what you would have done. If the outcome of a
+call is unknown, find out what happened before you repeat it.
 
-Be brief: answer first, explain only what is needed. Say plainly when something failed or when you are not sure."""
+Be brief: answer first, explain only what is needed. Say plainly when something failed or you are not sure."""
 
 TITLE_INSTRUCTIONS = """\
 Give the conversation below a title of two to six words, in its own language. \
@@ -37,7 +37,7 @@ class TitleAsker:
         try:
             async with (
                 asyncio.timeout(TITLE_S_MAX),
-                aclosing(self._model.stream(request, ())) as deltas,  # type: ignore[type-var]
+                aclosing(self._model.stream(request, ())) as deltas,
             ):
                 async for delta in deltas:
                     if isinstance(delta, TextDelta):

@@ -3,7 +3,7 @@
 The loop knows only these. Models and tools are made by `main`; the engine is the one who writes.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -83,10 +83,10 @@ class Model(Protocol):
     @property
     def profile(self) -> Profile: ...
 
-    def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncIterator[ModelDelta]:
+    def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once. Yields what arrives as it arrives; raises ModelFailure, keeping nothing back.
 
-        Closing the iterator ends the request.
+        Closing the generator ends the request.
         """
 
     async def close(self) -> None: ...

@@ -183,11 +183,14 @@ def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Re
 
 
 def _result(call_id: str, entry: Entry | None) -> ToolMessage:
-    if entry is None or entry.outcome == "not_run" or entry.state == "intended":
+    if entry is None or entry.outcome == "not_run":
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
     if entry.late:
         return ToolMessage(call_id, (Text(UNKNOWN),), failed=True)
     said = _said(entry.parts)
+    # One that was to run again has printed before, and may have taken effect then.
+    if entry.state == "intended" and not entry.parts:
+        return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
     if entry.outcome == "denied":
         return ToolMessage(call_id, (Text(DENIED), *said), failed=True)
     if entry.outcome in ("done", "failed"):

@@ -17,8 +17,8 @@ from holdfast.domain.streams import OutputFold, StreamFold, settle_message
 Written = Callable[[MessageRow], Sequence[Event]]
 """What the journal holds of a message without a body: the event that opened it, then its deltas.
 
-A decision that is not given one leaves streamed content as it lies: the row then says interrupted, and its
-deltas stay its content.
+A decision that is not given one leaves open messages and calls as they lie: their rows then say interrupted,
+and their deltas stay their content.
 """
 
 
@@ -69,18 +69,21 @@ def _settle_open(view: View, run: RunRow, by: f.Actor, written: Written | None) 
 def _settle_tool(
     view: View, run: RunRow, tool: ToolRow, by: f.Actor, written: Written | None
 ) -> list[f.AnyFact]:
-    if tool.state == "intended" and tool.approval == "requested":
-        return tools.answer_approval(view, run, tool, "deny", by)
-    if tool.state == "intended":
-        return [tools.settle(view, tool, "not_run")]
+    row = view.message(tool.turn, tool.place)
+    output = output_of(written(row)) if written is not None and row is not None else None
+    if tool.state == "intended" and tool.approval == "requested" and output is not None:
+        return tools.answer_approval(view, run, tool, "deny", by, output=output)
     facts: list[f.AnyFact] = []
+    if tool.state == "intended" and tool.approval == "requested":
+        facts.append(f.ApprovalResolved(run.id, tool.id, "deny", by))
     if tool.state == "in_doubt":
         facts.append(f.ToolResolved(run.id, tool.id, "skip", by))
-    row = view.message(tool.turn, tool.place)
-    if written is not None and row is not None:
-        output = output_of(written(row))
-        facts.append(tools.settle(view, tool, "unknown", output, status="interrupted"))
-    return facts
+    if output is None:
+        return facts
+    # A call that was to run again has printed before: saying that it never ran would hide that.
+    if tool.state == "intended" and output.is_empty:
+        return [*facts, tools.settle(view, tool, "not_run")]
+    return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted")]
 
 
 def _settle_messages(view: View, run: RunRow, written: Written | None) -> list[f.AnyFact]:

@@ -102,14 +102,20 @@ def answer_approval(
     decision: Literal["approve", "deny"],
     by: f.Actor = "user",
     reason: str = "",
+    output: OutputFold | None = None,
 ) -> list[f.AnyFact]:
-    """A person's yes or no. A no settles the call, with the reason as its output."""
+    """A person's yes or no. A no settles the call, with the reason as its output.
+
+    `output` is what it had streamed when it ran before; it stays part of the transcript.
+    """
     if tool.state != "intended" or tool.approval != "requested":
         raise _refused(tool, "be approved or denied")
     resolved = f.ApprovalResolved(run.id, tool.id, decision, by, reason)
     if decision == "approve":
         return [resolved]
-    return [resolved, settle(view, tool, "denied", parts=(Text(reason),) if reason else ())]
+    before = output.parts() if output is not None else ()
+    parts = (*before, Text(reason)) if reason else before
+    return [resolved, settle(view, tool, "denied", output, parts)]
 
 
 def doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
@@ -160,10 +166,12 @@ def settle(
     """End a call with its outcome and whole output.
 
     Raises ToolRefused when it has ended, or cannot have ended so: a call that never started has done
-    nothing, unless it is pure.
+    nothing, unless it is pure, or has output from before it was to run again.
     """
-    ran_unannounced = tool.state == "intended" and tool.effect == "pure" and outcome in ("done", "failed")
-    if tool.state not in _SETTLES[outcome] and not ran_unannounced:
+    ran_unannounced = tool.effect == "pure" and outcome in ("done", "failed")
+    ran_before = output is not None and not output.is_empty and outcome == "unknown"
+    excused = tool.state == "intended" and (ran_unannounced or ran_before)
+    if tool.state not in _SETTLES[outcome] and not excused:
         raise _refused(tool, f"end as {outcome}")
     return settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status, late)
 

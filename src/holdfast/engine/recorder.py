@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.clock import Clock
 from holdfast.domain.codec import Event, Unknown, encode
@@ -38,6 +40,7 @@ class RunRecorder:
         self._fence = lease.fence
         self._context_chars = context_chars
         self._fold: TranscriptFold | None = None
+        self._turn = 0
         self.unsaved = UnsavedOutput()
         self.run_id: RunId = lease.run_id
         self.workspace = workspace
@@ -75,8 +78,11 @@ class RunRecorder:
         if self._stopping:
             raise Stopped
         if self._fold is None:
+            self._turn = (await self._store.run(self.run_id))[1].turn
             self._fold = await self._read_back()
-        return self._fold.transcript()
+        transcript = self._fold.transcript()
+        # What waits in the queue is not said yet, as far as this run is concerned.
+        return replace(transcript, turns=tuple(each for each in transcript.turns if each.turn <= self._turn))
 
     async def output_of(self, tool: ToolRow) -> OutputFold:
         events: list[Event] = []

@@ -29,6 +29,7 @@ from holdfast.server.problem import (
 from holdfast.server.runs import RunRoutes
 from holdfast.server.sessions import SessionRoutes
 from holdfast.server.streams import Streams
+from holdfast.server.strict import StrictBody
 from holdfast.server.turns import TurnRoutes
 
 PATHS = (
@@ -67,6 +68,8 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
             HTTPException: _tell_refusal,
             Exception: _tell_nothing,
         },
+        dto=StrictBody,
+        return_dto=None,
         openapi_config=openapi.config(),
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,

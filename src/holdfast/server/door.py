@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import HEARTBEAT_S
 from holdfast.engine.engine import Engine
 from holdfast.overview import Look
 from holdfast.server.app import application
@@ -40,13 +41,14 @@ class CannotListen(HoldfastError):
 class HttpDoor:
     """Bound at once, so that the address is known; answers from `run` on."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._listener = listener
+        self._heartbeat_s = heartbeat_s
         host, port = listener.getsockname()[:2]
         self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
     @classmethod
-    def open(cls, host: str, port: int, or_next: bool) -> "HttpDoor":
+    def open(cls, host: str, port: int, or_next: bool, heartbeat_s: float = HEARTBEAT_S) -> "HttpDoor":
         """Listen on `port`, or with `or_next` on the first free one from there.
 
         Raises PortTaken or CannotListen.
@@ -55,7 +57,7 @@ class HttpDoor:
         for candidate in range(port, min(port + tried, 65536)):
             listener = _listen(host, candidate)
             if listener is not None:
-                return cls(listener)
+                return cls(listener, heartbeat_s)
         raise PortTaken(host=host, port=port)
 
     async def run(
@@ -70,10 +72,10 @@ class HttpDoor:
         Told to stop, it accepts nothing more, awaits `on_stop` while streams still follow, and lets go. A
         second signal does not wait for `on_stop`.
         """
-        streams = Streams(engine.store)
+        streams = Streams(engine.store, self._heartbeat_s)
         app = application(engine, look, streams)
         config = uvicorn.Config(
-            app,  # type: ignore[arg-type]
+            app,
             http=_Protocol,
             ws="none",
             lifespan="off",
@@ -145,7 +147,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[typeddict-unknown-key]
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
 
 
 class _Server(uvicorn.Server):

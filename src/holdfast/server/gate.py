@@ -89,4 +89,6 @@ def _has_body(scope: Scope) -> bool:
     if scope["method"] in _SENDS:
         return True
     length = header(scope, b"content-length")
-    return scope["method"] not in _READS and (length not in ("", "0") or bool(header(scope, b"transfer-encoding")))
+    return scope["method"] not in _READS and (
+        length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
+    )

@@ -1,4 +1,4 @@
-"""What there is to count, as Prometheus reads it. Written by hand: a few lines of text, made when asked for."""
+"""What there is to count, as Prometheus reads it: a few lines of text, made when they are asked for."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -15,7 +15,10 @@ from holdfast.server.problem import MEDIA_TYPE, BadRequest, document
 from holdfast.server.telling import ANYWHERE, sample
 
 OPENAPI_PATH = "/openapi.json"
-_EVENT = "id: 42\nevent: text_appended\ndata: {\"seq\":42,\"at\":1760000000123,\"kind\":\"text_appended\",…}\n\n"
+_DESCRIPTION = (
+    "An agent server that never loses a turn. Errors are problem documents (RFC 9457) with a stable `code`."
+)
+_EVENT = 'id: 42\nevent: text_appended\ndata: {"seq":42,"at":1760000000123,"kind":"text_appended",…}\n\n'
 _OPTIONAL: Mapping[str, str] = MappingProxyType({
     f"/api/sessions/{{session_id}}/{verb}": "post" for verb in ("undo", "retry", "fork")
 })  # fmt: skip
@@ -26,7 +29,7 @@ def config() -> OpenAPIConfig:
     return OpenAPIConfig(
         title="Holdfast",
         version=__version__,
-        description="An agent server that never loses a turn. Errors are problem documents (RFC 9457) with a stable `code`.",
+        description=_DESCRIPTION,
         use_handler_docstrings=True,
         path="/openapi",
         render_plugins=[JsonRenderPlugin(path="/unused.json")],
@@ -63,7 +66,9 @@ def _complete(schema: dict[str, Any]) -> dict[str, Any]:
         "get": _stream(
             "Follow several conversations in one connection; each event then says its `session_id`.",
             [
-                _parameter("session", "query", "A conversation and a cursor: `ID:SEQ`.", kind="array", required=True),
+                _parameter(
+                    "session", "query", "A conversation and a cursor: `ID:SEQ`.", kind="array", required=True
+                ),
                 _parameter("Last-Event-ID", "header", "The last id that was seen, as `ID:SEQ`."),
             ],
         )
@@ -78,8 +83,11 @@ def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENT}},
         }
     }
-    for kind in (NoSuchSession, BadCursor, BadRequest, TooLarge, *ANYWHERE):
-        told = responses.setdefault(str(kind.status), {"description": "", "content": {MEDIA_TYPE: {"examples": {}}}})
+    problems: tuple[type[HoldfastError], ...] = (NoSuchSession, BadCursor, BadRequest, TooLarge)
+    for kind in (*problems, *ANYWHERE):
+        told = responses.setdefault(
+            str(kind.status), {"description": "", "content": {MEDIA_TYPE: {"examples": {}}}}
+        )
         _add_problem(told, kind)
     return {"summary": summary, "parameters": parameters, "responses": responses}
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from litestar import Response, get
+from litestar.params import FromPath
 
 from holdfast.server.problem import NoSuchPage
 
@@ -13,6 +14,7 @@ _TYPES: Mapping[str, str] = MappingProxyType({
     "page.html": "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
+    "entry.js": "text/javascript; charset=utf-8",
     "transcript.js": "text/javascript; charset=utf-8",
 })  # fmt: skip
 _POLICY = (
@@ -25,7 +27,7 @@ class PageRoutes:
     """Reads its files once."""
 
     def __init__(self) -> None:
-        folder = files("holdfast.server").joinpath("page")
+        folder = files("holdfast.server").joinpath("assets")
         self._files = {name: folder.joinpath(name).read_bytes() for name in _TYPES}
 
     def table(self) -> list[Any]:
@@ -38,7 +40,7 @@ class PageRoutes:
         """The page itself."""
         return self._answer("page.html")
 
-    async def file(self, name: str) -> Response[bytes]:
+    async def file(self, name: FromPath[str]) -> Response[bytes]:
         """What the page loads."""
         if name not in self._files or name == "page.html":
             raise NoSuchPage(path=f"/page/{name}")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from litestar import delete, get, patch, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 
 from holdfast.domain import facts as f
 from holdfast.domain.errors import BadCursor, NoSuchSession, SeqMismatch
@@ -14,12 +14,11 @@ from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest
 from holdfast.server.shapes import NewSession, Session, SessionChange, SessionList, session_of
-from holdfast.server.strict import StrictBody
 from holdfast.server.telling import answers, body
 
 IfMatch = Annotated[
     str | None,
-    Parameter(header="If-Match", description="The event that the conversation must still be at."),
+    HeaderParameter(name="If-Match", description="The event that the conversation must still be at."),
 ]
 _PAGE = 50
 
@@ -35,21 +34,17 @@ class SessionRoutes:
         """The routes with what each is said to answer."""
         one, listed = examples.SESSION, examples.SESSION_LIST
         named = "/api/sessions/{session_id:str}"
+        begun = answers(201, Session, one, NoSuchSession, sends=True)
+        changed = answers(200, Session, one, NoSuchSession, SeqMismatch, sends=True)
         return [
-            post(
-                "/api/sessions", dto=StrictBody, return_dto=None,
-                responses=answers(201, Session, one, NoSuchSession, sends=True),
-            )(self.begin),
-            get("/api/sessions", responses=answers(200, SessionList, listed, BadCursor, BadRequest))(self.list),
+            post("/api/sessions", responses=begun)(self.begin),
+            get("/api/sessions", responses=answers(200, SessionList, listed, BadCursor, BadRequest))(
+                self.list_
+            ),
             get(named, responses=answers(200, Session, one, NoSuchSession))(self.show),
-            patch(
-                named, dto=StrictBody, return_dto=None,
-                responses=answers(200, Session, one, NoSuchSession, SeqMismatch, sends=True),
-            )(self.change),
-            delete(
-                named, status_code=204, responses=answers(204, None, None, NoSuchSession)
-            )(self.delete),
-        ]  # fmt: skip
+            patch(named, responses=changed)(self.change),
+            delete(named, responses=answers(204, None, None, NoSuchSession))(self.delete),
+        ]
 
     async def begin(self, data: Annotated[NewSession, body(*examples.NEW_SESSION)]) -> Session:
         """Begin a conversation."""
@@ -60,23 +55,23 @@ class SessionRoutes:
         created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
         return await self._session(await self._engine.verbs.create(created))
 
-    async def list(
+    async def list_(
         self,
-        cursor: str | None = None,
-        limit: Annotated[int, Parameter(ge=1, le=PAGE_SESSIONS_MAX)] = _PAGE,
-        archived: bool = False,
+        cursor: FromQuery[str | None] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=PAGE_SESSIONS_MAX)] = _PAGE,
+        archived: FromQuery[bool] = False,
     ) -> SessionList:
         """The conversations, the most recently active first; with `archived`, those that were put away."""
         page = await self._store.sessions(cursor, limit, archived)
         return SessionList(tuple(session_of(row) for row in page.sessions), page.cursor)
 
-    async def show(self, session_id: str) -> Session:
+    async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
         return await self._session(SessionId(session_id))
 
     async def change(
         self,
-        session_id: str,
+        session_id: FromPath[str],
         data: Annotated[SessionChange, body(*examples.SESSION_CHANGE)],
         if_match: IfMatch = None,
     ) -> Session:
@@ -87,7 +82,7 @@ class SessionRoutes:
         await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
         return await self._session(SessionId(session_id))
 
-    async def delete(self, session_id: str) -> None:
+    async def delete(self, session_id: FromPath[str]) -> None:
         """Delete it, and everything in it; what runs in it is stopped."""
         await self._engine.verbs.delete(SessionId(session_id))
 

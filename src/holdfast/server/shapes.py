@@ -57,6 +57,9 @@ class ChosenTurn(Sent, frozen=True):
     turn_id: str | None = None
 
 
+LAST_TURN = ChosenTurn()
+
+
 class EditedTurn(Sent, frozen=True):
     """Other words for a turn; without its id, for the last."""
 
@@ -70,6 +73,15 @@ class Decided(Sent, frozen=True):
     decision: Decision
     result: str | None = None
     reason: str | None = None
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Tokens, and millionths of a US dollar where a price is known."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_micros: int
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -90,7 +102,7 @@ class Session(msgspec.Struct, frozen=True):
     previous_session_id: str | None
     parent_session_id: str | None
     successor_session_id: str | None
-    usage: Usage
+    usage: Used
     head: Seq | None = None
 
 
@@ -146,7 +158,7 @@ class Run(msgspec.Struct, frozen=True):
     attempts: int
     started_at: Instant | None
     ended_at: Instant | None
-    usage: Usage
+    usage: Used
 
 
 class MessageList(msgspec.Struct, frozen=True):
@@ -197,18 +209,22 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["live", "ready"]
 
 
+def used(usage: Usage) -> Used:
+    return Used(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros)
+
+
 def session_of(row: SessionRow, head: Seq | None = None) -> Session:
     return Session(
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
-        row.parent_session_id, row.successor_session_id, row.usage, head,
+        row.parent_session_id, row.successor_session_id, used(row.usage), head,
     )  # fmt: skip
 
 
 def run_of(session_id: str, row: RunRow) -> Run:
     return Run(
         row.id, session_id, row.turn, row.status, row.waiting, row.failure, row.attempts, row.started_at,
-        row.ended_at, row.usage,
+        row.ended_at, used(row.usage),
     )  # fmt: skip
 
 

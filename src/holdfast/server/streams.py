@@ -15,7 +15,7 @@ from holdfast.server.stream import Cursor, Stream
 from holdfast.store.ports import Store
 
 ABORT = "holdfast.abort"
-"""Where a scope's extensions hold the function that ends the connection at once."""
+"""The extension of a scope whose `call` ends the connection at once."""
 EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
 STREAM_PATH = "/api/stream"
 
@@ -117,5 +117,5 @@ def _split(text: str) -> tuple[SessionId, str]:
 
 
 def _abort_of(scope: Scope) -> Callable[[], None]:
-    extensions: Mapping[str, Callable[[], None]] = scope.get("extensions") or {}
-    return extensions.get(ABORT, lambda: None)
+    offered: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(ABORT, {})
+    return offered.get("call", lambda: None)

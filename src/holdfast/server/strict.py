@@ -22,7 +22,9 @@ class StrictBody(AbstractDTO[Any]):
             raise BadRequest(why=str(error)) from None
 
     @classmethod
-    def create_for_field_definition(cls, field_definition: Any, handler_id: str, backend_cls: Any = None) -> None:
+    def create_for_field_definition(
+        cls, field_definition: Any, handler_id: str, backend_cls: Any = None
+    ) -> None:
         """Nothing is prepared: msgspec keeps what it knows of a struct by itself."""
 
     @classmethod

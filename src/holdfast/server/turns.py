@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from litestar import get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from holdfast.domain.errors import (
     BadCursor,
@@ -24,6 +24,7 @@ from holdfast.server import examples
 from holdfast.server.problem import BadRequest
 from holdfast.server.sessions import IfMatch, expected
 from holdfast.server.shapes import (
+    LAST_TURN,
     ChosenTurn,
     EditedTurn,
     Found,
@@ -37,7 +38,6 @@ from holdfast.server.shapes import (
     run_of,
     session_of,
 )
-from holdfast.server.strict import StrictBody
 from holdfast.server.telling import answers, body
 from holdfast.store.ports import MessagePage
 
@@ -63,33 +63,32 @@ class TurnRoutes:
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
         forked = answers(201, Session, examples.SESSION, *changed, sends=True)
         found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest)
-        strict = {"dto": StrictBody, "return_dto": None}
         return [
-            post(f"{base}/turns", status_code=202, responses=said, **strict)(self.send),
+            post(f"{base}/turns", status_code=202, responses=said)(self.send),
             get(f"{base}/messages", responses=read)(self.messages),
-            post(f"{base}/undo", status_code=200, responses=session, **strict)(self.undo),
-            post(f"{base}/retry", status_code=202, responses=receipt, **strict)(self.retry),
-            post(f"{base}/edit", status_code=202, responses=receipt, **strict)(self.edit),
-            post(f"{base}/fork", status_code=201, responses=forked, **strict)(self.fork),
+            post(f"{base}/undo", status_code=200, responses=session)(self.undo),
+            post(f"{base}/retry", status_code=202, responses=receipt)(self.retry),
+            post(f"{base}/edit", status_code=202, responses=receipt)(self.edit),
+            post(f"{base}/fork", status_code=201, responses=forked)(self.fork),
             post(f"{base}/clear", status_code=200, responses=session)(self.clear),
             get("/api/search", responses=found)(self.search),
         ]
 
     async def send(
-        self, session_id: str, data: Annotated[NewTurn, body(*examples.NEW_TURN)]
+        self, session_id: FromPath[str], data: Annotated[NewTurn, body(*examples.NEW_TURN)]
     ) -> TurnReceipt:
         """Send a message. It is on disk when this answers; the answer to it comes as events."""
         return receipt_of(await self._engine.send(SessionId(session_id), (Text(data.text),), data.key))
 
     async def messages(
         self,
-        session_id: str,
-        before: str | None = None,
-        limit: Annotated[int, Parameter(ge=1, le=PAGE_MESSAGES_MAX)] = _PAGE,
+        session_id: FromPath[str],
+        before: FromQuery[str | None] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=PAGE_MESSAGES_MAX)] = _PAGE,
     ) -> MessageList:
         """The newest messages, or with `before` those before a page."""
         name = SessionId(session_id)
-        page = await self._store.messages(name, before, limit)
+        page = await self._engine.messages(name, before, limit)
         turns = [message.row.turn for message in page.messages]
         # After the page, so that what it says is never older than what the page does.
         runs = await self._store.runs(name, turns[0], turns[-1]) if turns else ()
@@ -105,14 +104,16 @@ class TurnRoutes:
         )
         return MessageList(messages, tuple(run_of(name, run) for run in runs), page.head, page.before)
 
-    async def undo(self, session_id: str, data: ChosenBody = ChosenTurn(), if_match: IfMatch = None) -> Session:
+    async def undo(
+        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
+    ) -> Session:
         """Take back a turn and all after it."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         await self._engine.verbs.undo(SessionId(session_id), turn_id, expected(if_match))
         return await self._session(SessionId(session_id))
 
     async def retry(
-        self, session_id: str, data: ChosenBody = ChosenTurn(), if_match: IfMatch = None
+        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
     ) -> TurnReceipt:
         """Take back a turn and all after it, and have the same asked again."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
@@ -122,7 +123,7 @@ class TurnRoutes:
 
     async def edit(
         self,
-        session_id: str,
+        session_id: FromPath[str],
         data: Annotated[EditedTurn, body(*examples.EDITED_TURN)],
         if_match: IfMatch = None,
     ) -> TurnReceipt:
@@ -133,7 +134,9 @@ class TurnRoutes:
             await self._engine.replace(SessionId(session_id), turn_id, parts, expected(if_match))
         )
 
-    async def fork(self, session_id: str, data: ChosenBody = ChosenTurn(), if_match: IfMatch = None) -> Session:
+    async def fork(
+        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
+    ) -> Session:
         """Begin a conversation with a copy of this one, up to a turn."""
         name, expect = SessionId(session_id), expected(if_match)
         head = await self._store.head(name)
@@ -142,13 +145,13 @@ class TurnRoutes:
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         return await self._session(await self._engine.verbs.fork(name, turn_id))
 
-    async def clear(self, session_id: str, if_match: IfMatch = None) -> Session:
+    async def clear(self, session_id: FromPath[str], if_match: IfMatch = None) -> Session:
         """No longer show the model what was said so far; it stays readable."""
         await self._engine.verbs.clear(SessionId(session_id), expected(if_match))
         return await self._session(SessionId(session_id))
 
     async def search(
-        self, q: str, limit: Annotated[int, Parameter(ge=1, le=SEARCH_HITS_MAX)] = _HITS
+        self, q: FromQuery[str], limit: Annotated[int, QueryParameter(ge=1, le=SEARCH_HITS_MAX)] = _HITS
     ) -> FoundList:
         """The messages of all conversations that hold every word of `q`."""
         hits = await self._store.search(q, limit)
@@ -164,7 +167,9 @@ class TurnRoutes:
 
     async def _open_tools(self, session_id: SessionId, page: MessagePage) -> list[ToolRow]:
         rows = [message.row for message in page.messages]
-        runs = {row.run_id for row in rows if row.role == "tool" and row.status in ("streaming", "interrupted")}
+        runs = {
+            row.run_id for row in rows if row.role == "tool" and row.status in ("streaming", "interrupted")
+        }
         found = [await self._store.tools(session_id, RunId(run)) for run in runs if run is not None]
         return [tool for tools in found for tool in tools]
 

@@ -80,7 +80,10 @@ class BadModelUrl(HoldfastError):
 
 
 async def choose(
-    setting: str, environ: Mapping[str, str], local: Sequence[LocalServer] = LOCAL_SERVERS
+    setting: str,
+    environ: Mapping[str, str],
+    local: Sequence[LocalServer] = LOCAL_SERVERS,
+    probe_s: float = PROBE_S,
 ) -> tuple[Model, str]:
     """The model that `setting` and `environ` ask for, and a sentence that says why it is that one.
 
@@ -98,7 +101,7 @@ async def choose(
     if environ.get(KEY_VARIABLE, "").strip():
         model, _ = _named(OPENAI_MODEL, environ)
         return model, f"Using {KEY_VARIABLE} from your environment ({OPENAI_MODEL})."
-    return await _local(local)
+    return await _local(local, probe_s)
 
 
 def _named(name: str, environ: Mapping[str, str]) -> tuple[Model, str]:
@@ -122,10 +125,10 @@ async def _listed_first(environ: Mapping[str, str]) -> tuple[Model, str]:
     return model, f"Using {URL_VARIABLE} from your environment ({best[0].id} at {endpoint.host})."
 
 
-async def _local(servers: Sequence[LocalServer]) -> tuple[Model, str]:
+async def _local(servers: Sequence[LocalServer], probe_s: float) -> tuple[Model, str]:
     """The first model server that answers on this machine, else the demo."""
     endpoints = [Endpoint(f"http://127.0.0.1:{server.port}/v1", "", Secret("")) for server in servers]
-    lists = await asyncio.gather(*(_list(endpoint, PROBE_S) for endpoint in endpoints))
+    lists = await asyncio.gather(*(_list(endpoint, probe_s) for endpoint in endpoints))
     for server, endpoint, found in zip(servers, endpoints, lists, strict=True):
         # Anything may sit on these ports: only what calls itself a list of models is taken for one.
         models = _for_chat(found.data) if found is not None and found.object == "list" else []

@@ -7,6 +7,7 @@ meanwhile; after a few of those the rest is copied while holding the write turn,
 import os
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -26,7 +27,12 @@ RESTARTS_MAX = 3
 
 
 def copy(place: Place, path: Path, progress: Progress) -> None:
-    """Write a whole, checked copy to `path`, which appears only once it is complete."""
+    """Write a whole, checked copy to `path`, which appears only once it is complete.
+
+    Raises StoreInUse when `path` is the store itself.
+    """
+    if path.exists() and place.file.exists() and path.samefile(place.file):
+        raise StoreInUse(path=path)
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     try:
@@ -61,7 +67,8 @@ def _copy_file(place: Place, part: Path, progress: Progress) -> None:
 def _in_steps(backup: apsw.Backup, progress: Progress) -> bool:
     restarts, before = 0, 0
     for done, total in _steps(backup):
-        restarts += done < before
+        # A write between any two steps has every step begin again: the count then stands still.
+        restarts += done <= before
         before = done
         progress(done, total)
         if restarts > RESTARTS_MAX:
@@ -140,7 +147,9 @@ def _keep_old(place: Place) -> Path | None:
         _fold_log(place.file)
     left = [path for suffix in ("-wal", "") if (path := _beside(place.file, suffix)).exists()]
     folder = place.folder / "backups"
-    kept = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%S')}.db"
+    stem = f"before-restore-{time.strftime('%Y%m%dT%H%M%S')}"
+    names = (folder / (f"{stem}-{n}.db" if n else f"{stem}.db") for n in count())
+    kept = next(name for name in names if not name.exists())
     if left:
         folder.mkdir(mode=0o700, exist_ok=True)
         sync(place.folder)

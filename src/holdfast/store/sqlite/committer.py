@@ -8,22 +8,21 @@ dropped and opened anew: a sync that failed is never tried again on the same fil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import apsw
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import HoldfastError, StoreFault, StoreUnreadable
+from holdfast.domain.errors import HoldfastError, StoreFault, StoreTooNew, StoreUnreadable
 from holdfast.domain.facts import BODY_KINDS
 from holdfast.domain.ids import Position, SessionId
 from holdfast.store.hub import News
 from holdfast.store.sqlite import search
 from holdfast.store.sqlite.checkpoints import Checkpoints
-from holdfast.store.sqlite.connection import Place, as_fault, connect
+from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
 from holdfast.store.sqlite.journal import Tx, apply_all
-from holdfast.store.sqlite.migrate import prepare
-from holdfast.store.sqlite.sql import rows, run
+from holdfast.store.sqlite.migrate import FORMAT, prepare
+from holdfast.store.sqlite.sql import rows, run, value
 from holdfast.store.sqlite.turnstile import WriteTurn
 from holdfast.store.sqlite.views import newest
 from holdfast.store.writer import Ticket
@@ -120,6 +119,7 @@ class SqliteCommitter:
             self._refuse_if_replaced()
             run(db, "begin")
             try:
+                self._refuse_if_newer(db)
                 yield db
                 run(db, "commit")
             except BaseException as error:
@@ -173,26 +173,36 @@ class SqliteCommitter:
 
     def _connected(self) -> apsw.Connection:
         if self._db is None:
-            db = connect(self._place, writes=True)
-            try:
-                with self._turn.held(lambda: None):
-                    prepare(db, self._place)
-                    if self._distrusted:
-                        # What failed to be synced still reads well from memory. Nothing may follow it in the
-                        # log: all of it goes to the main file, and the log begins anew.
-                        self._checkpoints.start_over(db)
-                self._checkpoints.watch(db)
-                if self._position is None:
-                    self._position = newest(db)
-            except BaseException as error:
-                db.close()
-                raise as_fault(error, self._place.file, self._place.wait_s) from error
-            self._db, self._inode = db, _inode(self._place.file)
+            # From the first look on: the file may be half made by another process until its turn ends.
+            with self._turn.held(lambda: None):
+                self._db = self._connect()
+            self._inode = inode(self._place)
             self._version, self._distrusted, self._to_index = -1, False, True
         return self._db
 
+    def _connect(self) -> apsw.Connection:
+        db = connect(self._place, writes=True)
+        try:
+            prepare(db, self._place)
+            if self._distrusted:
+                # What failed to be synced still reads well from memory. Nothing may follow it in the
+                # log: all of it goes to the main file, and the log begins anew.
+                self._checkpoints.start_over(db)
+            self._checkpoints.watch(db)
+            if self._position is None:
+                self._position = newest(db)
+        except BaseException as error:
+            db.close()
+            raise as_fault(error, self._place.file, self._place.wait_s) from error
+        return db
+
+    def _refuse_if_newer(self, db: apsw.Connection) -> None:
+        found = value(db, "format")
+        if found > FORMAT:
+            raise StoreTooNew(path=self._place.file, found=found, known=FORMAT)
+
     def _refuse_if_replaced(self) -> None:
-        if _inode(self._place.file) != self._inode:
+        if inode(self._place) != self._inode:
             # A write to a file that has lost its name would be acknowledged and gone.
             raise StoreUnreadable(path=self._place.file, detail="it was moved or replaced while in use")
 
@@ -214,10 +224,3 @@ def _perform(tx: Tx, ticket: Ticket) -> object:
         raise
     except HoldfastError as refusal:
         return refusal
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return 0

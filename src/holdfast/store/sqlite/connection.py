@@ -10,6 +10,7 @@ import apsw
 from holdfast.domain.errors import (
     DiskFull,
     HoldfastError,
+    NotAStore,
     SqliteTooOld,
     StoreBusy,
     StoreCorrupt,
@@ -24,6 +25,8 @@ APPLICATION_ID = 0x484F4C44  # "HOLD"
 WRITE_WAIT_S = 30.0
 """How long a stall of another writer is borne before it is called a fault."""
 
+_MAGIC = b"SQLite format 3\x00"
+_HEAD_BYTES = 100
 _WRITER_CACHE_KIB, _READER_CACHE_KIB = 32_000, 8_000
 
 
@@ -33,6 +36,10 @@ class Place:
     def __init__(self, folder: Path, durability: Durability, vfs: str | None, wait_s: float) -> None:
         self.folder = folder
         self.file = folder / "holdfast.db"
+        self.log = folder / "holdfast.db-wal"
+        self.journal = folder / "holdfast.db-journal"
+        self.stamp = folder / "format"
+        """Says that a store was made here: without it an empty folder is a new beginning, with it a loss."""
         self.durability = durability
         self.vfs = vfs
         self.wait_s = wait_s
@@ -41,6 +48,8 @@ class Place:
 def connect(place: Place, *, writes: bool) -> apsw.Connection:
     """A connection of its own for one thread. Raises a StoreFault that says what to do."""
     with translated(place.file, place.wait_s):
+        if writes:
+            _look_first(place)
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writes else 0)
         db = apsw.Connection(str(place.file), flags=flags, vfs=place.vfs, statementcachesize=200)
         try:
@@ -51,12 +60,44 @@ def connect(place: Place, *, writes: bool) -> apsw.Connection:
         return db
 
 
+def inode(place: Place) -> int:
+    """Which file has the store's name now; 0 when there is none."""
+    try:
+        return place.file.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def _look_first(place: Place) -> None:
+    """Refuse what is not ours before SQLite opens it: to open is to write, and beside an empty file the log,
+    which may hold what was acknowledged, is removed."""
+    head = b""
+    if place.file.exists():
+        with place.file.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    if not head:
+        if place.stamp.exists():
+            what = "empty" if place.file.exists() else "missing"
+            detail = f"it is {what}, though it held a store; to begin anew, remove {place.stamp}"
+            raise StoreCorrupt(path=place.file, detail=detail)
+        return
+    if place.log.exists() or place.journal.exists():
+        return  # What a crash left in the file, its head included, is mended from these.
+    if len(head) < _HEAD_BYTES or not head.startswith(_MAGIC):
+        raise StoreCorrupt(path=place.file, detail="it is not a database")
+    owner, changes = int.from_bytes(head[68:72]), int.from_bytes(head[40:44])
+    # Nobody's, and no table was ever made in it: its maker died before it got that far.
+    if owner != APPLICATION_ID and (owner or changes):
+        raise NotAStore(path=place.file)
+
+
 def _set_up(db: apsw.Connection, place: Place, writes: bool) -> None:
     db.set_busy_timeout(int(place.wait_s * 1000))
     db.pragma("cell_size_check", True)
     if writes:
-        # Takes effect only in a file that has no tables yet; it lets deleted space go back in slices.
-        db.pragma("auto_vacuum", "incremental")
+        if db.pragma("schema_version") == 0:
+            # Lets deleted space go back in slices. Only for a new file: any other would be written to here.
+            db.pragma("auto_vacuum", "incremental")
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "full" if place.durability == "full" else "normal")
         db.pragma("fullfsync", place.durability == "full")

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from holdfast.domain.errors import NetworkFileSystem
 
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 _NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "ceph", "glusterfs", "lustre", "afs",
     "fuse.sshfs", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.cephfs", "beegfs", "ocfs2", "gfs2",
@@ -57,7 +59,7 @@ def _mounts(text: str) -> dict[Path, str]:
     for line in text.splitlines():
         fields = line.split()
         if " - " in line and len(fields) > 6:
-            point = fields[4].encode().decode("unicode_escape")
+            point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
             table[Path(point)] = line.split(" - ", 1)[1].split()[0]
         elif " on " in line and " (" in line:
             point, _, rest = line.split(" on ", 1)[1].rpartition(" (")

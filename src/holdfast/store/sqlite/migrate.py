@@ -30,10 +30,9 @@ def prepare(
 
     Raises NotAStore, StoreTooNew or StoreCorrupt, and has changed nothing then.
     """
-    stamp = place.folder / "format"
     if db.pragma("schema_version") == 0:
-        if stamp.exists():
-            detail = f"it is empty, though it held a store; to begin anew, remove {stamp}"
+        if place.stamp.exists():
+            detail = f"it is empty, though it held a store; to begin anew, remove {place.stamp}"
             raise StoreCorrupt(path=place.file, detail=detail)
         _create(db)
     _check(db, place, target)
@@ -41,10 +40,10 @@ def prepare(
     for number in range(found + 1, target + 1):
         _keep_copy(db, place, number - 1)
         _step(db, (steps if steps is not None else migrations())[number], number)
-    if not stamp.exists():
+    if not place.stamp.exists():
         sync_names(place.folder)
         # From here on an empty file is a loss to be told of, not a new store.
-        stamp.write_text(f"A Holdfast store lives here. Format {target}.\n")
+        place.stamp.write_text(f"A Holdfast store lives here. Format {target}.\n")
 
 
 def _create(db: apsw.Connection) -> None:
@@ -64,9 +63,9 @@ def _check(db: apsw.Connection, place: Place, target: int) -> None:
     found = int(db.pragma("user_version"))
     if found > target:
         raise StoreTooNew(path=place.file, found=found, known=target)
-    wal = place.file.with_name(place.file.name + "-wal")
+    log_bytes = place.log.stat().st_size if place.log.exists() else 0
     pages, page_bytes = int(db.pragma("page_count")), int(db.pragma("page_size"))
-    if (not wal.exists() or wal.stat().st_size == 0) and place.file.stat().st_size < pages * page_bytes:
+    if not log_bytes and place.file.stat().st_size < pages * page_bytes:
         raise StoreCorrupt(path=place.file, detail="the file is shorter than it should be")
 
 

@@ -12,6 +12,9 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- name: format
+PRAGMA user_version;
+
 -- name: newest_position
 SELECT max(position) FROM events;
 

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import apsw
 
 from holdfast.domain.errors import HoldfastError, StoreClosed
-from holdfast.store.sqlite.connection import Place, as_fault, connect
+from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
 
 READERS = 3
 T = TypeVar("T")
@@ -56,7 +56,12 @@ class Readers:
     ) -> T:
         try:
             db: apsw.Connection | None = getattr(self._own, "db", None)
+            if db is not None and self._own.inode != inode(self._place):
+                # Another file has the name now; this one would go on showing what was.
+                self._drop()
+                db = None
             if db is None:
+                self._own.inode = inode(self._place)
                 db = self._own.db = connect(self._place, writes=False)
                 self._all.add(db)
             return query(db, *args, **kwargs)

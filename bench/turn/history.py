@@ -1,0 +1,34 @@
+"""A long conversation, made through the store, for asking whether length costs anything."""
+
+from pathlib import Path
+
+from holdfast.domain import facts as f
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import Ids
+from holdfast.domain.parts import Text
+from holdfast.domain.streams import digest_of_parts
+from holdfast.store.ports import Append
+from holdfast.store.sqlite.store import SqliteStore
+
+BATCH_TURNS = 1_000
+
+
+async def tell_long_history(folder: Path, messages: int) -> str:
+    """Make a session of so many messages in a new store; returns its id."""
+    ids = Ids(SystemClock())
+    session_id = ids.session()
+    store = await SqliteStore.open(folder)
+    await store.append(Append(session_id, (f.SessionCreated(title="Long"),)))
+    for first in range(1, messages // 2 + 1, BATCH_TURNS):
+        facts: list[f.AnyFact] = []
+        for turn in range(first, min(first + BATCH_TURNS, messages // 2 + 1)):
+            said = (Text(f"What about number {turn}? " * 5),)
+            answer = (Text(f"Number {turn} is as good as any other, and here is why. " * 10),)
+            facts.append(f.TurnAccepted(ids.turn(), turn, ids.message(), said))
+            facts.append(f.MessageSettled(
+                turn, 1, ids.message(), "assistant", answer, digest_of_parts(answer)
+            ))  # fmt: skip
+        await store.append(Append(session_id, facts))
+    await store.search("number", 1)
+    await store.close()
+    return session_id

@@ -1,0 +1,60 @@
+"""Reading server-sent events cheaply, so that whoever measures is not what is measured.
+
+A reader is a protocol, not a task: it looks for tokens in the bytes as they come and notes how old each is.
+"""
+
+import asyncio
+import re
+import time
+
+TOKEN = re.compile(rb"(\d{9,19}) ")
+DELTA = b"event: text_appended\n"
+
+
+class Reader(asyncio.Protocol):
+    """One stream. Ages are of tokens, in ns, from the fake model's write to this read."""
+
+    def __init__(self, path: str, expected: int) -> None:
+        self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        self._left = b""
+        self.expected = expected
+        self.ages: list[int] = []
+        self.first_at = 0
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        transport.write(self._request)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        if not self.opened.done():
+            self.opened.set_result(None)
+        *frames, self._left = (self._left + data).split(b"\n\n")
+        for frame in frames:
+            # Only deltas: the settled body repeats every token.
+            if DELTA in frame:
+                self._note(frame, now)
+
+    def _note(self, frame: bytes, now: int) -> None:
+        tokens = TOKEN.findall(frame[frame.rindex(b'"text":') :])
+        self.ages += [now - int(token) for token in tokens]
+        self.first_at = self.first_at or now
+        if len(self.ages) >= self.expected and not self.done.done():
+            self.done.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def follow(port: int, path: str, expected: int) -> Reader:
+    loop = asyncio.get_running_loop()
+    _, reader = await loop.create_connection(lambda: Reader(path, expected), "127.0.0.1", port)
+    return reader

@@ -1,0 +1,224 @@
+"""A model server whose answers a test puts into words, and a client that talks to Holdfast as programs do."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from tests.model_server import DONE, USAGE, call, chunk
+
+TITLE = "A fitting title"
+
+
+@dataclass
+class Speaker:
+    """Answers by the last thing a person said.
+
+    `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
+    anything else is repeated.
+    """
+
+    url: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.asked.append(body)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            async for piece in _pieces(body):
+                await response.write(piece)
+            await response.write(USAGE + DONE)
+        except ConnectionResetError:
+            return response
+        return response
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
+    messages = body["messages"]
+    if not body.get("tools"):
+        yield chunk({"content": TITLE}) + chunk({}, "stop")
+        return
+    if messages[-1]["role"] == "tool":
+        yield chunk({"content": f"It said: {_text(messages[-1]).strip()}"}) + chunk({}, "stop")
+        return
+    said = [_text(message) for message in messages if message["role"] == "user"]
+    partial = _text(messages[-2]) if len(messages) > 1 and messages[-2]["role"] == "assistant" else ""
+    goes_on = bool(partial) and "cut off" in said[-1]
+    asked = said[-2] if goes_on else said[-1]
+    verb, _, rest = asked.partition(" ")
+    if verb == "count":
+        first = len(partial.split()) if goes_on else 0
+        for number in range(first, int(rest)):
+            yield chunk({"content": f"{number} "})
+            await asyncio.sleep(0.01)
+    elif verb == "hold" and not goes_on:
+        yield chunk({"content": "Well"})
+        await asyncio.sleep(60)
+    elif verb == "run":
+        arguments = msgspec.json.encode({"command": rest}).decode()
+        yield chunk(call(arguments, index=0, id="call_1", type="function", name="shell"))
+        yield chunk({}, "tool_calls")
+        return
+    else:
+        yield chunk({"reasoning_content": "Hm. "})
+        for word in asked.split():
+            yield chunk({"content": f"{word} "})
+    yield chunk({}, "stop")
+
+
+@contextmanager
+def speaking() -> Iterator[Speaker]:
+    """A speaker on a thread of its own: the tests that ask it may block."""
+    speaker, ready, loop = Speaker(), threading.Event(), asyncio.new_event_loop()
+
+    async def serve() -> web.AppRunner:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", speaker.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        speaker.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        return runner
+
+    def work() -> None:
+        runner = loop.run_until_complete(serve())
+        ready.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield speaker
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+@dataclass
+class Frame:
+    """One server-sent event; a comment has only its text."""
+
+    id: str = ""
+    event: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    comment: str = ""
+
+
+class Api:
+    """Talks to one server. `told` has the status of the last answer."""
+
+    def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
+        self.address = address.rstrip("/")
+        self.session = session
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+        """The answer's JSON; `raw` sends bytes as they are."""
+        sent = {"json": body} if body is not None else {}
+        if method in ("POST", "PATCH") and body is None and "data" not in more:
+            more.setdefault("headers", {}).setdefault("content-type", "application/json")
+        async with self.session.request(method, self.address + path, **sent, **more) as answer:
+            self.status, self.headers = answer.status, {k.lower(): v for k, v in answer.headers.items()}
+            raw = await answer.read()
+        return msgspec.json.decode(raw) if "json" in self.headers.get("content-type", "") else raw
+
+    async def get(self, path: str, **more: Any) -> Any:
+        return await self.ask("GET", path, **more)
+
+    async def post(self, path: str, body: object = None, **more: Any) -> Any:
+        return await self.ask("POST", path, body, **more)
+
+    async def begin(self, **body: Any) -> str:
+        session: str = (await self.post("/api/sessions", body))["id"]
+        assert self.status == 201
+        return session
+
+    async def say(self, session: str, text: str, key: str | None = None) -> dict[str, Any]:
+        receipt: dict[str, Any] = await self.post(
+            f"/api/sessions/{session}/turns", {"text": text} | ({"key": key} if key else {})
+        )
+        assert self.status == 202, receipt
+        return receipt
+
+    async def entries(self, session: str) -> list[dict[str, Any]]:
+        page = await self.get(f"/api/sessions/{session}/messages?limit=200")
+        messages: list[dict[str, Any]] = page["messages"]
+        return messages
+
+    async def read(self, session: str) -> list[tuple[str, str, str]]:
+        """(role, status, words) of every message."""
+        return [(each["role"], each["status"], words_of(each)) for each in await self.entries(session)]
+
+    async def until(self, path: str, name: str, *wanted: object, timeout_s: float = 20) -> Any:
+        """What is at `path`, once its field `name` is one of `wanted`."""
+        async with asyncio.timeout(timeout_s):
+            while (found := await self.get(path)).get(name) not in wanted:
+                await asyncio.sleep(0.02)
+        return found
+
+    async def done(self, run_id: str, *wanted: str) -> Any:
+        return await self.until(f"/api/runs/{run_id}", "status", *(wanted or ("completed",)))
+
+    @asynccontextmanager
+    async def stream(self, path: str, **headers: str) -> AsyncIterator[AsyncIterator[Frame]]:
+        """What a stream sends, frame by frame."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        timeout = aiohttp.ClientTimeout(total=30)
+        async with self.session.get(self.address + path, headers=more, timeout=timeout) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.headers["content-type"] == "text/event-stream"
+            yield _frames(answer)
+
+    async def follow(self, session: str, after: int, last_kind: str, **headers: str) -> list[Frame]:
+        """The events after a cursor up to the first of `last_kind`."""
+        found = []
+        async with self.stream(f"/api/sessions/{session}/events?after={after}", **headers) as frames:
+            async for frame in frames:
+                if frame.event:
+                    found.append(frame)
+                if frame.event == last_kind:
+                    break
+        return found
+
+
+async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
+    frame = Frame()
+    async for raw in answer.content:
+        line = raw.decode().rstrip("\n")
+        name, _, value = line.partition(": ")
+        if not line:
+            yield frame
+            frame = Frame()
+        elif name == "data":
+            frame.data = msgspec.json.decode(value)
+        elif name in ("id", "event"):
+            setattr(frame, name, value)
+        elif line.startswith(":"):
+            frame.comment = value
+
+
+def words_of(message: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+
+
+@asynccontextmanager
+async def talking(address: str) -> AsyncIterator[Api]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield Api(address, session)

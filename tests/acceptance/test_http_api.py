@@ -1,0 +1,255 @@
+"""The public API as a program uses it: a real server, a real model server, JSON over HTTP."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Running
+from tests.acceptance.talking import TITLE, Speaker, talking
+
+
+async def test_a_message_is_kept_answered_and_read_back(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        receipt = await api.say(session, "Good morning")
+        assert set(receipt) == {"turn_id", "run_id", "seq"}
+        run = await api.done(receipt["run_id"])
+        assert (run["session_id"], run["turn"], run["failure"]) == (session, 1, None)
+        assert run["usage"] == {
+            "input_tokens": 19, "output_tokens": 10, "cached_tokens": 16, "cost_micros": 0,
+        }  # fmt: skip
+        page = await api.get(f"/api/sessions/{session}/messages")
+        asked, answer = page["messages"]
+        assert asked["parts"] == [{"type": "text", "text": "Good morning"}]
+        assert (asked["role"], asked["turn"], asked["place"], asked["live"]) == ("user", 1, 0, True)
+        assert (asked["turn_id"], asked["run_id"]) == (receipt["turn_id"], receipt["run_id"])
+        assert answer["parts"] == [
+            {"type": "reasoning", "text": "Hm. "},
+            {"type": "text", "text": "Good morning "},
+        ]
+        assert [run["status"] for run in page["runs"]] == ["completed"]
+        assert page["before"] is None
+        assert page["head"] >= receipt["seq"]
+
+
+async def test_the_same_key_again_is_the_same_message_and_the_same_receipt(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        first, *others = await asyncio.gather(*(api.say(session, "Once", "key-1") for _ in range(5)))
+        assert others == [first] * 4
+        await api.done(first["run_id"])
+        assert [role for role, _, _ in await api.read(session)] == ["user", "assistant"]
+
+
+async def test_a_conversation_gets_a_title_from_the_model_and_keeps_a_persons(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.say(session, "Something to name")
+        found = await api.until(f"/api/sessions/{session}", "title", TITLE)
+        assert found["turns"] == 1
+        changed = await api.ask("PATCH", f"/api/sessions/{session}", {"title": "Mine"})
+        assert (changed["title"], changed["head"]) == ("Mine", found["head"] + 1)
+        await api.done((await api.say(session, "More"))["run_id"])
+        await asyncio.sleep(0.2)
+        assert (await api.get(f"/api/sessions/{session}"))["title"] == "Mine"
+
+
+async def test_settings_change_together_and_the_list_shows_what_is_not_put_away(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin(title="To put away")
+        body = {"title": "Put away", "archived": True, "resume": "ask", "workspace": "/tmp"}
+        changed = await api.ask("PATCH", f"/api/sessions/{session}", body)
+        assert {name: changed[name] for name in body} == body
+        shown = [each["id"] for each in (await api.get("/api/sessions?limit=200"))["sessions"]]
+        assert session not in shown
+        away = [each["id"] for each in (await api.get("/api/sessions?archived=true"))["sessions"]]
+        assert session in away
+
+
+async def test_the_list_is_read_in_pages(server: Running) -> None:
+    async with talking(server.address) as api:
+        begun = [await api.begin(title=str(n)) for n in range(5)]
+        found: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await api.get("/api/sessions?limit=2" + (f"&cursor={cursor}" if cursor else ""))
+            assert len(page["sessions"]) <= 2
+            found += [each["id"] for each in page["sessions"]]
+            cursor = page["cursor"]
+        assert len(found) == len(set(found))
+        assert found[:5] == begun[::-1]
+
+
+async def test_messages_are_read_in_pages_backwards(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        for n in range(3):
+            await api.done((await api.say(session, f"Say {n}"))["run_id"])
+        first = await api.get(f"/api/sessions/{session}/messages?limit=4")
+        second = await api.get(f"/api/sessions/{session}/messages?limit=4&before={first['before']}")
+        turns = [each["turn"] for each in second["messages"] + first["messages"]]
+        assert turns == [1, 1, 2, 2, 3, 3]
+        assert second["before"] is None
+
+
+async def test_a_deleted_conversation_is_gone(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        run = (await api.say(session, "hold"))["run_id"]
+        await api.done(run, "running")
+        await api.ask("DELETE", f"/api/sessions/{session}")
+        assert api.status == 204
+        for path in ("", "/messages"):
+            problem = await api.get(f"/api/sessions/{session}{path}")
+            assert (api.status, problem["code"]) == (404, "no_such_session")
+
+
+async def test_a_run_is_stopped_and_what_it_wrote_is_kept(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        run = (await api.say(session, "hold"))["run_id"]
+        async with asyncio.timeout(10):
+            while ("assistant", "streaming", "Well") not in await api.read(session):
+                await asyncio.sleep(0.02)
+        assert (await api.get(f"/api/sessions/{session}"))["status"] == "working"
+        cancelled = await api.post(f"/api/runs/{run}/cancel")
+        assert (api.status, cancelled["status"]) == (200, "cancelled")
+        assert (await api.read(session))[1] == ("assistant", "interrupted", "Well")
+        assert (await api.get(f"/api/sessions/{session}"))["status"] == "idle"
+        problem = await api.post(f"/api/runs/{run}/cancel")
+        assert (api.status, problem["code"]) == (409, "run_refused")
+
+
+async def test_a_message_sent_meanwhile_waits_and_is_answered_in_order(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.say(session, "count 30")
+        second = await api.say(session, "And then")
+        page = await api.get(f"/api/sessions/{session}/messages")
+        assert [run["status"] for run in page["runs"]] in (["running", "queued"], ["accepted", "queued"])
+        await api.done(second["run_id"])
+        assert [words for role, _, words in await api.read(session) if role == "assistant"] == [
+            "".join(f"{n} " for n in range(30)),
+            "And then ",
+        ]
+
+
+async def test_a_tool_that_is_allowed_runs_and_one_that_is_not_does_not(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        for command, decision, answer in (
+            ("echo it-ran", {"decision": "approve"}, "it-ran"),
+            ("touch not-there", {"decision": "deny", "reason": "Rather not."}, "Rather not."),
+        ):
+            run = (await api.say(session, f"run {command}"))["run_id"]
+            waiting = await api.done(run, "waiting")
+            assert waiting["waiting"] == "approval"
+            assert (await api.get(f"/api/sessions/{session}"))["status"] == "needs_you"
+            tool = (await api.entries(session))[-1]
+            assert (tool["role"], tool["name"], tool["state"], tool["approval"]) == (
+                "tool", "shell", "intended", "requested",
+            )  # fmt: skip
+            await api.post(f"/api/runs/{run}/tools/{tool['id']}", decision)
+            assert api.status == 200
+            await api.done(run)
+            entries = await api.entries(session)
+            assert answer in entries[-1]["parts"][0]["text"]
+            settled = next(entry for entry in entries if entry["id"] == tool["id"])
+            assert settled["outcome"] == ("done" if decision["decision"] == "approve" else "denied")
+            again = await api.post(f"/api/runs/{run}/tools/{tool['id']}", decision)
+            assert (api.status, again["code"]) == (409, "tool_refused")
+
+
+async def test_turns_are_taken_back_asked_again_and_put_differently(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        base = f"/api/sessions/{session}"
+        first = await api.say(session, "One")
+        await api.done(first["run_id"])
+        await api.done((await api.say(session, "Two"))["run_id"])
+
+        undone = await api.post(f"{base}/undo", {})
+        assert (api.status, undone["turns"]) == (200, 1)
+        again = await api.post(f"{base}/retry", {"turn_id": first["turn_id"]})
+        assert api.status == 202
+        await api.done(again["run_id"])
+        edited = await api.post(f"{base}/edit", {"text": "Another", "turn_id": again["turn_id"]})
+        assert api.status == 202
+        await api.done(edited["run_id"])
+        live = [entry for entry in await api.entries(session) if entry["live"]]
+        assert [entry["parts"][-1]["text"] for entry in live] == ["Another", "Another "]
+
+        head = (await api.get(base))["head"]
+        stale = await api.post(f"{base}/undo", {}, headers={"If-Match": str(head - 1)})
+        assert (api.status, stale["code"]) == (409, "seq_mismatch")
+        cleared = await api.post(f"{base}/clear", headers={"If-Match": f'"{head}"'})
+        assert (api.status, cleared["turns"]) == (200, 0)
+
+
+async def test_without_a_body_the_last_turn_is_meant(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "One"))["run_id"])
+        await api.post(f"/api/sessions/{session}/undo")
+        assert api.status == 200
+
+
+async def test_a_branch_goes_its_own_way(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        first = await api.say(session, "One")
+        await api.done(first["run_id"])
+        await api.done((await api.say(session, "Two"))["run_id"])
+        branch = await api.post(f"/api/sessions/{session}/fork", {"turn_id": first["turn_id"]})
+        assert (api.status, branch["parent_session_id"]) == (201, session)
+        await api.done((await api.say(branch["id"], "Three"))["run_id"])
+        said = [words for role, _, words in await api.read(branch["id"]) if role == "user"]
+        assert said == ["One", "Three"]
+        assert len(await api.read(session)) == 4
+
+
+async def test_words_are_found_in_all_conversations(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "The quokka smiles"))["run_id"])
+        found = await api.get("/api/search?q=quokka&limit=5")
+        assert {hit["session_id"] for hit in found["hits"]} == {session}
+        start, end = found["hits"][0]["marks"][0]
+        assert found["hits"][0]["snippet"][start:end] == "quokka"
+
+
+async def test_the_model_that_answers_is_told_with_the_reason(server: Running, speaker: Speaker) -> None:
+    async with talking(server.address) as api:
+        (model,) = (await api.get("/api/models"))["models"]
+        assert model["name"] == "openai:small"
+        assert "as HOLDFAST_MODEL asks" in model["why"]
+
+
+async def test_what_is_counted_is_told_to_prometheus(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "count 20"))["run_id"])
+        async with api.stream(f"/api/sessions/{session}/events") as frames:
+            await anext(frames)
+            lines = (await api.get("/metrics")).decode().splitlines()
+        assert api.headers["content-type"].startswith("text/plain; version=0.0.4")
+        values: dict[str, Any] = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        assert int(values["holdfast_subscribers"]) == 1
+        assert int(values["holdfast_deltas_total"]) >= 20
+        assert int(values["holdfast_commit_seconds_count"]) > 0
+        assert int(values['holdfast_commit_seconds_bucket{le="+Inf"}']) == int(
+            values["holdfast_commit_seconds_count"]
+        )
+        assert int(values['holdfast_http_requests_total{status="2xx"}']) > 0
+
+
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/page/transcript.js", "/page/page.css"])
+async def test_the_page_needs_nothing_from_anywhere_else(path: str, server: Running) -> None:
+    async with talking(server.address) as api:
+        body = (await api.get(path)).decode()
+        assert api.status == 200
+        policy = api.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+        assert "http://" not in body and "https://" not in body
+        assert "innerHTML" not in body and "eval(" not in body

@@ -1,0 +1,195 @@
+"""Following conversations: everything once, in order, from any cursor, however slow or sudden the reader."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from holdfast.domain import facts as f
+from holdfast.overview import Overview
+from holdfast.server.door import HttpDoor
+from holdfast.store.ports import Append
+from tests.acceptance.conftest import Running
+from tests.acceptance.talking import Api, talking
+from tests.house import House, house
+
+
+async def test_a_stream_replays_and_then_follows(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "First"))["run_id"])
+        following = asyncio.ensure_future(api.follow(session, 0, "turns_undone"))
+        await api.done((await api.say(session, "count 20"))["run_id"])
+        await api.post(f"/api/sessions/{session}/undo", {})
+        frames = await following
+        assert [int(frame.id) for frame in frames] == list(range(1, len(frames) + 1))
+        assert all(frame.event == frame.data["kind"] for frame in frames)
+        assert all(int(frame.id) == frame.data["seq"] for frame in frames)
+        assert frames[0].event == "session_created"
+        text = "".join(frame.data["text"] for frame in frames if frame.event == "text_appended")
+        assert text == "First " + "".join(f"{n} " for n in range(20))
+
+
+async def test_any_cursor_goes_on_exactly_there(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "count 10"))["run_id"])
+        await api.ask("PATCH", f"/api/sessions/{session}", {"title": "The last"})
+        whole = await api.follow(session, 0, "session_renamed")
+        while whole[-1].data.get("by") != "user":
+            whole = await api.follow(session, 0, "session_renamed")
+        for after in (0, 1, len(whole) // 2, len(whole) - 1):
+            rest = await api.follow(session, after, "session_renamed")
+            assert [frame.data for frame in rest] == [frame.data for frame in whole[after:]][: len(rest)]
+            named = await api.follow(session, 0, "session_renamed", Last_Event_ID=str(after))
+            assert named[0].id == str(after + 1), "the header wins over the query"
+
+
+async def test_several_conversations_in_one_stream_each_with_its_own_cursor(server: Running) -> None:
+    async with talking(server.address) as api:
+        sessions = [await api.begin(title=str(n)) for n in range(3)]
+        path = "/api/stream?" + "&".join(f"session={each}:{n % 2}" for n, each in enumerate(sessions))
+        seen: dict[str, list[int]] = {session: [] for session in sessions}
+        ended: set[str] = set()
+        async with api.stream(path) as frames:
+            for session in sessions:
+                await api.say(session, "count 10")
+            async for frame in frames:
+                if frame.event:
+                    session_id, _, seq = frame.id.partition(":")
+                    assert frame.data["session_id"] == session_id
+                    assert frame.data["seq"] == int(seq)
+                    seen[session_id].append(int(seq))
+                if frame.event == "run_completed":
+                    ended.add(frame.data["session_id"])
+                if ended == set(sessions):
+                    break
+        for n, session in enumerate(sessions):
+            assert seen[session] == list(range(1 + n % 2, 1 + n % 2 + len(seen[session])))
+
+        last = {"Last_Event_ID": f"{sessions[0]}:{seen[sessions[0]][-1] - 1}"}
+        async with api.stream(f"/api/stream?session={sessions[0]}:0", **last) as frames:
+            await anext(frames)
+            assert (await anext(frames)).id == f"{sessions[0]}:{seen[sessions[0]][-1]}"
+
+
+async def test_a_stream_ends_when_its_conversation_is_deleted(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        async with api.stream(f"/api/sessions/{session}/events") as frames:
+            await anext(frames)
+            await api.ask("DELETE", f"/api/sessions/{session}")
+            assert [frame.event async for frame in frames if frame.event][-1] == "session_deleted"
+
+
+@asynccontextmanager
+async def door(here: House, heartbeat_s: float) -> AsyncIterator[Api]:
+    """A house with an HTTP door in this process, so that its heart may beat faster."""
+    opened, ready = HttpDoor.open("127.0.0.1", 0, False, heartbeat_s), asyncio.Event()
+
+    async def look() -> Overview:
+        return Overview(Path(), "full", 0, 0, 0)
+
+    async def leave() -> None:
+        return
+
+    running = asyncio.create_task(opened.run(here.engine, look, ready.set, leave))
+    await ready.wait()
+    try:
+        async with talking(opened.address) as api:
+            yield api
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        opened.close()
+
+
+async def value(api: Api, name: str) -> int:
+    lines = (await api.get("/metrics")).decode().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
+async def test_a_silent_stream_shows_signs_of_life_without_an_id(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here, heartbeat_s=0.3) as api:
+        session = await api.begin()
+        async with api.stream(f"/api/sessions/{session}/events?after=1") as frames:
+            await anext(frames)
+            for _ in range(6):
+                beat = await anext(frames)
+                assert (beat.id, beat.event, beat.comment) == ("", "", "still here")
+            await here.engine.verbs.rename(here.ids.session().__class__(session), "Now")
+            assert (await anext(frames)).event == "session_renamed"
+
+
+async def test_a_reader_that_has_gone_is_forgotten_at_once(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here, heartbeat_s=60) as api:
+        session = await api.begin()
+        for _ in range(3):
+            async with api.stream(f"/api/sessions/{session}/events") as frames:
+                await anext(frames)
+                assert await value(api, "holdfast_subscribers") == 1
+            async with asyncio.timeout(2):
+                while await value(api, "holdfast_subscribers"):
+                    await asyncio.sleep(0.01)
+        assert not here.store._hub._by_session
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here, heartbeat_s=0.5) as api:
+        session = await here.begin()
+        port = int(api.address.rpartition(":")[2])
+        with socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", port))
+            stuck.sendall(f"GET /api/sessions/{session}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            async with asyncio.timeout(5):
+                while await value(api, "holdfast_subscribers") != 1:
+                    await asyncio.sleep(0.01)
+            reading = asyncio.ensure_future(api.follow(session, 0, "session_archived"))
+            title = "x" * 150_000
+            for n in range(100):
+                # Past any title's limit: what a long conversation streams, without having one.
+                await here.store.append(Append(session, (f.SessionRenamed(f"{n}{title}", "user"),)))
+            await here.store.append(Append(session, (f.SessionArchived(),)))
+            async with asyncio.timeout(20):
+                frames = await reading
+                assert [frame.data["seq"] for frame in frames] == list(range(1, 103))
+                while await value(api, "holdfast_streams_cut_off_total") != 1:
+                    await asyncio.sleep(0.05)
+                while await value(api, "holdfast_subscribers"):
+                    await asyncio.sleep(0.01)
+
+
+async def test_many_readers_of_one_conversation_all_see_everything(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here, heartbeat_s=5) as api:
+        session = await here.begin()
+        readers = [asyncio.ensure_future(api.follow(session, 0, "session_archived")) for _ in range(50)]
+        async with asyncio.timeout(10):
+            while await value(api, "holdfast_subscribers") != 50:
+                await asyncio.sleep(0.01)
+        for n in range(50):
+            await here.engine.verbs.rename(session, f"{n}")
+        await here.engine.verbs.archive(session, True)
+        for frames in await asyncio.gather(*readers):
+            assert [frame.data["seq"] for frame in frames] == list(range(1, 53))
+
+
+async def test_a_stream_that_is_closed_by_a_stopping_server_ends_as_http_ends(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        async with door(here, heartbeat_s=5) as api:
+            session = await here.begin()
+            async with api.session.get(f"{api.address}/api/sessions/{session}/events") as answer:
+                await answer.content.readline()
+                os.kill(os.getpid(), signal.SIGTERM)
+                rest = await asyncio.wait_for(answer.content.read(), 5)
+                assert b"session_created" in rest
+            try:
+                async with api.session.get(f"{api.address}/health/live") as answer:
+                    assert answer.status in (200, 503)
+            except aiohttp.ClientError:
+                pass

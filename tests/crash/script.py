@@ -1,0 +1,113 @@
+"""What a turn is to bring about: written into the message that asks for it, so that the model and whoever
+checks the answer know the same, and nothing else has to remember it.
+
+Every word is numbered: `a3.1.17` is word 17 of step 1 of turn `a3`. A step says its words, then calls its tool;
+the last step calls none. The right answer is all words of all steps, each once, in order.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.domain.context import NOT_RUN
+
+MARK = "Act out: "
+EFFECTS = "effects.log"
+"""The file in a session's workspace to which every unsafe call adds its own line."""
+_SCRIPT = re.compile(re.escape(MARK) + r"(\{.*\})")
+
+ToolName = Literal["", "shell", "write_file", "read_file"]
+
+
+class Step(msgspec.Struct, frozen=True):
+    words: int
+    tool: ToolName = ""
+    pace_ms: float = 2.0
+    thinks: bool = False
+    waits_for: str = ""
+    """A file in the workspace that the shell command waits for after its effect."""
+
+
+class Script(msgspec.Struct, frozen=True):
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        return MARK + msgspec.json.encode(self).decode()
+
+    def words(self, step: int) -> list[str]:
+        return [f"{self.name}.{step}.{number} " for number in range(self.steps[step].words)]
+
+    def answer(self) -> str:
+        return "".join(word for step in range(len(self.steps)) for word in self.words(step))
+
+    def call(self, step: int) -> tuple[str, dict[str, Any]]:
+        """The tool of a step and its arguments."""
+        tool, name = self.steps[step].tool, f"{self.name}.{step}"
+        if tool == "write_file":
+            return tool, {"path": f"{name}.txt", "content": f"written by {name}\n"}
+        if tool == "read_file":
+            return tool, {"path": EFFECTS}
+        return "shell", {"command": self._command(step)}
+
+    def _command(self, step: int) -> str:
+        name, waits_for = f"{self.name}.{step}", self.steps[step].waits_for
+        wait = f"until [ -e {waits_for} ]; do sleep 0.02; done; " if waits_for else "sleep 0.02; "
+        # One write to a file opened for appending: the line is there whole or not at all.
+        return f"echo {name} >> {EFFECTS}; echo {name} begins; {wait}echo {name} ends"
+
+
+class Cue(msgspec.Struct, frozen=True):
+    """Where an answer goes on: in which step, after how many of its words."""
+
+    script: Script
+    step: int
+    said: int
+
+
+def cue_of(messages: Sequence[dict[str, Any]]) -> Cue:
+    """What a model that is sent `messages` has to say next."""
+    at, script = _last_script(messages)
+    step, said = 0, 0
+    for message in messages[at + 1 :]:
+        content = message.get("content") or ""
+        if message["role"] == "tool" and not content.startswith(NOT_RUN):
+            step, said = step + 1, 0
+        elif message["role"] == "assistant":
+            said = max([said, *(number + 1 for number in _numbers(script, step, content))])
+    return Cue(script, step, said)
+
+
+def script_in(text: str) -> Script:
+    found = _SCRIPT.findall(text)
+    assert found, f"there is no script in {text!r}"
+    # Messages that nobody answered are joined to the one after them.
+    return msgspec.json.decode(found[-1], type=Script)
+
+
+def _last_script(messages: Sequence[dict[str, Any]]) -> tuple[int, Script]:
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at]["role"] == "user" and MARK in messages[at]["content"]:
+            return at, script_in(messages[at]["content"])
+    raise AssertionError(f"nobody said what to do: {messages}")
+
+
+def _numbers(script: Script, step: int, content: str) -> list[int]:
+    return [int(number) for number in re.findall(rf"{re.escape(script.name)}\.{step}\.(\d+) ", content)]
+
+
+def written_by(chance: random.Random, name: str) -> Script:
+    """A turn of one to three steps, about a second long."""
+    tools: list[ToolName] = ["shell", "shell", "shell", "write_file", "read_file"]
+    calls: list[ToolName] = [chance.choice(tools) for _ in range(chance.choice((0, 1, 1, 2)))]
+    pace_ms = chance.choice((0.0, 3.0, 10.0))
+    return Script(
+        name,
+        tuple(
+            Step(chance.randint(1, 40), tool, pace_ms, chance.random() < 0.2) for tool in [*calls, ""]
+        ),
+    )  # fmt: skip

@@ -1,0 +1,229 @@
+"""What can be done to a session in a simulation: decisions over whatever view the store gives them."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from holdfast.domain import endings, runs, tools, turns
+from holdfast.domain import facts as f
+from holdfast.domain.book import Facts, View
+from holdfast.domain.codec import Unknown
+from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
+from holdfast.domain.parts import Text
+from holdfast.domain.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.streams import StreamFold, settle_message
+from holdfast.domain.usage import Usage
+
+
+class Scene(msgspec.Struct):
+    """Where a deed takes place, and the chances that choose its details."""
+
+    session_id: SessionId
+    view: View
+    ids: Ids
+    pick: int
+    text: str
+    yes: bool
+
+    def run(self, *states: str) -> RunRow | None:
+        found = [run for run in self.view.open_runs() if not states or run.status in states]
+        return found[self.pick % len(found)] if found else None
+
+    def message(self, run: RunRow) -> MessageRow | None:
+        rows = [row for row in self.view.streaming(run.turn) if row.role == "assistant"]
+        return rows[self.pick % len(rows)] if rows else None
+
+    def tool(self, run: RunRow, *states: str) -> ToolRow | None:
+        rows = [tool for tool in self.view.open_tools(run.id) if tool.state in states]
+        return rows[self.pick % len(rows)] if rows else None
+
+    @property
+    def written(self) -> endings.Written | None:
+        return self.view.written if self.yes else None
+
+
+def accept(scene: Scene) -> Facts:
+    return turns.accept_turn(
+        scene.view, scene.session_id, scene.ids, (Text(scene.text),), None, scene.written
+    )
+
+
+def start(scene: Scene) -> Facts:
+    queued, run = scene.run("queued"), scene.run("accepted")
+    if run is not None:
+        return [*runs.start(run), *_opened(scene, run)]
+    return runs.dequeue(queued) if queued is not None else ()
+
+
+def _opened(scene: Scene, run: RunRow) -> Facts:
+    return [f.ContextPrepared(run.id, "digest", ("a memory",))] if scene.yes else []
+
+
+def step(scene: Scene) -> Facts:
+    run = scene.run("running")
+    return [runs.begin_step(run, scene.ids.message(), "demo")] if run is not None else ()
+
+
+def say(scene: Scene) -> Facts:
+    run = scene.run("running")
+    row = scene.message(run) if run is not None else None
+    if run is None or row is None:
+        return ()
+    told = f.ReasoningAppended if scene.pick % 3 == 0 else f.TextAppended
+    return [told(run.id, MessageId(row.id), scene.text)]
+
+
+def call(scene: Scene) -> Facts:
+    run = scene.run("running")
+    row = scene.message(run) if run is not None else None
+    if run is None or row is None:
+        return ()
+    call_id = scene.ids.call()
+    names = ("read", "put", "shell")
+    pieces = ('{"a":', "1}") if scene.yes else ('{"cut',)
+    name = names[scene.pick % 3]
+    return [f.ToolArgumentsAppended(run.id, MessageId(row.id), call_id, name, piece) for piece in pieces]
+
+
+EFFECTS: Mapping[str, f.Effect] = MappingProxyType({"read": "pure", "put": "idempotent", "shell": "unsafe"})
+
+
+def settle(scene: Scene) -> Facts:
+    run = scene.run("running")
+    row = scene.message(run) if run is not None else None
+    if run is None or row is None:
+        return ()
+    opening, *deltas = scene.view.written(row)
+    started, fold = opening.fact, StreamFold(opening.at)
+    assert isinstance(started, f.ModelStepStarted)
+    for event in deltas:
+        delta = event.fact
+        assert isinstance(delta, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended)
+        fold.add(delta, event.at)
+    body = settle_message(started, fold)
+    used = f.ModelStepSettled(run.id, started.message_id, "stop", Usage(scene.pick, 1, 0, 7))
+    return [body, used, *tools.intend(run, body, EFFECTS.__getitem__)]
+
+
+def mis_settle(scene: Scene) -> Facts:
+    """A body that is not what was streamed: its deltas must never be pruned."""
+    run = scene.run("running")
+    row = scene.message(run) if run is not None else None
+    if run is None or row is None:
+        return ()
+    parts = (Text(scene.text + "!"),)
+    return [
+        f.MessageSettled(row.turn, row.place, MessageId(row.id), "assistant", parts, "not a digest", run.id)
+    ]
+
+
+def use_tool(scene: Scene) -> Facts:
+    run = scene.run("running")
+    tool = scene.tool(run, "intended", "started", "in_doubt") if run is not None else None
+    if run is None or tool is None:
+        return ()
+    if tool.state == "intended":
+        if tool.approval == "requested":
+            return tools.answer_approval(scene.view, run, tool, "approve" if scene.yes else "deny")
+        if tool.approval == "" and scene.pick % 4 == 0:
+            return tools.request_approval(run, tool)
+        return tools.start(run, tool)
+    if tool.state == "in_doubt":
+        return tools.resolve(scene.view, run, tool, "rerun" if scene.yes else "skip")
+    if scene.yes:
+        stream = "stderr" if scene.pick % 2 else "stdout"
+        return [f.ToolOutputAppended(run.id, CallId(tool.id), scene.text, stream)]
+    row = scene.view.message(tool.turn, tool.place)
+    assert row is not None
+    output = endings.output_of(scene.view.written(row))
+    return [tools.settle(scene.view, tool, "done", output)]
+
+
+def end(scene: Scene) -> Facts:
+    run = scene.run("running")
+    if run is None:
+        return ()
+    match scene.pick % 5:
+        case 0 | 1:
+            return runs.complete(run)
+        case 2:
+            return endings.cancel(scene.view, run, "user", scene.written)
+        case 3:
+            return endings.fail(scene.view, run, f.Failure("x", scene.text), scene.written)
+    return endings.interrupt(scene.view, run, scene.ids.message(), scene.written)
+
+
+def go_on(scene: Scene) -> Facts:
+    run = scene.run("interrupted", "waiting") or scene.run("running")
+    if run is None:
+        return ()
+    if run.status == "running":
+        return runs.wait(run, "question") if scene.pick % 4 == 0 else ()
+    return runs.answer(run) if run.status == "waiting" else runs.resume(run)
+
+
+def recover(scene: Scene) -> Facts:
+    run = scene.run("interrupted", "running")
+    if run is None or run.notice_place is None:
+        return ()
+    place = run.notice_place - 1 - scene.pick
+    found = f.MessageSettled(
+        run.turn, place, scene.ids.message(), "assistant", (Text(scene.text),), "", run.id, "recovered",
+        late=run.status == "running",
+    )  # fmt: skip
+    return [found, *runs.finish_recovery(run, recovered=True)]
+
+
+def steer(scene: Scene) -> Facts:
+    run = scene.run("running")
+    return runs.steer(run, scene.ids.message(), (Text(scene.text),)) if run is not None else ()
+
+
+def undo(scene: Scene) -> Facts:
+    live = scene.view.live_turns(0)
+    named = live[scene.pick % len(live)].id if live and scene.pick % 2 else None
+    return turns.undo(scene.view, scene.session_id, named, "undo", scene.written)
+
+
+def edit(scene: Scene) -> Facts:
+    live = scene.view.live_turns(0)
+    if not live:
+        return ()
+    turn_id = live[scene.pick % len(live)].id
+    parts = (Text(scene.text),)
+    return turns.replace_turns(
+        scene.view, scene.session_id, scene.ids, turn_id, parts, "edit", None, scene.written
+    )
+
+
+def clear(scene: Scene) -> Facts:
+    return turns.clear(scene.view, scene.session_id, scene.written)
+
+
+def compact(scene: Scene) -> Facts:
+    row = scene.view.session()
+    through = (row.last_turn if row is not None else 0) - scene.pick % 2
+    return turns.compact(scene.view, scene.session_id, through, scene.text)
+
+
+def title(scene: Scene) -> Facts:
+    if scene.pick % 3 == 0:
+        return turns.archive(scene.view, scene.session_id, scene.yes)
+    if scene.pick % 3 == 1:
+        change = f.SessionConfigured(model=scene.text, resume="ask" if scene.yes else "auto")
+        return turns.configure(scene.view, scene.session_id, change)
+    return turns.rename(scene.view, scene.session_id, scene.text, "user" if scene.yes else "model")
+
+
+def come_from_the_future(scene: Scene) -> Facts:
+    kinds = ("dream_recorded", "text_appended", "message_settled", "session_deleted")
+    return [Unknown(kinds[scene.pick % 4], 2, b'{"new":true}')]
+
+
+Deed = Callable[[Scene], Facts]
+DEEDS: Mapping[Deed, int] = MappingProxyType({
+    accept: 3, start: 12, step: 8, say: 12, call: 10, settle: 12, mis_settle: 1, use_tool: 30, end: 2, go_on: 6,
+    recover: 2, steer: 2, undo: 1, edit: 1, clear: 1, compact: 1, title: 2, come_from_the_future: 2,
+})  # fmt: skip
+"""Each with how often it is tried: what ends things seldom, or few sessions would grow interesting."""

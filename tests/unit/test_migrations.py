@@ -1,0 +1,100 @@
+"""From one format to the next: a copy first, all of a step or none, and nothing from the future."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import StoreTooNew
+from holdfast.domain.ids import Ids
+from holdfast.store.sqlite import backup
+from holdfast.store.sqlite.connection import Place, connect
+from holdfast.store.sqlite.migrate import FORMAT, migrations, prepare
+from holdfast.store.sqlite.store import SqliteStore
+from tests.telling import accept, created
+
+NEXT = FORMAT + 1
+STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO moods VALUES ('calm'), ('bright');"
+
+BROKEN_STEP = "CREATE TABLE moods (name TEXT NOT NULL) STRICT; INSERT INTO nowhere VALUES (1);"
+
+
+async def filled(folder: Path) -> Place:
+    store = await SqliteStore.open(folder)
+    new = created("kept")
+    await store.append(new)
+    await store.append(accept(new.session_id, "remember me"))
+    await store.close()
+    return Place(folder, "full", None, 5)
+
+
+def copies(place: Place) -> list[Path]:
+    return sorted((place.folder / "backups").glob("*.db"))
+
+
+async def test_a_step_runs_once_after_a_copy_was_made(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    db = connect(place, writes=True)
+    prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    assert db.pragma("user_version") == NEXT
+    assert db.execute("SELECT count(*) FROM moods").get == 2
+    prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    assert db.execute("SELECT count(*) FROM moods").get == 2
+    db.close()
+    (copy,) = copies(place)
+    assert copy.name.startswith(f"format-{FORMAT}-")
+    await opens_as_a_store(copy, tmp_path / "copy")
+
+
+async def opens_as_a_store(copy: Path, folder: Path) -> None:
+    backup.restore(folder, copy, Ids(SystemClock()).process(), lambda done, total: None)
+    store = await SqliteStore.open(folder)
+    (row,) = (await store.sessions(None, 10)).sessions
+    assert (row.title, row.last_turn) == ("kept", 1)
+    assert len(await store.search("remember", 10)) == 1
+    assert list(await store.check(False, lambda done, total: None)) == []
+    await store.close()
+
+
+async def test_a_step_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    db = connect(place, writes=True)
+    with pytest.raises(apsw.Error):
+        prepare(db, place, steps={NEXT: BROKEN_STEP}, target=NEXT)
+    assert not db.in_transaction
+    assert db.pragma("user_version") == FORMAT
+    assert not db.table_exists(None, "moods")
+    db.close()
+    assert len(copies(place)) == 1
+    store = await SqliteStore.open(place.folder)
+    assert len((await store.sessions(None, 10)).sessions) == 1
+    await store.close()
+
+
+async def test_each_step_has_a_copy_of_its_own(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    db = connect(place, writes=True)
+    steps = {NEXT: STEP, NEXT + 1: "DROP TABLE moods;"}
+    prepare(db, place, steps=steps, target=NEXT + 1)
+    assert db.pragma("user_version") == NEXT + 1
+    db.close()
+    assert [path.name.split("-")[1] for path in copies(place)] == [str(FORMAT), str(NEXT)]
+    db = apsw.Connection(str(copies(place)[1]), flags=apsw.SQLITE_OPEN_READONLY)
+    assert db.pragma("user_version") == NEXT
+    db.close()
+
+
+async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    db = connect(place, writes=True)
+    prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    db.close()
+    with pytest.raises(StoreTooNew):
+        await SqliteStore.open(place.folder)
+
+
+async def test_a_new_store_needs_no_step_and_no_copy(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    assert not (place.folder / "backups").exists()
+    assert sorted(migrations()) == list(range(2, FORMAT + 1))
