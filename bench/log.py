@@ -2,16 +2,15 @@
 
 import argparse
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import apsw
 from rich.console import Console
 
 from bench import flat, pages, producers, single, size
+from bench.machine import OTHERS_CORES_MAX, Bystanders, described
 from bench.stage import FULL, QUICK, Stage
 from bench.table import Line, print_table, write_json
 
@@ -31,22 +30,27 @@ def main() -> None:
     # Wide enough for its rows when nobody looks at it through a terminal.
     console = Console(width=None if Console().is_terminal else 200)
     stage = Stage(cache, QUICK if options.quick else FULL, console)
-    started = time.perf_counter()
-    before = os.getloadavg()
+    started, bystanders = time.perf_counter(), Bystanders()
     lines: list[Line] = []
     for name in options.only or QUESTIONS:
         begun = time.perf_counter()
         lines += QUESTIONS[name](stage)
         stage.say(f"{name}: {time.perf_counter() - begun:.0f} s")
-    took = time.perf_counter() - started
-    machine = {
-        "cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(), "folder": str(cache), "seconds": round(took),
-        "load_before": round(before[0], 1), "load_after": round(os.getloadavg()[0], 1),
-        "quick": options.quick,
-    }  # fmt: skip
+    others = round(bystanders.cores(), 2)
     title = "The log beside its peers" + (" (quick: too small to say much)" if options.quick else "")
-    print_table(lines, title, console)
+    print_table(lines, title, console, doubtful=others > OTHERS_CORES_MAX)
+    if others > OTHERS_CORES_MAX:
+        console.print(
+            f"[red bold]Others kept {others} cores busy meanwhile: no yes or no here can be believed. "
+            "Run it again on a quiet machine.[/red bold]"
+        )
+    machine = {
+        **described(),
+        "folder": str(cache),
+        "quick": options.quick,
+        "seconds": round(time.perf_counter() - started),
+        "others_cores": others,
+    }
     stage.say(", ".join(f"{name} {value}" for name, value in machine.items()))
     if options.json:
         write_json(lines, machine, cache / "log.json")

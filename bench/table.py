@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 TIMES = "\N{MULTIPLICATION SIGN}"
+YES, NO = "[green]yes[/green]", "[red bold]no[/red bold]"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ def ms(value: float) -> str:
     return f"{value:.3f} ms" if value < 10 else f"{value:.1f} ms"
 
 
-def print_table(lines: Sequence[Line], title: str, console: Console) -> None:
+def print_table(lines: Sequence[Line], title: str, console: Console, *, doubtful: bool = False) -> None:
+    """`doubtful` puts a question mark behind every verdict."""
+    yes, no = ("[yellow]yes?[/yellow]", "[yellow]no?[/yellow]") if doubtful else (YES, NO)
     table = Table(title=title, title_justify="left", show_lines=False, pad_edge=False)
     table.add_column("line", overflow="fold", ratio=5)
     table.add_column("limit", no_wrap=True)
@@ -63,7 +66,7 @@ def print_table(lines: Sequence[Line], title: str, console: Console) -> None:
             table.add_section()
             table.add_row(f"[bold]{part}[/bold]")
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-        met = "" if line.met is None else "[green]yes[/green]" if line.met else "[red bold]no[/red bold]"
+        met = "" if line.met is None else yes if line.met else no
         table.add_row(line.what, line.limit, line.measured, line.peer, ratio, met)
     console.print(table)
     promised = [line for line in lines if line.met is not None]

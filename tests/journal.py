@@ -30,7 +30,7 @@ class Journal:
         self.clock = FakeClock()
         self._chance = 0
         self.ids = Ids(self.clock, self._next_chance)
-        self.book = MemoryBook()
+        self.book: MemoryBook = _Book(self)
         self.events: list[Event] = []
         self.head = 0
 
@@ -78,6 +78,17 @@ class Journal:
     def _next_chance(self, bits: int) -> int:
         self._chance += 1
         return self._chance
+
+
+class _Book(MemoryBook):
+    """Rows that know their journal, as a store's view does."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        return self._journal.written(row)
 
 
 def _subject(event: Event) -> str:

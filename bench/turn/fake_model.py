@@ -27,14 +27,16 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     found = re.search(rb'"model":\s*"(\d+)@([\d.]+)"', body)
     tokens, rate = (int(found[1]), float(found[2])) if found else (1, 1.0)
     writer.write(HEAD)
+    transport = writer.transport
     start = time.monotonic()
     for i in range(tokens):
         wait = start + i / rate - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
+        if transport.is_closing():
+            return
         writer.write(CHUNK % time.monotonic_ns())
     writer.write(END)
-    await writer.drain()
     writer.close()
 
 

@@ -11,11 +11,12 @@ TOKEN = re.compile(rb"(\d{9,19}) ")
 DELTA = b"event: text_appended\n"
 
 
-class Reader(asyncio.Protocol):
+class Reader(asyncio.BufferedProtocol):
     """One stream. Ages are of tokens, in ns, from the fake model's write to this read."""
 
     def __init__(self, path: str, expected: int) -> None:
         self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        self._buffer = bytearray(1 << 16)
         self._left = b""
         self.expected = expected
         self.ages: list[int] = []
@@ -28,8 +29,11 @@ class Reader(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]
         transport.write(self._request)  # type: ignore[attr-defined]
 
-    def data_received(self, data: bytes) -> None:
-        now = time.monotonic_ns()
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        now, data = time.monotonic_ns(), bytes(self._buffer[:nbytes])
         if not self.opened.done():
             self.opened.set_result(None)
         *frames, self._left = (self._left + data).split(b"\n\n")

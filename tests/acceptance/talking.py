@@ -121,7 +121,7 @@ class Frame:
 
 
 class Api:
-    """Talks to one server. `told` has the status of the last answer."""
+    """Talks to one server; `status` and `headers` are those of the last answer."""
 
     def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
         self.address = address.rstrip("/")
@@ -130,14 +130,14 @@ class Api:
         self.headers: dict[str, str] = {}
 
     async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
-        """The answer's JSON; `raw` sends bytes as they are."""
+        """The answer: its JSON, or its bytes where it has none."""
         sent = {"json": body} if body is not None else {}
         if method in ("POST", "PATCH") and body is None and "data" not in more:
             more.setdefault("headers", {}).setdefault("content-type", "application/json")
         async with self.session.request(method, self.address + path, **sent, **more) as answer:
             self.status, self.headers = answer.status, {k.lower(): v for k, v in answer.headers.items()}
             raw = await answer.read()
-        return msgspec.json.decode(raw) if "json" in self.headers.get("content-type", "") else raw
+        return msgspec.json.decode(raw) if raw and "json" in self.headers.get("content-type", "") else raw
 
     async def get(self, path: str, **more: Any) -> Any:
         return await self.ask("GET", path, **more)

@@ -250,6 +250,8 @@ async def test_the_page_needs_nothing_from_anywhere_else(path: str, server: Runn
         body = (await api.get(path)).decode()
         assert api.status == 200
         policy = api.headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+        assert policy.startswith(
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+        )
         assert "http://" not in body and "https://" not in body
         assert "innerHTML" not in body and "eval(" not in body

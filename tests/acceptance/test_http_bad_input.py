@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -148,10 +149,6 @@ BAD: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-def name_of(case: object) -> str:
-    return "" if isinstance(case, bytes | dict) or case is None else str(case)[:60]
-
-
 async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running) -> None:
     wrong = []
     async with unchanged(server) as (api, session, run):
@@ -159,7 +156,7 @@ async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running)
             named = path.replace("NONE", NO_RUN).replace("SESSION", session)
             named = named.replace("RUN", run) if "RUN/" in named else named
             named = named.replace("/NO", f"/{NO_SESSION}").replace("=NO", f"={NO_SESSION}")
-            sent = {"data": body, "headers": JSON} if isinstance(body, bytes) else {"body": body}
+            sent = {"data": BytesIO(body), "headers": JSON} if isinstance(body, bytes) else {"body": body}
             if isinstance(body, dict) and body.get("previous_session_id"):
                 sent = {"body": {"previous_session_id": NO_SESSION}}
             answer = await api.ask(method, named, **sent)
@@ -172,7 +169,9 @@ async def test_what_is_wrong_is_refused_and_nothing_has_changed(server: Running)
     assert wrong == []
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+)
 async def test_what_is_not_sent_as_json_is_refused(kind: str, server: Running) -> None:
     async with unchanged(server) as (api, session, run):
         for path in (f"/api/sessions/{session}/turns", f"/api/runs/{run}/cancel"):

@@ -1,8 +1,8 @@
 """What a turn is to bring about: written into the message that asks for it, so that the model and whoever
 checks the answer know the same, and nothing else has to remember it.
 
-Every word is numbered: `a3.1.17` is word 17 of step 1 of turn `a3`. A step says its words, then calls its tool;
-the last step calls none. The right answer is all words of all steps, each once, in order.
+Every word is numbered: `a3.1.17` is word 17 of step 1 of turn `a3`. A step says its words, then calls its
+tool; the last step calls none. The right answer is all words of all steps, each once, in order.
 """
 
 import random

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Server:
         self.folder = folder
         self.address = f"http://127.0.0.1:{_free_port()}"
         self.ready_at = 0.0
+        self._start_s = 0.0
         self._environ = _environ(model_url, settings)
         self._process: Process | None = None
         self._errors = folder.with_name(f"{folder.name}.{self.address.rpartition(':')[2]}.stderr")
@@ -40,19 +41,31 @@ class Server:
 
     async def start(self) -> None:
         """Returns once it answers."""
+        began = time.monotonic()
+        process = await self._spawn()
+        assert process.stdout is not None
+        async with asyncio.timeout(START_S_MAX):
+            async for line in process.stdout:
+                if line.startswith(b"http://"):
+                    self.ready_at = time.monotonic()
+                    self._start_s = self.ready_at - began
+                    return
+        raise AssertionError(f"the server ended by itself:\n{self.errors}")
+
+    async def start_and_kill(self, share: float) -> None:
+        """Start it, and kill it after a share of the time that it needed to start before."""
+        await self._spawn()
+        await asyncio.sleep(share * self._start_s)
+        await self.kill()
+
+    async def _spawn(self) -> Process:
         port = self.address.rpartition(":")[2]
         with self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "holdfast", "serve", "--port", port, "--data", str(self.folder),
                 env=self._environ, stdin=DEVNULL, stdout=PIPE, stderr=errors,
             )  # fmt: skip
-        assert self._process.stdout is not None
-        async with asyncio.timeout(START_S_MAX):
-            async for line in self._process.stdout:
-                if line.startswith(b"http://"):
-                    self.ready_at = time.monotonic()
-                    return
-        raise AssertionError(f"the server ended by itself:\n{self.errors}")
+        return self._process
 
     def strike(self) -> None:
         """SIGKILL, at once; `bury` it then."""
@@ -130,25 +143,50 @@ async def doctor(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def write_turn(folder: Path) -> Iterator["Turnstile"]:
-    """Hold the right to write, as another process of the same store may."""
-    with (folder / "write.lock").open("rb") as file:
-        turnstile = Turnstile(file.fileno())
-        turnstile.close()
-        yield turnstile
+def turnstile(folder: Path) -> Iterator["Turnstile"]:
+    """Closed to begin with, and open when it is left."""
+    with (folder / "write.next.lock").open("rb") as waiting, (folder / "write.lock").open("rb") as writing:
+        found = Turnstile(waiting.fileno(), writing.fileno())
+        found.close()
+        yield found
 
 
 class Turnstile:
-    """Lets writers pass one by one. While it is closed, nothing is committed by anybody."""
+    """Takes its turn among a store's writers, as any process may, and so lets them pass one by one.
 
-    def __init__(self, lock: int) -> None:
-        self._lock = lock
+    Whoever waits to write holds `waiting` until it holds `writing`.
+    """
+
+    def __init__(self, waiting: int, writing: int) -> None:
+        self._waiting = waiting
+        self._writing = writing
 
     def close(self) -> None:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        """From here on nothing is committed by anybody."""
+        fcntl.flock(self._writing, fcntl.LOCK_EX)
 
-    def open(self) -> None:
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+    def is_awaited(self) -> bool:
+        try:
+            fcntl.flock(self._waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._waiting, fcntl.LOCK_UN)
+        return False
+
+    def let_one_pass(self) -> None:
+        """One commit of one writer, which must be waiting."""
+        fcntl.flock(self._writing, fcntl.LOCK_UN)
+        fcntl.flock(self._waiting, fcntl.LOCK_EX)
+        fcntl.flock(self._writing, fcntl.LOCK_EX)
+        fcntl.flock(self._waiting, fcntl.LOCK_UN)
+
+    async def let_pass_until(self, is_so: Callable[[], bool]) -> None:
+        """Commit by commit, until what was committed has been seen."""
+        async with asyncio.timeout(STOP_S_MAX):
+            while not is_so():
+                if self.is_awaited():
+                    self.let_one_pass()
+                await asyncio.sleep(0.01)
 
 
 def _is_free(path: Path) -> bool:

@@ -56,18 +56,3 @@ def _kill_one_by_one(writers: list[WriterProcess], past: Past, chance: random.Ra
         assert verdict.is_clean, f"{when}: {verdict}"
         robbed = [told for told in living if not past.is_held(told)]
         assert not robbed, f"{when}: a living writer's run was free"
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_several_processes_can_make_one_store_at_once(attempt: int, tmp_path: Path) -> None:
-    seed, past = seed_of_run(), Past(tmp_path / "store")
-    with ExitStack() as running:
-        writers = [running.enter_context(WriterProcess(past.folder, seed + attempt + n, 0)) for n in range(4)]
-        for writer in writers:
-            writer.wait_for_acks(5)
-            assert writer.told.acks >= 5, f"seed {seed}: {writer.errors}"
-        for writer in writers:
-            writer.kill()
-            past.bury(writer.told)
-    verdict = past.judge()
-    assert verdict.is_clean, f"seed {seed}: {verdict}"

@@ -2,6 +2,7 @@
 
     python -m tests.crash.writer_process FOLDER SEED HOURS              until someone kills it
     python -m tests.crash.writer_process FOLDER SEED HOURS POINT N …    kills itself at each call N of POINT
+    python -m tests.crash.writer_process FOLDER SEED HOURS crowd N …    several at once make each store N
 
 Lines: `try CHANGE SESSION:0:DIGESTS` before a change can be stored, `ack CHANGE SESSION:SEQ:DIGESTS …` after
 its receipt, `del SESSION`, `lease RUN`, `open`. Each is one write: it is there whole or not at all.
@@ -12,7 +13,8 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,25 +29,29 @@ from tests.crash.workload import JumpingClock, Workload
 
 HOUR_MS = 3_600_000
 CONVERSATIONS = 4
+CROWD = 5
 WAL_BYTES_MAX = 400_000
 
 
 class Teller:
     """A witness who tells it to whoever reads our output."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", name: str = "") -> None:
         self._prefix = prefix
+        self._name = name
 
     def say(self, *words: object) -> None:
         os.write(1, (self._prefix + " ".join(map(str, words)) + "\n").encode())
 
     def tried(self, change: Change, session_id: SessionId) -> None:
-        self.say("try", change.number, f"{session_id}:0:{','.join(change.tried[session_id])}")
+        self.say(
+            "try", f"{self._name}{change.number}", f"{session_id}:0:{','.join(change.tried[session_id])}"
+        )
 
     def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
         first = {receipt.session_id: receipt.first_seq for receipt in receipts}
         told = (f"{session}:{first[session]}:{','.join(events)}" for session, events in change.tried.items())
-        self.say("ack", change.number, *told)
+        self.say("ack", f"{self._name}{change.number}", *told)
 
     def deleting(self, session_id: SessionId) -> None:
         self.say("del", session_id)
@@ -150,25 +156,50 @@ async def die_at(folder: Path, seed: int, point: str, number: int) -> None:
     del vfs
 
 
-def _each_in_a_child(folder: Path, seed: int, point: str, numbers: Sequence[int]) -> None:
+async def arrive(folder: Path, number: int, name: str) -> None:
+    """Come to a store that may just be being made, and leave without a word."""
+    store = await SqliteStore.open(folder)
+    client = Client(store, Teller(f"{number} ", name))
+    await client.append(Append(SessionId(f"s_{name}"), (f.SessionCreated(),), expect=0))
+    if number % 2:
+        await store.close()
+
+
+def _in_a_child(work: Callable[[], Coroutine[None, None, None]]) -> int:
     """One start of Python for many deaths."""
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(work())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def _die_in_turn(folder: Path, seed: int, point: str, numbers: Sequence[int]) -> None:
     for number in numbers:
-        child = os.fork()
-        if child == 0:
-            try:
-                asyncio.run(die_at(folder / str(number), seed, point, number))
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        Teller(f"{number} ").say("ended", os.waitstatus_to_exitcode(status))
+        _await_end(number, [_in_a_child(partial(die_at, folder / str(number), seed, point, number))])
+
+
+def _come_together(folder: Path, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        arrivals = [partial(arrive, folder / str(number), number, f"{number}-{i}-") for i in range(CROWD)]
+        _await_end(number, [_in_a_child(arrival) for arrival in arrivals])
+
+
+def _await_end(number: int, children: Sequence[int]) -> None:
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    Teller(f"{number} ").say("ended", min(ends) or max(ends))
 
 
 def main(arguments: Sequence[str]) -> None:
     folder, seed, hours, *point = arguments
-    if point:
-        _each_in_a_child(Path(folder), int(seed), point[0], [int(number) for number in point[1:]])
+    if point and point[0] == "crowd":
+        _come_together(Path(folder), [int(number) for number in point[1:]])
+    elif point:
+        _die_in_turn(Path(folder), int(seed), point[0], [int(number) for number in point[1:]])
     else:
         asyncio.run(write_until_killed(Path(folder), int(seed), int(hours)))
 

@@ -10,8 +10,8 @@ from tests.power.run import History, images, live, verdict_on
 
 THOROUGH_EVERY = 6
 """Every so many moments the whole store is checked, not just compared with what was acknowledged."""
-TORN_MOMENTS = 150
-NORMAL_MOMENTS = 40
+TORN_MOMENTS = 100
+NORMAL_MOMENTS = 25
 
 
 @pytest.fixture(scope="module")

@@ -327,7 +327,7 @@ class Conversation(RuleBasedStateMachine):
             case "approve":
                 return tools.answer_approval(book, run, tool, "approve")
             case "deny":
-                return tools.answer_approval(book, run, tool, "deny", "user", "too risky", output)
+                return tools.answer_approval(book, run, tool, "deny", reason="too risky")
             case "start":
                 return tools.start(run, tool)
             case "print" if tool.state == "started" and run.status == "running":

@@ -79,6 +79,7 @@ def test_arguments_are_whole_when_they_are_one_json_object(arguments: str, whole
 RECOVERIES = {
     ("intended", "pure"): "run", ("intended", "idempotent"): "run", ("intended", "unsafe"): "run",
     ("started", "pure"): "repeat", ("started", "idempotent"): "repeat", ("started", "unsafe"): "ask",
+    ("resolved", "pure"): "run", ("resolved", "idempotent"): "run", ("resolved", "unsafe"): "run",
     ("in_doubt", "unsafe"): "ask", ("in_doubt", "pure"): "ask", ("in_doubt", "idempotent"): "ask",
 }  # fmt: skip
 
@@ -100,7 +101,7 @@ def test_an_interruption_puts_an_unsafe_call_in_doubt_and_leaves_the_others() ->
 def test_a_repeated_call_must_be_started_anew() -> None:
     journal = journal_with_tool("started", "idempotent")
     journal.append(*tools.repeat(journal.run(RUN), tool_of(journal)))
-    assert tool_of(journal).state == "intended"
+    assert tool_of(journal).state == "resolved"
     journal.append(*tools.start(journal.run(RUN), tool_of(journal)))
     assert tool_of(journal).state == "started"
     with pytest.raises(ToolRefused):
@@ -159,7 +160,7 @@ def test_a_pure_call_may_end_without_having_been_announced() -> None:
 
 @pytest.mark.parametrize(
     ("decision", "state", "outcome"),
-    [("rerun", "intended", None), ("mark_done", "settled", "done"), ("skip", "settled", "unknown")],
+    [("rerun", "resolved", None), ("mark_done", "settled", "done"), ("skip", "settled", "unknown")],
 )
 def test_a_person_decides_about_a_call_in_doubt(decision: str, state: ToolState, outcome: str | None) -> None:
     journal = journal_with_tool("in_doubt")
@@ -225,14 +226,12 @@ def test_a_call_that_was_to_run_again_keeps_what_it_printed_when_its_run_is_canc
     assert (settled.outcome, settled.parts) == ("unknown", (Text("deleted 3 files"),))
 
 
-def test_a_repeated_call_that_is_denied_keeps_what_it_printed_before() -> None:
-    journal = journal_with_tool("started", "idempotent")
-    journal.append(f.ToolOutputAppended(RUN, CALL, "half"))
-    journal.append(*tools.repeat(journal.run(RUN), tool_of(journal)))
-    journal.append(*tools.request_approval(journal.run(RUN), tool_of(journal)))
+def test_a_call_that_was_to_run_again_and_did_not_is_never_called_not_run() -> None:
+    journal = journal_with_tool("in_doubt")
+    journal.append(*tools.resolve(journal.book, journal.run(RUN), tool_of(journal), "rerun"))
     facts = endings.cancel(journal.book, journal.run(RUN), "user", journal.written)
     [settled] = [fact for fact in facts if isinstance(fact, f.ToolSettled)]
-    assert (settled.outcome, settled.parts) == ("denied", (Text("half"),))
+    assert settled.outcome == "unknown"
 
 
 def test_ending_a_run_unread_hides_nothing_that_was_printed() -> None:

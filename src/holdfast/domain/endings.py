@@ -51,12 +51,7 @@ def interrupt(
 
 def output_of(events: Sequence[Event]) -> OutputFold:
     """What a call has streamed, from the events of its row."""
-    fold = OutputFold(events[0].at if events else 0)
-    for event in events:
-        fact = event.fact
-        if isinstance(fact, f.ToolOutputAppended):
-            fold.add(fact, event.at)
-    return fold
+    return OutputFold.of(events)
 
 
 def _settle_open(view: View, run: RunRow, by: f.Actor, written: Written | None) -> list[f.AnyFact]:
@@ -72,7 +67,7 @@ def _settle_tool(
     row = view.message(tool.turn, tool.place)
     output = output_of(written(row)) if written is not None and row is not None else None
     if tool.state == "intended" and tool.approval == "requested" and output is not None:
-        return tools.answer_approval(view, run, tool, "deny", by, output=output)
+        return tools.answer_approval(view, run, tool, "deny", by)
     facts: list[f.AnyFact] = []
     if tool.state == "intended" and tool.approval == "requested":
         facts.append(f.ApprovalResolved(run.id, tool.id, "deny", by))

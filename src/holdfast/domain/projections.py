@@ -307,13 +307,9 @@ def _tool_in_doubt(book: Book, fact: f.ToolInDoubt, at: _At) -> None:
 
 
 def _tool_resolved(book: Book, fact: f.ToolResolved, at: _At) -> None:
-    if fact.decision != "rerun":
-        _change_tool(book, fact.call_id, state="resolved")
-    elif fact.by == "user":
-        # Whoever says "run it again" has allowed it.
-        _change_tool(book, fact.call_id, state="intended", approval="approve")
-    else:
-        _change_tool(book, fact.call_id, state="intended")
+    # A call that is to run again is not one that never ran: if nothing comes of it, its outcome is unknown.
+    approved = {"approval": "approve"} if fact.decision == "rerun" and fact.by == "user" else {}
+    _change_tool(book, fact.call_id, state="resolved", **approved)
 
 
 def _approval_requested(book: Book, fact: f.ApprovalRequested, at: _At) -> None:

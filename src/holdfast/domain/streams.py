@@ -6,13 +6,14 @@ in a journal can be checked against the body that stands for them before they ar
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from holdfast.domain import facts as f
 from holdfast.domain.clock import Instant
+from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.limits import PACE_SAMPLES_MAX, PACE_SAMPLES_PER_S_MAX
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
@@ -144,6 +145,16 @@ class OutputFold:
     def __init__(self, started_at: Instant = 0) -> None:
         self._pieces: list[str] = []
         self._pace = PaceSampler(started_at)
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "OutputFold":
+        """What a call has streamed, from the events of its row: the one that opened it, then its deltas."""
+        fold = cls(events[0].at if events else 0)
+        for event in events:
+            fact = event.fact
+            if isinstance(fact, f.ToolOutputAppended):
+                fold.add(fact, event.at)
+        return fold
 
     def add(self, delta: f.ToolOutputAppended, at: Instant = 0) -> None:
         if delta.text:

@@ -46,10 +46,10 @@ def repeatable(tool: ToolRow) -> bool:
 def recovery_of(tool: ToolRow) -> Recovery:
     """What recovery may do with a call whose process is gone.
 
-    `run`: it has certainly not run. `repeat`: it may have, and that does no harm. `ask`: it may have, and
-    only a person can say. `nothing`: it is decided already.
+    `run`: it has certainly not run, or is to run again. `repeat`: it may have, and that does no harm. `ask`:
+    it may have, and only a person can say. `nothing`: it has ended.
     """
-    if tool.state == "intended":
+    if tool.state in ("intended", "resolved"):
         return "run"
     if tool.state == "started":
         return "repeat" if repeatable(tool) else "ask"
@@ -81,7 +81,7 @@ def start(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
     """The call is about to run. Must be durable before a tool that is not pure begins."""
     if run.status != "running":
         raise RunRefused(run_id=run.id, status=run.status, verb="start a tool")
-    if tool.state != "intended":
+    if tool.state not in ("intended", "resolved"):
         raise _refused(tool, "start")
     if tool.approval in ("requested", "deny"):
         raise ToolRefused(call_id=tool.id, state="not approved", verb="start")
@@ -102,19 +102,19 @@ def answer_approval(
     decision: Literal["approve", "deny"],
     by: f.Actor = "user",
     reason: str = "",
-    output: OutputFold | None = None,
 ) -> list[f.AnyFact]:
     """A person's yes or no. A no settles the call, with the reason as its output.
 
-    `output` is what it had streamed when it ran before; it stays part of the transcript.
+    What the call had streamed, if it ran before and was to run again, stays part of the transcript.
     """
     if tool.state != "intended" or tool.approval != "requested":
         raise _refused(tool, "be approved or denied")
     resolved = f.ApprovalResolved(run.id, tool.id, decision, by, reason)
     if decision == "approve":
         return [resolved]
-    before = output.parts() if output is not None else ()
-    parts = (*before, Text(reason)) if reason else before
+    row = view.message(tool.turn, tool.place)
+    output = OutputFold.of(view.written(row) if row is not None else ())
+    parts = (*output.parts(), Text(reason)) if reason else output.parts()
     return [resolved, settle(view, tool, "denied", output, parts)]
 
 

@@ -220,7 +220,7 @@ class TranscriptFold:
             case f.ToolInDoubt():
                 self._move(fact.call_id, "in_doubt")
             case f.ToolResolved():
-                self._move(fact.call_id, "intended" if fact.decision == "rerun" else "resolved")
+                self._move(fact.call_id, "resolved")
 
     def _put(self, entry: Entry, stream: StreamFold | OutputFold | None = None) -> None:
         place = (entry.turn, entry.place)

@@ -40,7 +40,7 @@ class Engine:
         self._workers = workers
         self.verbs = Verbs(store, ids, resume, self._halt)
         self._titles = Titles(store, self.verbs, ask_title)
-        spools = Spools(folder, store.process_id)
+        spools = Spools(folder, store.own_process)
         self.runner = Runner(store, clock, ids, workers, folder, spools, self._titles.consider)
         self.recovery = Recovery(store, clock, ids, self.runner, spools, resume)
         self._chores: list[asyncio.Task[None]] = []

@@ -10,7 +10,7 @@ from holdfast.domain import endings, forks, runs, tools, turns
 from holdfast.domain import facts as f
 from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import NoSuchRun, NoSuchTool, NoSuchTurn, RunRefused
+from holdfast.domain.errors import NoSuchRun, NoSuchSession, NoSuchTool, NoSuchTurn, RunRefused
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.domain.parts import AnyPart, Text
@@ -86,6 +86,8 @@ class Verbs:
         """Edit a turn, or with no parts try it again: what it and all after it said is undone."""
 
         def decide(view: View) -> Facts:
+            if view.session() is None:
+                raise NoSuchSession(session_id=session_id)
             turn = view.last_live_turn() if turn_id is None else _turn(view, session_id, turn_id)
             if turn is None:
                 raise NoSuchTurn(session_id=session_id, turn="there is none left")

@@ -11,7 +11,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 
 from holdfast import __version__
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
-from holdfast.server.problem import MEDIA_TYPE, BadRequest, document
+from holdfast.server.problem import MEDIA_TYPE, document
 from holdfast.server.telling import ANYWHERE, sample
 
 OPENAPI_PATH = "/openapi.json"
@@ -83,7 +83,7 @@ def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENT}},
         }
     }
-    problems: tuple[type[HoldfastError], ...] = (NoSuchSession, BadCursor, BadRequest, TooLarge)
+    problems: tuple[type[HoldfastError], ...] = (NoSuchSession, BadCursor, TooLarge)
     for kind in (*problems, *ANYWHERE):
         told = responses.setdefault(
             str(kind.status), {"description": "", "content": {MEDIA_TYPE: {"examples": {}}}}

@@ -3,7 +3,6 @@
 from string import Formatter
 from typing import Any
 
-import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 from litestar.params import Body
@@ -21,8 +20,15 @@ from holdfast.server.problem import (
     document,
 )
 
-ANYWHERE: tuple[type[HoldfastError], ...] = (WrongHost, WrongOrigin, Stopping, StoreFault, Unexpected)
-WITH_BODY: tuple[type[HoldfastError], ...] = (BadRequest, NotJson, TooLarge, DiskFull)
+ANYWHERE: tuple[type[HoldfastError], ...] = (
+    BadRequest,
+    WrongHost,
+    WrongOrigin,
+    Stopping,
+    StoreFault,
+    Unexpected,
+)
+WITH_BODY: tuple[type[HoldfastError], ...] = (NotJson, TooLarge, DiskFull)
 
 
 def answers(
@@ -39,7 +45,7 @@ def answers(
         if kind not in kinds:
             kinds.append(kind)
     for number, kinds in by_status.items():
-        examples = [msgspec.to_builtins(document(sample(kind))) for kind in kinds]
+        examples: list[object] = [document(sample(kind)) for kind in kinds]
         told[number] = _spec(Problem, MEDIA_TYPE, " or ".join(kind.code for kind in kinds), examples)
     return told
 
@@ -56,5 +62,6 @@ def sample(kind: type[HoldfastError]) -> HoldfastError:
 
 
 def _spec(shape: Any, media_type: str, description: str, examples: list[object]) -> ResponseSpec:
-    shown = [Example(value=msgspec.to_builtins(example)) for example in examples]
+    # As structs, which are encoded with the document: Litestar leaves out what is None in anything it knows.
+    shown = [Example(value=example) for example in examples]
     return ResponseSpec(shape, False, description, media_type, shown)

@@ -235,10 +235,11 @@ class Leases(Protocol):
         """Raises LeaseLost."""
 
     def is_alive(self, process_id: ProcessId) -> bool:
-        """Whether that process, or this one's like, still runs."""
+        """Whether that process still runs."""
 
     @property
-    def process_id(self) -> ProcessId: ...
+    def own_process(self) -> ProcessId:
+        """This process, as its leases and its spool files name it."""
 
     async def release(self, lease: Lease) -> None:
         """Does nothing when the lease was lost already."""

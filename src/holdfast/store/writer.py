@@ -197,8 +197,16 @@ class Writer:
                 elif more or not self._bell.acquire(timeout=_IDLE_S):
                     more = self._committer.chores(idle=True)
         finally:
+            with self._lock:
+                self._closing = True
+                left, self._pending = self._pending, []
             self._committer.close()
-            self._loop.call_soon_threadsafe(self._ended.set_result, None)
+            self._loop.call_soon_threadsafe(self._end, left)
+
+    def _end(self, left: list[Ticket]) -> None:
+        # Nothing is left unless the thread failed; then nobody may wait for ever.
+        self._answer(left, [StoreClosed() for _ in left], ())
+        self._ended.set_result(None)
 
     def _carry_out(self, batch: list[Ticket]) -> None:
         began = time.perf_counter()

@@ -91,20 +91,21 @@ def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = Place(folder, "full", None, 1.0)
     lock = ProcessLock(folder, process_id)
+    fresh = folder / "restoring.db"
     try:
         if lock.others():
             raise StoreInUse(path=folder)
         with translated(path, place.wait_s):
             _verify(path)
-            fresh = folder / "restoring.db"
             fresh.unlink(missing_ok=True)
-            _copy_plain(path, fresh, progress)
+            _copy_back(path, fresh, progress)
             kept = _keep_old(place)
             # The one step that counts: before it the folder holds the old store, after it the new one.
             fresh.replace(place.file)
             sync(folder)
             return kept
     finally:
+        fresh.unlink(missing_ok=True)
         lock.release()
 
 
@@ -126,19 +127,23 @@ def _verify(path: Path) -> None:
         db.close()
 
 
-def _copy_plain(path: Path, fresh: Path, progress: Progress) -> None:
-    total = path.stat().st_size
-    if os.statvfs(fresh.parent).f_bavail * os.statvfs(fresh.parent).f_frsize < total:
+def _copy_back(path: Path, fresh: Path, progress: Progress) -> None:
+    """A whole copy through SQLite, so that a log lying beside the file comes along."""
+    disk = os.statvfs(fresh.parent)
+    if disk.f_bavail * disk.f_frsize < path.stat().st_size:
         raise DiskFull(path=fresh.parent)
-    done = 0
-    with path.open("rb") as source, fresh.open("wb") as target:
-        fresh.chmod(0o600)
-        while chunk := source.read(4_000_000):
-            target.write(chunk)
-            done += len(chunk)
-            progress(done, total)
-        target.flush()
-        os.fsync(target.fileno())
+    source = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    target = apsw.Connection(str(fresh))
+    fresh.chmod(0o600)
+    try:
+        with target.backup("main", source, "main") as backup:
+            for done, total in _steps(backup):
+                progress(done, total)
+        target.pragma("journal_mode", "delete")
+    finally:
+        target.close()
+        source.close()
+    sync(fresh)
 
 
 def _keep_old(place: Place) -> Path | None:

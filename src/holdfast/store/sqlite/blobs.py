@@ -7,7 +7,7 @@ import apsw
 from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.limits import BLOB_CHUNK_BYTES
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.sql import one, rows, run
+from holdfast.store.sqlite.sql import one, rows, run, snapshot
 
 
 def digest_of(content: bytes) -> str:
@@ -38,10 +38,12 @@ def chunks(content: bytes) -> list[bytes]:
 
 def get(db: apsw.Connection, digest: str) -> bytes:
     """Raises NoSuchBlob, also for one that is still being stored."""
-    row = one(db, "get_blob", digest)
-    if row is None or not row[1]:
-        raise NoSuchBlob(digest=digest)
-    pieces: list[bytes] = []
-    while (piece := one(db, "get_chunk", row[0], len(pieces))) is not None:
-        pieces.append(piece[0])
-    return b"".join(pieces)
+    # One moment for all pieces: a sweep between two of them would leave a part that looks whole.
+    with snapshot(db):
+        row = one(db, "get_blob", digest)
+        if row is None or not row[1]:
+            raise NoSuchBlob(digest=digest)
+        pieces: list[bytes] = []
+        while (piece := one(db, "get_chunk", row[0], len(pieces))) is not None:
+            pieces.append(piece[0])
+        return b"".join(pieces)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from holdfast.domain.errors import StoreCorrupt
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Finding, Progress
 from holdfast.store.sqlite import backup, doctor
@@ -28,12 +29,16 @@ class Checkup:
         self._write = write
 
     async def run(self, mend: bool, progress: Progress) -> list[Finding]:
-        found = await self._check_file()
-        found += await self._check_sessions(mend, progress)
-        found += await self._check_search(mend)
+        found = await self._check_file(progress)
+        try:
+            found += await self._check_sessions(mend, progress)
+            found += await self._check_search(mend)
+        except StoreCorrupt as fault:
+            # A damaged file may not let itself be read to the end; what was found is told all the same.
+            found.append(Finding("file", str(fault)))
         return found
 
-    async def _check_file(self) -> list[Finding]:
+    async def _check_file(self, progress: Progress) -> list[Finding]:
         copy = self._place.folder / "checking.db"
         disk = os.statvfs(self._place.folder)
         size, free = self._place.file.stat().st_size, disk.f_bavail * disk.f_frsize
@@ -41,7 +46,7 @@ class Checkup:
             what = f"not checked: a copy needs {size // 1_000_000} MB more free disk than there is"
             return [Finding("file", what)]
         try:
-            await self._readers.run(backup.copy, self._place, copy, lambda done, total: None)
+            await self._readers.run(backup.copy, self._place, copy, progress)
             return await self._readers.run(doctor.file_findings, copy)
         finally:
             copy.unlink(missing_ok=True)
@@ -66,7 +71,9 @@ class Checkup:
         faults = [Finding(where, fault) for fault in folding.faults()]
         if wrong and mend:
             await self._write(lambda tx: doctor.mend(tx, no, folding))
-        return faults + [Finding(where, f"{row} does not say what was recorded", mended=mend) for row in wrong]
+        return faults + [
+            Finding(where, f"{row} does not say what was recorded", mended=mend) for row in wrong
+        ]
 
     async def _check_search(self, mend: bool) -> list[Finding]:
         missing = after = 0

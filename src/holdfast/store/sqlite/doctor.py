@@ -22,7 +22,7 @@ from holdfast.domain.words import index_text
 from holdfast.store.ports import Finding
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
-from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
 
 SLICE_EVENTS = 1_000
 Difference = tuple[str, tuple[Any, ...], tuple[Any, ...] | None]
@@ -72,13 +72,10 @@ def _is_pruned(gap: tuple[Seq, Seq], spans: list[tuple[Seq, Seq]]) -> bool:
 
 def compare(db: apsw.Connection, no: int, folding: Folding) -> list[str]:
     """The rows that differ from the fold, by name, as of one moment."""
-    run(db, "begin_read")
-    try:
+    with snapshot(db):
         while events := read_slice(db, no, folding.head):
             folding.add(events)
         wrong = list(differences(db, no, folding.book))
-    finally:
-        run(db, "commit")
     return [f"{table} {'.'.join(map(str, key))}" for table, key, _ in wrong]
 
 

@@ -1,7 +1,8 @@
 """The `.sql` files of this folder, as named statements."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,18 @@ def read(name: str) -> str:
 
 
 SQL = _load()
+
+
+@contextmanager
+def snapshot(db: apsw.Connection) -> Iterator[None]:
+    """Several reads as of one moment."""
+    run(db, "begin_read")
+    try:
+        yield
+    finally:
+        # An error of the file ends the transaction by itself, and is what must be told.
+        if db.in_transaction:
+            run(db, "commit")
 
 
 def run(db: apsw.Connection, name: str, *args: Any) -> None:

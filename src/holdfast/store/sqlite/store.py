@@ -171,7 +171,7 @@ class SqliteStore:
         return self._lock.is_alive(process_id)
 
     @property
-    def process_id(self) -> ProcessId:
+    def own_process(self) -> ProcessId:
         return self._lock.process_id
 
     async def release(self, lease: Lease) -> None:

@@ -13,7 +13,7 @@ from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
 from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
-from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.sql import one, rows, snapshot, value
 
 _LAST = 1 << 62
 
@@ -56,14 +56,11 @@ def messages(db: apsw.Connection, session_id: SessionId, before: str | None, lim
     """One page, read in one snapshot, so that no message is seen half settled."""
     limit = bounded(limit, PAGE_MESSAGES_MAX)
     turn, place = _two_numbers(before) if before is not None else (_LAST, _LAST)
-    run(db, "begin_read")
-    try:
+    with snapshot(db):
         no, head = locate(db, session_id)
         columns = rows(db, "messages_page", no, turn, place, limit)
         found = [(MESSAGES.read(row[:-1]), row[-1] == "live") for row in reversed(columns)]
         page = tuple(Message(row, live, content(db, no, row)) for row, live in found)
-    finally:
-        run(db, "commit")
     first = page[0].row if len(page) == limit else None
     return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
 

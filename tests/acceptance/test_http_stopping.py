@@ -1,0 +1,150 @@
+"""Stopping, dying and starting again, seen through HTTP. The model is a server of its own that lives on."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Api, Speaker, talking
+
+NUMBERS = "".join(f"{n} " for n in range(100))
+
+
+@pytest.fixture
+def command(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command
+
+
+async def counted(api: Api, session: str) -> str:
+    """The numbers that can be read so far."""
+    return "".join(words for role, _, words in await api.read(session) if role == "assistant")
+
+
+async def until_counting(api: Api, session: str) -> None:
+    async with asyncio.timeout(20):
+        while len(await counted(api, session)) < 60:
+            await asyncio.sleep(0.01)
+
+
+async def start(command: Holdfast, *words: str) -> Running:
+    return await asyncio.to_thread(command.serve, "--port", "0", *words)
+
+
+async def test_after_a_kill_the_first_answer_shows_what_was_seen_and_the_run_goes_on(
+    command: Holdfast,
+) -> None:
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Counting")
+        run = (await api.say(session, "count 100"))["run_id"]
+        await until_counting(api, session)
+        seen = await counted(api, session)
+        server.process.kill()
+    again = await start(command)
+    async with talking(again.address) as api:
+        first = await api.read(session)
+        assert "notice" in {role for role, _, _ in first}
+        assert "".join(words for role, _, words in first if role == "assistant").startswith(seen)
+        await api.done(run)
+        assert await counted(api, session) == NUMBERS
+        assert (await api.get("/metrics")).decode().count("holdfast_recoveries_total 1") == 1
+
+
+async def test_with_resume_ask_an_interrupted_run_waits_until_a_person_lets_it_go_on(
+    command: Holdfast,
+) -> None:
+    command.environ["HOLDFAST_RESUME"] = "ask"
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Counting")
+        run = (await api.say(session, "count 100"))["run_id"]
+        await until_counting(api, session)
+        server.process.kill()
+    again = await start(command)
+    async with talking(again.address) as api:
+        assert (await api.get(f"/api/runs/{run}"))["status"] == "interrupted"
+        assert (await api.read(session))[-1][:2] == ("notice", "interrupted")
+        resumed = await api.post(f"/api/runs/{run}/resume")
+        assert (api.status, resumed["status"]) == (200, "running")
+        await api.done(run)
+        assert await counted(api, session) == NUMBERS
+
+
+async def test_sigterm_lets_a_run_finish_its_step_and_refuses_whatever_is_new(command: Holdfast) -> None:
+    command.environ["HOLDFAST_STOP_GRACE_S"] = "20"
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Counting")
+        run = (await api.say(session, "count 100"))["run_id"]
+        following = asyncio.ensure_future(api.follow(session, 0, "run_completed"))
+        await until_counting(api, session)
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            while (problem := await api.get("/health/ready")) == {"status": "ready"}:
+                await asyncio.sleep(0.01)
+        assert (api.status, problem["code"]) == (503, "stopping")
+        assert api.headers["connection"] == "close"
+        refused = await api.post(f"/api/sessions/{session}/turns", {"text": "Too late"})
+        assert (api.status, refused["code"]) == (503, "stopping")
+        assert (await api.get("/health/live")) == {"status": "live"}
+        frames = await following
+        assert frames[-1].event == "run_completed", "the stream follows to the last"
+        _, told = await asyncio.to_thread(server.process.communicate, timeout=10)
+        assert (server.process.returncode, told) == (0, "")
+    again = await start(command)
+    async with talking(again.address) as api:
+        assert (await api.get(f"/api/runs/{run}"))["status"] == "completed"
+        assert await counted(api, session) == NUMBERS
+
+
+async def test_sigterm_is_bounded_and_what_it_cut_off_goes_on_at_the_next_start(command: Holdfast) -> None:
+    command.environ["HOLDFAST_STOP_GRACE_S"] = "0.2"
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Counting")
+        run = (await api.say(session, "count 100"))["run_id"]
+        await until_counting(api, session)
+        asked = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        _, told = await asyncio.to_thread(server.process.communicate, timeout=10)
+        assert (server.process.returncode, told) == (0, "")
+        assert time.monotonic() - asked < 8
+    again = await start(command)
+    async with talking(again.address) as api:
+        await api.done(run)
+        assert await counted(api, session) == NUMBERS
+
+
+async def test_two_servers_on_one_folder_show_the_same_and_one_takes_over_for_the_other(
+    command: Holdfast,
+) -> None:
+    first, second = await asyncio.gather(start(command), start(command))
+    async with talking(first.address) as one, talking(second.address) as two:
+        session = await one.begin(title="Shared")
+        following = asyncio.ensure_future(two.follow(session, 0, "run_completed"))
+        receipt = await one.say(session, "count 100", "key")
+        assert await two.say(session, "count 100", "key") == receipt
+        await until_counting(two, session)
+        seen = await counted(two, session)
+        first.process.kill()
+        frames = await following
+        assert [int(frame.id) for frame in frames] == list(range(1, len(frames) + 1))
+        assert (await counted(two, session)).startswith(seen)
+        assert await counted(two, session) == NUMBERS
+
+
+async def test_a_key_is_in_the_environment_of_nothing_that_is_started(command: Holdfast) -> None:
+    command.environ |= {"OPENAI_API_KEY": "sk-of-mine-0123456789", "HOLDFAST_APPROVALS": "allow"}
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Secrets")
+        await api.done((await api.say(session, "run env"))["run_id"])
+        said = "".join(words for _, _, words in await api.read(session))
+        assert "PATH=" in said
+        assert "sk-of-mine" not in said
+    assert "sk-of-mine" not in "\n".join(server.screen)

@@ -1,0 +1,188 @@
+"""Holding what is there in the end against all that clients were sent, sent themselves, and asked for."""
+
+import re
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from holdfast.store.sqlite.store import SqliteStore
+from tests.crash.onlookers import Crowd, Memory, Sent, frames, words_of
+from tests.crash.script import EFFECTS
+from tests.crash.servers import Server
+
+_WORD = re.compile(r"\S+ ")
+
+
+class Figures(msgspec.Struct):
+    """What a run of kills comes to, in one line."""
+
+    kills: int = 0
+    turns: int = 0
+    tokens: int = 0
+    lost: int = 0
+    effects: int = 0
+    twice: int = 0
+    in_doubt: int = 0
+    resumed_s: list[float] = []
+    wrong: list[str] = []
+
+    def __str__(self) -> str:
+        times = self.resumed_s or [0.0]
+        return (
+            f"kills={self.kills} turns={self.turns} tokens={self.tokens} lost={self.lost}"
+            f" effects={self.effects} twice={self.twice} in_doubt={self.in_doubt}"
+            f" resumed={len(self.resumed_s)} in {statistics.median(times):.2f} s, at most {max(times):.2f} s"
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.twice or self.wrong)
+
+
+async def audit(crowd: Crowd, server: Server, figures: Figures) -> Figures:
+    """Read everything back through the server and compare; then end the server and check its store."""
+    crowd.check()
+    async with aiohttp.ClientSession() as http:
+        for memory in crowd.memories:
+            await _audit_one(http, memory, server, figures)
+        async with http.get(f"{server.address}/api/sessions?limit=200") as answer:
+            states = {row["status"] for row in (await answer.json())["sessions"]}
+            if not states <= {"idle"}:
+                figures.wrong.append(f"sessions are left {states}")
+    await server.end()
+    store = await SqliteStore.open(server.folder)
+    try:
+        found = await store.check(False, lambda done, total: None)
+    finally:
+        await store.close()
+    figures.wrong += [f"doctor found {each}" for each in found]
+    return figures
+
+
+async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server, figures: Figures) -> None:
+    journal = await _read_journal(http, memory, server.address)
+    for seq, seen in memory.events.items():
+        if journal.get(seq) != seen.raw:
+            figures.wrong.append(f"{memory.session_id}:{seq} was {seen.raw!r}, is {journal.get(seq)!r}")
+    figures.wrong += memory.lies
+    messages = await _read_messages(http, memory, server.address)
+    _audit_seen(memory, messages, figures)
+    _audit_turns(memory, messages, figures)
+    _audit_effects(memory, server.folder, figures)
+    figures.in_doubt += len(memory.of_kind("tool_in_doubt"))
+
+
+def _audit_seen(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:
+    """Every text that anybody was sent is the beginning of what the transcript has at its place."""
+    texts = {message["id"]: words_of(message) for message in messages}
+    sent: dict[str, str] = {}
+    for seen in memory.of_kind("text_appended"):
+        sent[seen.body["message_id"]] = sent.get(seen.body["message_id"], "") + seen.body["text"]
+    for message_id, text in sent.items():
+        figures.tokens += len(_WORD.findall(text))
+        there = texts.get(message_id, "")
+        if not there.startswith(text):
+            left = Counter(_WORD.findall(text)) - Counter(_WORD.findall(there))
+            figures.lost += max(left.total(), 1)
+            figures.wrong.append(f"{message_id} was {text!r}, is {there!r}")
+    for message_id, text in memory.looks.items():
+        if not texts.get(message_id, "").startswith(text):
+            figures.wrong.append(f"{message_id} was read as {text!r}, is {texts.get(message_id)!r}")
+
+
+def _audit_turns(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:
+    """Every message that was sent is there once, in order, with its whole answer."""
+    asked = [message for message in messages if message["role"] == "user"]
+    figures.turns += len(asked)
+    wanted = [sent.script.text for sent in memory.sent]
+    if [words_of(message) for message in asked] != wanted:
+        figures.wrong.append(f"{memory.session_id}: sent {wanted}, there is {asked}")
+        return
+    for sent, message in zip(memory.sent, asked, strict=True):
+        if not sent.receipts or any(receipt["turn_id"] != message["turn_id"] for receipt in sent.receipts):
+            figures.wrong.append(f"{sent} became {message['turn_id']}")
+        answer = "".join(
+            words_of(each)
+            for each in messages
+            if each["role"] == "assistant" and each["turn"] == message["turn"] and not each["late"]
+        )
+        _audit_answer(memory, sent, answer, figures)
+
+
+def _audit_answer(memory: Memory, sent: Sent, answer: str, figures: Figures) -> None:
+    outcome, whole = memory.outcome(sent), sent.script.answer()
+    # Whoever writes on while a question is open has passed it over, and with it the run that asked.
+    passed_over = outcome == "run_cancelled" and memory.of_kind("tool_in_doubt")
+    if outcome != "run_completed" and not passed_over:
+        figures.wrong.append(f"{sent.script.name} ended as {outcome or 'nothing'}")
+    if answer != whole and not (passed_over and whole.startswith(answer)):
+        figures.wrong.append(f"{sent.script.name} should be {whole!r}, is {answer!r}")
+
+
+def _audit_effects(memory: Memory, folder: Path, figures: Figures) -> None:
+    path = folder / "workspaces" / memory.session_id / EFFECTS
+    found = Counter(path.read_text().split()) if path.exists() else Counter()
+    again = Counter(
+        _effect_of(memory, call_id) for call_id, said in memory.decisions.items() if said == "rerun"
+    )
+    figures.effects += found.total()
+    for effect, times in found.items():
+        if times > 1 + again[effect]:
+            figures.twice += times - 1 - again[effect]
+            figures.wrong.append(f"{effect} took effect {times} times")
+    done = {name for name in _effects_done(memory) if not found[name]}
+    if done:
+        figures.wrong.append(f"{done} were told to be done and had no effect")
+
+
+def _effect_of(memory: Memory, call_id: str) -> str:
+    for seen in memory.of_kind("tool_intended"):
+        if seen.body["call_id"] == call_id:
+            return _effect_in(seen.body["arguments"])
+    return ""
+
+
+def _effects_done(memory: Memory) -> list[str]:
+    """The effects of calls that were settled as done by their own outcome, not by a person's word."""
+    told = {seen.body["call_id"] for seen in memory.of_kind("tool_resolved")}
+    settled = [seen.body for seen in memory.of_kind("tool_settled")]
+    calls = [
+        body["call_id"]
+        for body in settled
+        if body["name"] == "shell" and body["outcome"] == "done" and body["call_id"] not in told
+    ]
+    return [_effect_of(memory, call_id) for call_id in calls]
+
+
+def _effect_in(arguments: str) -> str:
+    command: str = msgspec.json.decode(arguments)["command"]
+    return command.split()[1]
+
+
+async def _read_journal(http: aiohttp.ClientSession, memory: Memory, address: str) -> dict[int, bytes]:
+    async with http.get(f"{address}/api/sessions/{memory.session_id}") as answer:
+        head = (await answer.json())["head"]
+    journal: dict[int, bytes] = {}
+    async with http.get(f"{address}/api/sessions/{memory.session_id}/events?after=0") as answer:
+        async for seq, _, raw in frames(answer):
+            journal[seq] = raw
+            if seq >= head:
+                break
+    return journal
+
+
+async def _read_messages(http: aiohttp.ClientSession, memory: Memory, address: str) -> list[dict[str, Any]]:
+    pages: list[list[dict[str, Any]]] = []
+    before = ""
+    while True:
+        url = f"{address}/api/sessions/{memory.session_id}/messages?limit=200{before}"
+        async with http.get(url) as answer:
+            page = await answer.json()
+        pages.append(page["messages"])
+        if page["before"] is None:
+            return [message for page in reversed(pages) for message in page]
+        before = f"&before={page['before']}"

@@ -1,0 +1,89 @@
+"""Who decides when a server dies: at something that a client has just been sent, or after a while."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+
+from tests.crash.onlookers import Memory, Seen
+from tests.crash.servers import Server
+
+MOMENTS = (
+    "text_appended", "text_appended", "text_appended", "reasoning_appended", "tool_arguments_appended",
+    "tool_intended", "tool_started", "tool_started", "tool_output_appended", "tool_settled",
+    "message_settled", "turn_accepted", "turn_queued", "turn_dequeued", "run_started", "run_resumed",
+    "run_completed", "tool_in_doubt", "run_waiting", "tool_resolved", "",
+)  # fmt: skip
+"""Kinds of events at which a server is killed; the empty one stands for any time at all."""
+WAIT_S_MAX = 1.0
+STALLED_MAX = 2
+"""A run that was resumed so often without a whole step is let alone: its budget is not what is tested."""
+
+
+class Reaper:
+    """Kills a server at a moment of chance's choosing."""
+
+    def __init__(self, chance: random.Random, memories: Sequence[Memory]) -> None:
+        self._chance = chance
+        self._memories = memories
+        self._left = 0
+        self._kind = ""
+        self._server: Server | None = None
+        self._struck = asyncio.Event()
+        for memory in memories:
+            memory.watchers.append(self._watch)
+
+    async def kill(self, server: Server) -> str:
+        """Returns what it was killed at."""
+        self._kind, self._left = self._chance.choice(MOMENTS), self._chance.choice((1, 1, 2, 5, 20))
+        wait_s = self._chance.random() * WAIT_S_MAX
+        self._struck.clear()
+        self._server = server
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._struck.wait()
+            return self._kind
+        except TimeoutError:
+            self._server = None
+            while guarded := next((each for each in self._memories if _is_protected(each)), None):
+                await guarded.until(lambda memory=guarded: not _is_protected(memory), "a whole step")
+            server.strike()
+            return "any time"
+
+    def _watch(self, memory: Memory, seen: Seen) -> None:
+        if self._server is None or seen.kind != self._kind:
+            return
+        self._left -= 1
+        if self._left <= 0 and not any(map(_is_protected, self._memories)):
+            # Here and now, while the server is still busy with what comes next.
+            self._server.strike()
+            self._server = None
+            self._struck.set()
+
+
+def _is_protected(memory: Memory) -> bool:
+    return memory.stalled() >= STALLED_MAX
+
+
+class Stopwatch:
+    """How long after a start the interrupted runs went on: from ready to the first new word of each."""
+
+    def __init__(self, memories: Sequence[Memory]) -> None:
+        self.resumed_s: list[float] = []
+        self._ready_at = time.monotonic()
+        self._due: set[str] = set()
+        for memory in memories:
+            memory.watchers.append(self._watch)
+
+    def ready(self, server: Server) -> None:
+        self._ready_at = server.ready_at
+
+    def _watch(self, memory: Memory, seen: Seen) -> None:
+        run_id = seen.body.get("run_id", "")
+        if seen.kind == "run_resumed" and seen.body["by"] == "policy":
+            self._due.add(run_id)
+        elif seen.kind in ("run_interrupted", "run_waiting"):
+            self._due.discard(run_id)
+        elif seen.kind == "text_appended" and run_id in self._due:
+            self._due.discard(run_id)
+            self.resumed_s.append(seen.at - self._ready_at)

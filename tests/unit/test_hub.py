@@ -1,0 +1,71 @@
+"""Fan-out within a process: the same objects to all readers, and a bound on what one may leave unread."""
+
+from holdfast.domain.codec import Event
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX
+from holdfast.store.hub import Hub
+
+ONE, TWO = SessionId("s_one"), SessionId("s_two")
+
+
+def event(seq: int) -> Event:
+    return Event(seq, 0, "session_renamed", 1, b"{}")
+
+
+class Bell:
+    def __init__(self) -> None:
+        self.rung = 0
+
+    def ring(self) -> None:
+        self.rung += 1
+
+
+def test_every_reader_of_a_session_gets_the_same_objects() -> None:
+    hub, bell, news = Hub(), Bell(), event(1)
+    one, two = hub.subscribe(ONE, bell.ring), hub.subscribe(ONE, bell.ring)
+    with one as first, two as second, hub.subscribe(TWO, bell.ring) as other:
+        hub.publish([(ONE, news)])
+        assert first.take(0)[0] is second.take(0)[0] is news
+        assert other.take(0) == []
+    assert bell.rung == 2
+
+
+def test_what_was_read_from_the_store_already_is_not_shown_again() -> None:
+    hub = Hub()
+    with hub.subscribe(ONE, lambda: None) as reader:
+        hub.publish([(ONE, event(seq)) for seq in (1, 2, 3)])
+        assert [each.seq for each in reader.take(2)] == [3]
+        assert reader.take(2) == []
+
+
+def test_a_reader_that_falls_behind_is_told_so_and_holds_no_more_than_its_bound() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.subscribe(ONE, bell.ring) as reader:
+        hub.publish([(ONE, event(seq)) for seq in range(1, SUBSCRIBER_EVENTS_MAX + 1)])
+        assert not reader.overrun
+        hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 1))])
+        hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 2))])
+        assert reader.overrun
+        assert reader.take(0) == [], "what is left has a hole in it"
+        reader.forget()
+        assert not reader.overrun
+        hub.publish([(ONE, event(SUBSCRIBER_EVENTS_MAX + 3))])
+        assert [each.seq for each in reader.take(0)] == [SUBSCRIBER_EVENTS_MAX + 3]
+    assert bell.rung == SUBSCRIBER_EVENTS_MAX + 3
+
+
+def test_waking_sends_every_reader_to_the_store() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.subscribe(ONE, bell.ring) as first, hub.subscribe(TWO, bell.ring) as second:
+        hub.wake()
+        assert first.overrun and second.overrun
+    assert bell.rung == 2
+
+
+def test_a_reader_that_has_gone_is_forgotten() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.subscribe(ONE, bell.ring):
+        pass
+    hub.publish([(ONE, event(1))])
+    hub.wake()
+    assert bell.rung == 0
