@@ -1,8 +1,9 @@
 """A model server whose answers a test puts into words, and a client that talks to Holdfast as programs do."""
 
 import asyncio
+import itertools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,10 +169,23 @@ class Api:
 
     async def until(self, path: str, name: str, *wanted: object, timeout_s: float = 20) -> Any:
         """What is at `path`, once its field `name` is one of `wanted`."""
-        async with asyncio.timeout(timeout_s):
-            while (found := await self.get(path)).get(name) not in wanted:
-                await asyncio.sleep(0.02)
+        found: Any = None
+
+        async def is_so() -> bool:
+            nonlocal found
+            found = await self.get(path)
+            return found.get(name) in wanted
+
+        await until(is_so, timeout_s)
         return found
+
+    async def says(self, session: str, words: str) -> None:
+        """Return once an answer under way reads so."""
+
+        async def is_so() -> bool:
+            return ("assistant", "streaming", words) in await self.read(session)
+
+        await until(is_so)
 
     async def done(self, run_id: str, *wanted: str) -> Any:
         return await self.until(f"/api/runs/{run_id}", "status", *(wanted or ("completed",)))
@@ -212,6 +226,15 @@ async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
             setattr(frame, name, value)
         elif line.startswith(":"):
             frame.comment = value
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = 20) -> None:
+    """Return once `is_so` says yes."""
+    async with asyncio.timeout(timeout_s):
+        for _ in itertools.repeat(None):
+            if await is_so():
+                return
+            await asyncio.sleep(0.01)
 
 
 def words_of(message: dict[str, Any]) -> str:

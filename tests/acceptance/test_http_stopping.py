@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking
+from tests.acceptance.talking import Api, Speaker, talking, until
 
 NUMBERS = "".join(f"{n} " for n in range(100))
 
@@ -26,9 +26,10 @@ async def counted(api: Api, session: str) -> str:
 
 
 async def until_counting(api: Api, session: str) -> None:
-    async with asyncio.timeout(20):
-        while len(await counted(api, session)) < 60:
-            await asyncio.sleep(0.01)
+    async def is_so() -> bool:
+        return len(await counted(api, session)) >= 60
+
+    await until(is_so)
 
 
 async def start(command: Holdfast, *words: str) -> Running:
@@ -84,10 +85,8 @@ async def test_sigterm_lets_a_run_finish_its_step_and_refuses_whatever_is_new(co
         following = asyncio.ensure_future(api.follow(session, 0, "run_completed"))
         await until_counting(api, session)
         server.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
-            while (problem := await api.get("/health/ready")) == {"status": "ready"}:
-                await asyncio.sleep(0.01)
-        assert (api.status, problem["code"]) == (503, "stopping")
+        problem = await api.until("/health/ready", "code", "stopping")
+        assert (api.status, problem["status"]) == (503, 503)
         assert api.headers["connection"] == "close"
         refused = await api.post(f"/api/sessions/{session}/turns", {"text": "Too late"})
         assert (api.status, refused["code"]) == (503, "stopping")

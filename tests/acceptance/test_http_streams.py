@@ -16,7 +16,7 @@ from holdfast.overview import Overview
 from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Append
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, talking
+from tests.acceptance.talking import Api, talking, until
 from tests.house import House, house
 
 
@@ -113,6 +113,13 @@ async def value(api: Api, name: str) -> int:
     return int(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
+async def until_value(api: Api, name: str, wanted: int) -> None:
+    async def is_so() -> bool:
+        return await value(api, name) == wanted
+
+    await until(is_so)
+
+
 async def test_a_silent_stream_shows_signs_of_life_without_an_id(tmp_path: Path) -> None:
     async with house(tmp_path) as here, door(here, heartbeat_s=0.3) as api:
         session = await api.begin()
@@ -132,9 +139,7 @@ async def test_a_reader_that_has_gone_is_forgotten_at_once(tmp_path: Path) -> No
             async with api.stream(f"/api/sessions/{session}/events") as frames:
                 await anext(frames)
                 assert await value(api, "holdfast_subscribers") == 1
-            async with asyncio.timeout(2):
-                while await value(api, "holdfast_subscribers"):
-                    await asyncio.sleep(0.01)
+            await until_value(api, "holdfast_subscribers", 0)
         assert not here.store._hub._by_session
 
 
@@ -146,31 +151,24 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(tmp_pa
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", port))
             stuck.sendall(f"GET /api/sessions/{session}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            async with asyncio.timeout(5):
-                while await value(api, "holdfast_subscribers") != 1:
-                    await asyncio.sleep(0.01)
+            await until_value(api, "holdfast_subscribers", 1)
             reading = asyncio.ensure_future(api.follow(session, 0, "session_archived"))
             title = "x" * 150_000
             for n in range(100):
                 # Past any title's limit: what a long conversation streams, without having one.
                 await here.store.append(Append(session, (f.SessionRenamed(f"{n}{title}", "user"),)))
             await here.store.append(Append(session, (f.SessionArchived(),)))
-            async with asyncio.timeout(20):
-                frames = await reading
-                assert [frame.data["seq"] for frame in frames] == list(range(1, 103))
-                while await value(api, "holdfast_streams_cut_off_total") != 1:
-                    await asyncio.sleep(0.05)
-                while await value(api, "holdfast_subscribers"):
-                    await asyncio.sleep(0.01)
+            frames = await reading
+            assert [frame.data["seq"] for frame in frames] == list(range(1, 103))
+            await until_value(api, "holdfast_streams_cut_off_total", 1)
+            await until_value(api, "holdfast_subscribers", 0)
 
 
 async def test_many_readers_of_one_conversation_all_see_everything(tmp_path: Path) -> None:
     async with house(tmp_path) as here, door(here, heartbeat_s=5) as api:
         session = await here.begin()
         readers = [asyncio.ensure_future(api.follow(session, 0, "session_archived")) for _ in range(50)]
-        async with asyncio.timeout(10):
-            while await value(api, "holdfast_subscribers") != 50:
-                await asyncio.sleep(0.01)
+        await until_value(api, "holdfast_subscribers", 50)
         for n in range(50):
             await here.engine.verbs.rename(session, f"{n}")
         await here.engine.verbs.archive(session, True)

@@ -9,6 +9,7 @@ from holdfast.domain.book import View
 from holdfast.domain.errors import KeyReused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.parts import Text
+from holdfast.domain.turns import replace_turns
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, TurnStory, accept, created
@@ -131,3 +132,19 @@ async def test_every_part_is_part_of_what_a_key_stands_for(store: Store) -> None
     other = f.TurnAccepted(IDS.turn(), 2, IDS.message(), (Text("a\nb"),), key="k")
     with pytest.raises(KeyReused):
         await store.append(Append(session_id, (other,)))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="turns.replace_turns looks for the turn to undo before the store can know the key"
+)
+async def test_an_edit_that_is_tried_again_is_one_turn(store: Store) -> None:
+    session_id = await begin(store)
+    story = TurnStory(1, "first")
+    await store.append(Append(session_id, (story.accepted(),)))
+
+    def edit(view: View) -> list[f.AnyFact]:
+        return replace_turns(view, session_id, IDS, story.id, (Text("better"),), "edit", "k")
+
+    await store.append(Append(session_id, edit))
+    (receipt,) = await store.append(Append(session_id, edit))
+    assert receipt.repeated is not None and receipt.repeated.turn == 2

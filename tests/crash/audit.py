@@ -64,8 +64,9 @@ async def audit(crowd: Crowd, server: Server, figures: Figures) -> Figures:
 
 
 async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server, figures: Figures) -> None:
+    sent = dict(memory.events)  # A title may still come while this is read.
     journal = await _read_journal(http, memory, server.address)
-    for seq, seen in memory.events.items():
+    for seq, seen in sent.items():
         if journal.get(seq) != seen.raw:
             figures.wrong.append(f"{memory.session_id}:{seq} was {seen.raw!r}, is {journal.get(seq)!r}")
     figures.wrong += memory.lies

@@ -76,14 +76,17 @@ async def stage(decision: str = "") -> AsyncIterator[Stage]:
     """A play that must have ended well when it is left. `decision` answers every question."""
     chance = random.Random(seed_of_run())
     with scratch() as folder:
-        async with acting() as actor, serving(folder / "store", actor.url) as server:
-            async with gathering(chance, _always(decision) if decision else None) as crowd:
-                play = Stage(actor, server, crowd, await crowd.begin(server.address))
-                yield play
-                actor.open_all()
-                await play.memory.until_all_ended()
-                figures = await audit(crowd, server, play.figures)
-                assert figures.is_clean, f"{figures}\n" + "\n".join(figures.wrong)
+        async with (
+            acting() as actor,
+            serving(folder / "store", actor.url) as server,
+            gathering(chance, _always(decision) if decision else None) as crowd,
+        ):
+            play = Stage(actor, server, crowd, await crowd.begin(server.address))
+            yield play
+            actor.open_all()
+            await play.memory.until_all_ended()
+            figures = await audit(crowd, server, play.figures)
+            assert figures.is_clean, f"{figures}\n" + "\n".join(figures.wrong)
 
 
 def _always(decision: str) -> Callable[[], str]:

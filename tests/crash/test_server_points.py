@@ -215,7 +215,7 @@ async def test_killed_during_the_grace_of_a_graceful_stop_it_goes_on_at_the_next
         path = f"{play.server.address}/api/sessions/{play.memory.session_id}"
         async with asyncio.timeout(30):
             while (await play.crowd.ask("GET", path))[0] != 503:
-                await asyncio.sleep(0.01)
+                continue
         await play.server.kill()
         play.actor.open_all()
         await play.start_again()

@@ -14,6 +14,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import FACTS_BY_KIND
 from holdfast.main import command_line, wire
 from holdfast.server.app import PATHS
+from holdfast.server.metrics import METRICS
 from tests.tidy.sources import ROOT
 
 
@@ -71,6 +72,10 @@ def test_every_command_is_in_operations() -> None:
 
 def test_every_path_is_in_operations() -> None:
     assert missing(PATHS, document("operations.md")) == []
+
+
+def test_every_metric_is_in_operations() -> None:
+    assert missing(METRICS, document("operations.md")) == []
 
 
 def test_every_event_kind_is_in_the_protocol() -> None:

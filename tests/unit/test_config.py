@@ -123,7 +123,9 @@ def test_settings_cannot_be_changed_once_resolved() -> None:
 
 def test_what_people_are_told_is_the_default_that_holds() -> None:
     told = settings_told()
-    assert list(told) == ["data", "host", "port", "durability"]
+    assert list(told) == [
+        "data", "host", "port", "durability", "model", "approvals", "resume", "stop_grace_s",
+    ]  # fmt: skip
     defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
     assert {name: told[name].default for name in ("host", "port", "durability")} == {
         name: str(defaults[name]) for name in ("host", "port", "durability")

@@ -14,8 +14,8 @@ LINUX = """\
 31 28 0:45 / /mnt/my\\040share rw,relatime - cifs //server/share rw
 32 28 0:46 / /mnt/B\u00fcro rw,relatime - fuse.sshfs me@host: rw
 33 30 0:47 / /mnt/share/local rw,relatime - ext4 /dev/vdb rw
-34 28 0:48 / /home/over rw - ext4 /dev/vdc rw
-35 34 0:49 / /home/over rw - nfs server:/home rw
+34 28 0:48 / /mnt/over rw - ext4 /dev/vdc rw
+35 34 0:49 / /mnt/over rw - nfs server:/srv rw
 36 28 0:50 / /mnt/tab\\011here rw - smb3 //s/t rw
 """
 MACOS = """\
@@ -25,7 +25,7 @@ devfs on /dev (devfs, local, nobrowse)
 //me@server/share on /Volumes/share (smbfs, nodev, nosuid, mounted by me)
 server:/export on /Volumes/my (odd) name (nfs, asynchronous)
 //me@server/x on /Volumes/B\u00fcro (afpfs, nodev)
-map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
+map auto_net on /System/Volumes/Data/net (autofs, automounted, nobrowse)
 """
 
 
@@ -36,7 +36,7 @@ map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
         (LINUX, "/mnt/share/deep/er", "nfs4"),
         (LINUX, "/mnt/my share/x", "cifs"),
         (LINUX, "/mnt/B\u00fcro/x", "fuse.sshfs"),
-        (LINUX, "/home/over/x", "nfs"),
+        (LINUX, "/mnt/over/x", "nfs"),
         (LINUX, "/mnt/tab\there", "smb3"),
         (MACOS, "/Volumes/share/x", "smbfs"),
         (MACOS, "/Volumes/my (odd) name/x", "nfs"),
@@ -56,7 +56,7 @@ def test_a_network_file_system_is_refused_by_name(mounts: str, folder: str, kind
         (LINUX, "/var/lib/holdfast"),
         (LINUX, "/mnt/share/local/x"),
         (LINUX, "/mnt/sharefoo"),
-        (MACOS, "/Users/me/data"),
+        (MACOS, "/Library/data"),
         (MACOS, "/Volumes/shared"),
         ("", "/anywhere"),
         ("nonsense\n\n - \n on (", "/anywhere"),

@@ -1,5 +1,6 @@
 """The route table: which path is answered by what. Knows HTTP, nothing of sockets."""
 
+import asyncio
 import sys
 import traceback
 from typing import Any
@@ -47,22 +48,20 @@ PATHS = (
 def application(engine: Engine, look: Look, streams: Streams) -> Gate:
     """Everything that is answered, behind the gate that every request passes."""
     metrics = Metrics(engine, streams)
-    described = openapi.OpenApi()
+    described: list[bytes] = []
 
-    @get(openapi.OPENAPI_PATH, include_in_schema=False)
-    async def describe(request: Request[Any, Any, Any]) -> Response[bytes]:
-        return Response(described.document(request.app), media_type="application/json")
+    def routes() -> list[Any]:
+        tables = (SessionRoutes(engine), TurnRoutes(engine), RunRoutes(engine), HealthRoutes(look, metrics))
+        return [route for table in tables for route in table.table()]
 
-    tables = (
-        SessionRoutes(engine).table(),
-        TurnRoutes(engine).table(),
-        RunRoutes(engine).table(),
-        HealthRoutes(look, metrics).table(),
-        PageRoutes().table(),
-        [describe],
-    )
+    @get(openapi.OPENAPI_PATH)
+    async def describe() -> Response[bytes]:
+        # Made when it is first asked for: most servers never are.
+        described[:] = described or [await asyncio.to_thread(openapi.describe, routes())]
+        return Response(described[0], media_type="application/json")
+
     api = Litestar(
-        [route for table in tables for route in table],
+        [*routes(), *PageRoutes().table(), describe],
         exception_handlers={
             HoldfastError: _tell,
             HTTPException: _tell_refusal,
@@ -70,7 +69,7 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
         },
         dto=StrictBody,
         return_dto=None,
-        openapi_config=openapi.config(),
+        openapi_config=None,
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,
         debug=False,
@@ -90,7 +89,8 @@ def _tell_refusal(request: Request[Any, Any, Any], refusal: HTTPException) -> Re
         case 404:
             error: HoldfastError = NoSuchPage(path=path)
         case 405:
-            allowed = ", ".join(sorted((refusal.headers or {}).get("allow", "GET").split(", ")))
+            methods = set((refusal.headers or {}).get("allow", "GET").split(", "))
+            allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
             error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
         case 413:
             error = TooLarge(what="The body", size="more", limit=BODY_BYTES_MAX)

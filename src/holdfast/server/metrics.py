@@ -8,7 +8,7 @@ from holdfast.engine.engine import Engine
 from holdfast.server.streams import Streams
 from holdfast.store.meter import BOUNDS_S, CommitMeter
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4"
 METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_runs_at_work": ("gauge", "Runs that this process works on."),
     "holdfast_recoveries_total": ("counter", "Runs taken over from a process that was gone."),

@@ -11,11 +11,11 @@ from litestar.params import FromPath
 from holdfast.server.problem import NoSuchPage
 
 _TYPES: Mapping[str, str] = MappingProxyType({
-    "page.html": "text/html; charset=utf-8",
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "entry.js": "text/javascript; charset=utf-8",
-    "transcript.js": "text/javascript; charset=utf-8",
+    "page.html": "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "entry.js": "text/javascript",
+    "transcript.js": "text/javascript",
 })  # fmt: skip
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "

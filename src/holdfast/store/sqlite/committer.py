@@ -18,6 +18,7 @@ from holdfast.domain.facts import BODY_KINDS
 from holdfast.domain.ids import Position, SessionId
 from holdfast.store.hub import News
 from holdfast.store.sqlite import search
+from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
 from holdfast.store.sqlite.journal import Tx, apply_all
@@ -101,9 +102,9 @@ class SqliteCommitter:
         try:
             with self._transaction() as db:
                 known = self._catch_up(db)
-                tx = Tx(db, self._clock.now_ms())
+                tx = Tx(db, self._clock.now_ms(), known)
                 results = [_perform(tx, ticket) for ticket in tickets]
-            self._position = known + len(tx.news)
+            self._position = tx.position
         except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError):
             raise
         except (apsw.Error, OSError) as error:
@@ -137,7 +138,7 @@ class SqliteCommitter:
             if not found:
                 break
             known = found[-1][0]
-            self._tell([(SessionId(row[1]), Event(*row[2:])) for row in found])
+            self._tell([(SessionId(row[1]), event_of(row[2:])) for row in found])
             self._to_index = True
         self._position = end
         return end
@@ -169,7 +170,7 @@ class SqliteCommitter:
             self._to_index = False
             return
         with self._transaction() as db:
-            search.add_slice(Tx(db, 0), start, end, words)
+            search.add_slice(Tx(db, 0, 0), start, end, words)
 
     def _connected(self) -> apsw.Connection:
         if self._db is None:

@@ -4,7 +4,9 @@ import apsw
 
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import DELTA_KINDS, ToolOutputAppended
+from holdfast.domain.ids import Seq
 from holdfast.domain.rows import MessageRow
+from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.sql import rows
 
 _LAST = 1 << 62
@@ -13,9 +15,15 @@ _LAST = 1 << 62
 def content(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
     """What a message says: its body, or the event that opened it and its deltas so far."""
     if row.body_seq:
-        return tuple(Event(*event) for event in rows(db, "read_event", no, row.body_seq))
-    events = [Event(*columns) for columns in rows(db, "read_range", no, row.first_seq, _LAST)]
-    return tuple(event for event in events if event.seq == row.first_seq or belongs(event, row))
+        return tuple(event_of(columns) for columns in rows(db, "read_event", no, row.body_seq))
+    first = [event_of(columns) for columns in rows(db, "read_event", no, row.first_seq)]
+    return (*first, *deltas_of(db, no, row, _LAST))
+
+
+def deltas_of(db: apsw.Connection, no: int, row: MessageRow, until: Seq) -> list[Event]:
+    """What was streamed of a message or call, up to `until`."""
+    events = [event_of(columns) for columns in rows(db, "read_deltas", no, row.first_seq, until)]
+    return [event for event in events if belongs(event, row)]
 
 
 def belongs(event: Event, row: MessageRow) -> bool:

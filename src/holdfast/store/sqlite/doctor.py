@@ -20,6 +20,7 @@ from holdfast.domain.parts import text_of
 from holdfast.domain.projections import fold
 from holdfast.domain.words import index_text
 from holdfast.store.ports import Finding
+from holdfast.store.sqlite.bodies import event_of, unpack
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
 from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
@@ -35,7 +36,7 @@ def next_session(db: apsw.Connection, after: int) -> tuple[int, SessionId] | Non
 
 
 def read_slice(db: apsw.Connection, no: int, after: Seq) -> list[Event]:
-    return [Event(*row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
+    return [event_of(row) for row in rows(db, "read_events", no, after, SLICE_EVENTS)]
 
 
 class Folding:
@@ -129,7 +130,7 @@ def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
         if position > limit:
             return missing, 0
         end = position
-        if kind in BODY_KINDS and _has_words(kind, version, body) and not _is_indexed(db, position):
+        if kind in BODY_KINDS and _has_words(kind, version, unpack(body)) and not _is_indexed(db, position):
             missing += 1
     return missing, end
 

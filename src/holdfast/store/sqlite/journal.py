@@ -30,23 +30,36 @@ from holdfast.domain.facts import (
     TurnAccepted,
     TurnSteered,
 )
-from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.ids import Position, Seq, SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
 from holdfast.domain.parts import File
 from holdfast.domain.projections import key_digest, project
 from holdfast.domain.rows import TurnRow
 from holdfast.store.ports import Append, Fence, Receipt
+from holdfast.store.sqlite.bodies import pack
 from holdfast.store.sqlite.book import SqlBook
 from holdfast.store.sqlite.sql import one, run
 
 
 class Tx:
-    """A transaction under way: its connection, its time, and the events it adds."""
+    """A transaction under way: its connection, its time, the last position given out, the events it adds."""
 
-    def __init__(self, db: apsw.Connection, at: Instant) -> None:
+    def __init__(self, db: apsw.Connection, at: Instant, position: Position) -> None:
         self.db = db
         self.at = at
+        self.position = position
         self.news: list[tuple[SessionId, Event]] = []
+
+    def store(self, session_id: SessionId, no: int, event: Event) -> None:
+        """Add one event to the journal."""
+        self.position += 1
+        is_delta = event.kind in DELTA_KINDS
+        run(
+            self.db, "insert_delta" if is_delta else "insert_event",
+            self.position, no, event.seq, event.at, event.kind, event.version,
+            event.body if is_delta else pack(event.body),
+        )  # fmt: skip
+        self.news.append((session_id, event))
 
 
 class _Checked(msgspec.Struct):
@@ -152,8 +165,7 @@ def _write(tx: Tx, one: _Checked) -> Receipt:
             project(book, session_id, seq, tx.at, fact)
             no = book.no
             note_prunable(tx, book, fact)
-        run(tx.db, "insert_event", no, seq, tx.at, kind, version, body)
-        tx.news.append((session_id, Event(seq, tx.at, kind, version, body)))
+        tx.store(session_id, no, Event(seq, tx.at, kind, version, body))
     if book is not None:
         book.flush()
         row = book.session()
@@ -192,9 +204,7 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
         if event.kind not in DELTA_KINDS:
             project(book, session_id, event.seq, event.at, fact)
             note_prunable(tx, book, fact)
-        columns = (book.no, event.seq, event.at, event.kind, event.version, event.body)
-        run(tx.db, "insert_event", *columns)
-        tx.news.append((session_id, event))
+        tx.store(session_id, book.no, event)
         if isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
             _use_known_blobs(tx.db, book.no, fact)
     book.flush()

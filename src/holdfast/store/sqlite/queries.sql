@@ -1,4 +1,5 @@
--- Every query of the SQLite store by name. A parameter is `?`, in the order of its mention.
+-- Every query of the SQLite store by name. A parameter is `?`, in the order of its
+-- mention, or `?1` where it is mentioned more than once.
 
 -- name: begin
 BEGIN IMMEDIATE;
@@ -16,27 +17,44 @@ ROLLBACK;
 PRAGMA user_version;
 
 -- name: newest_position
-SELECT max(position) FROM events;
+SELECT max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
+
+-- name: newest_event
+SELECT ifnull(max(position), 0) FROM events;
 
 -- name: events_since
 SELECT e.position, s.id, e.seq, e.at, e.kind, e.version, e.body
-FROM events e JOIN sessions s ON s.no = e.session
-WHERE e.position > ? ORDER BY e.position LIMIT ?;
+FROM (
+    SELECT * FROM (SELECT * FROM events WHERE position > ?1 ORDER BY position LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT * FROM deltas WHERE position > ?1 ORDER BY position LIMIT ?2)
+) e JOIN sessions s ON s.no = e.session
+ORDER BY e.position LIMIT ?2;
 
 -- The journal.
 
 -- name: session_head
-SELECT no, (SELECT max(seq) FROM events WHERE session = no), context_version
+SELECT no, max(
+    ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
+    ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
+), context_version
 FROM sessions WHERE id = ? AND deleted_at IS NULL;
 
 -- name: insert_event
-INSERT INTO events (session, seq, at, kind, version, body) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO events (position, session, seq, at, kind, version, body) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_delta
+INSERT INTO deltas (position, session, seq, at, kind, version, body) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_events
-SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?;
+SELECT seq, at, kind, version, body FROM (
+    SELECT * FROM (SELECT * FROM events WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
+    UNION ALL
+    SELECT * FROM (SELECT * FROM deltas WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
+) ORDER BY seq LIMIT ?3;
 
--- name: read_range
-SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq BETWEEN ? AND ? ORDER BY seq;
+-- name: read_deltas
+SELECT seq, at, kind, version, body FROM deltas WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq;
 
 -- name: read_event
 SELECT seq, at, kind, version, body FROM events WHERE session = ? AND seq = ?;
@@ -183,7 +201,8 @@ WHERE m.session = ? AND (m.turn, m.place) < (?, ?)
 ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 
 -- name: totals
-SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL), (SELECT ifnull(max(position), 0) FROM events);
+SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
+    max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
 
 -- Leases.
 
@@ -272,8 +291,8 @@ SELECT settled_at, session, turn, place FROM prunable WHERE settled_at <= ? ORDE
 -- name: delete_prunable
 DELETE FROM prunable WHERE settled_at = ? AND session = ? AND turn = ? AND place = ?;
 
--- name: delete_event
-DELETE FROM events WHERE session = ? AND seq = ?;
+-- name: delete_delta
+DELETE FROM deltas WHERE session = ? AND seq = ?;
 
 -- name: doomed_sessions
 SELECT no FROM sessions WHERE deleted_at <= ? LIMIT ?;
@@ -284,6 +303,12 @@ WHERE session = ? AND position < (SELECT max(position) FROM events) ORDER BY seq
 
 -- name: delete_position
 DELETE FROM events WHERE position = ?;
+
+-- name: doomed_deltas
+SELECT position FROM deltas WHERE session = ? LIMIT ?;
+
+-- name: delete_delta_position
+DELETE FROM deltas WHERE position = ?;
 
 -- name: session_has_events
 SELECT EXISTS (SELECT 1 FROM events WHERE session = ?);
@@ -328,7 +353,8 @@ SELECT 'turns', count(*) FROM turns WHERE session NOT IN (SELECT no FROM session
 UNION ALL SELECT 'runs', count(*) FROM runs WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'tools', count(*) FROM tools WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'messages', count(*) FROM messages WHERE session NOT IN (SELECT no FROM sessions)
-UNION ALL SELECT 'events', count(*) FROM events WHERE session NOT IN (SELECT no FROM sessions);
+UNION ALL SELECT 'events', count(*) FROM events WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'deltas', count(*) FROM deltas WHERE session NOT IN (SELECT no FROM sessions);
 
 -- name: is_indexed
 SELECT 1 FROM search_docsize WHERE id = ?;

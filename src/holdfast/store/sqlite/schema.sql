@@ -1,8 +1,10 @@
 -- Holdfast's store, format 1.
 --
--- One truth: `events`, an append-only journal per session. `seq` numbers a session's events densely from 1;
--- `position` orders all events of the file, so that one query reads every session's news. The newest row of
--- `events` is never removed, so a position is never given out twice.
+-- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
+-- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
+-- rows can be given back, and pages that lose some cannot. `seq` numbers a session's events over both densely from
+-- 1; `position` orders all events of the file, so that one query reads every session's news. The newest row of
+-- `events` is never removed, and a pruned delta is older than its body, so a position is never given out twice.
 --
 -- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`) are written in the transaction that appends
 -- the events they come from, by domain/projections.py. `search` is a projection too; it follows a moment
@@ -23,6 +25,17 @@ CREATE TABLE events (
     body     BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
+
+CREATE TABLE deltas (
+    position INTEGER PRIMARY KEY,
+    session  INTEGER NOT NULL,
+    seq      INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    kind     TEXT    NOT NULL,
+    version  INTEGER NOT NULL,
+    body     BLOB    NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX deltas_by_seq ON deltas (session, seq);
 
 CREATE TABLE sessions (
     no                   INTEGER PRIMARY KEY,

@@ -23,12 +23,13 @@ from holdfast.domain.limits import SEARCH_HITS_MAX
 from holdfast.domain.parts import text_of
 from holdfast.domain.words import index_text, match_query, snippet
 from holdfast.store.ports import Hit
+from holdfast.store.sqlite.bodies import unpack
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, value
 from holdfast.store.sqlite.views import bounded
 
 SLICE_EVENTS_MAX = 500
-SLICE_CHARS_MAX = 24_000
+SLICE_CHARS_MAX = 6_000
 _NEWEST = 1 << 62
 
 
@@ -45,7 +46,7 @@ def next_slice(db: apsw.Connection) -> tuple[Position, Position, list[tuple[Posi
     for position, kind, version, body in rows(db, "unindexed", start, SLICE_EVENTS_MAX):
         end = position
         if kind in BODY_KINDS:
-            text = _text(kind, version, body)
+            text = _text(kind, version, unpack(body))
             words.append((position, index_text(text)))
             chars += len(text)
             if chars >= SLICE_CHARS_MAX:
@@ -81,7 +82,9 @@ def find(db: apsw.Connection, query: str, limit: int) -> list[Hit]:
         found = rows(db, "search", match, before, 2 * limit)
         for session_id, title, no, position, seq, at, kind, version, body in found:
             before = position
-            hit = _hit(db, no, seq, decode(kind, version, body), query, SessionId(session_id), title, at)
+            hit = _hit(
+                db, no, seq, decode(kind, version, unpack(body)), query, SessionId(session_id), title, at
+            )
             if hit is not None and len(hits) < limit:
                 hits.append(hit)
         if len(found) < 2 * limit:

@@ -228,7 +228,7 @@ class SqliteStore:
         await self._do(lambda tx: blobs.put_chunk(tx, number, n, piece, last))
 
     async def _index_all(self) -> None:
-        newest = await self._readers.read(views.newest)
+        newest = await self._readers.read(views.newest_event)
         while True:
             start, end, words = await self._readers.read(search.next_slice)
             if start >= newest or end == start:

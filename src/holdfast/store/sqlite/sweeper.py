@@ -12,7 +12,7 @@ from holdfast.domain.limits import PRUNE_AFTER_MS, PURGE_AFTER_MS, UNUSED_BLOB_A
 from holdfast.domain.rows import MessageRow
 from holdfast.domain.streams import digest_of_message, digest_of_tool
 from holdfast.store.ports import Swept
-from holdfast.store.sqlite.contents import belongs
+from holdfast.store.sqlite.contents import content, deltas_of
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import MESSAGES
 from holdfast.store.sqlite.sql import one, rows, run, value
@@ -60,14 +60,14 @@ def _prune_one(tx: Tx, no: int, turn: int, place: int, swept: Swept) -> Swept:
     if columns is None:
         return swept
     row = MESSAGES.read(columns)
-    events = [Event(*c) for c in rows(tx.db, "read_range", no, row.first_seq, row.body_seq)]
-    deltas = [event for event in events if belongs(event, row)]
+    deltas = deltas_of(tx.db, no, row, row.body_seq)
     if not deltas:
         return swept
-    if not adds_up(row, deltas, events[-1]):
+    (body,) = content(tx.db, no, row)
+    if not adds_up(row, deltas, body):
         return replace(swept, mismatched=swept.mismatched + 1)
     for event in deltas:
-        run(tx.db, "delete_event", no, event.seq)
+        run(tx.db, "delete_delta", no, event.seq)
     return replace(swept, deltas=swept.deltas + len(deltas))
 
 
@@ -86,8 +86,11 @@ def _purge(tx: Tx) -> Swept | None:
         for (position,) in positions:
             run(tx.db, "unindex", position)
             run(tx.db, "delete_position", position)
-        if positions:
-            return Swept(deltas=len(positions))
+        deltas = rows(tx.db, "doomed_deltas", no, SLICE_ROWS)
+        for (position,) in deltas:
+            run(tx.db, "delete_delta_position", position)
+        if positions or deltas:
+            return Swept(deltas=len(positions) + len(deltas))
         # The newest event of the whole file stays until another one follows it.
         if not value(tx.db, "session_has_events", no):
             _forget(tx, no)

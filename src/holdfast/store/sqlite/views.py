@@ -11,6 +11,7 @@ from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
+from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
 from holdfast.store.sqlite.sql import one, rows, snapshot, value
@@ -40,7 +41,7 @@ def session(db: apsw.Connection, session_id: SessionId) -> SessionRow:
 def events(db: apsw.Connection, session_id: SessionId, after: Seq, limit: int) -> list[Event]:
     no, _ = locate(db, session_id)
     limit = bounded(limit, READ_EVENTS_MAX)
-    return [Event(*row) for row in rows(db, "read_events", no, after, limit)]
+    return [event_of(row) for row in rows(db, "read_events", no, after, limit)]
 
 
 def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool) -> SessionPage:
@@ -102,9 +103,14 @@ def _two_numbers(cursor: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
+def newest_event(db: apsw.Connection) -> Position:
+    """The position of the newest event that is no delta: how far the index can get."""
+    return int(value(db, "newest_event"))
+
+
 def newest(db: apsw.Connection) -> Position:
     """The position of the newest event of all."""
-    return int(value(db, "newest_position") or 0)
+    return int(value(db, "newest_position"))
 
 
 def totals(db: apsw.Connection, file: Path) -> Totals:
