@@ -134,9 +134,6 @@ async def test_every_part_is_part_of_what_a_key_stands_for(store: Store) -> None
         await store.append(Append(session_id, (other,)))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="turns.replace_turns looks for the turn to undo before the store can know the key"
-)
 async def test_an_edit_that_is_tried_again_is_one_turn(store: Store) -> None:
     session_id = await begin(store)
     story = TurnStory(1, "first")

@@ -19,6 +19,7 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.parts import Text
+from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
 from tests.house import Lever, house, says
 
@@ -131,12 +132,14 @@ async def test_an_interrupted_run_has_a_notice_and_the_session_is_usable_at_once
 
 async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) -> None:
     """R2, R5"""
+    clock = LateClock(60_000)
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
-        async with house(tmp_path, resume="never", clock=LateClock(60_000)) as here:
+        async with house(tmp_path, resume="never", clock=clock) as here:
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "pending")
             for _ in range(RECOVERY_READS_MAX + 2):
+                clock.ahead_ms += LOOK_AGAIN_MS
                 await here.engine.recovery.sweep()
                 await here.text(other.session_id)
             run = await here.run(other.run_id)
@@ -252,18 +255,21 @@ async def test_a_sealed_run_with_nothing_more_costs_looks_and_then_the_notice_is
     tmp_path: Path,
 ) -> None:
     """R6"""
+    clock = LateClock(60_000)
     with resident(tmp_path, "nothing") as other:
         other.until("model_step_started")
         other.stop()
-        async with house(tmp_path, resume="never", clock=LateClock(60_000), started=False) as here:
+        async with house(tmp_path, resume="never", clock=clock, started=False) as here:
             await here.engine.recovery.mark()
             other.kill()
             seen = []
             for _ in range(RECOVERY_READS_MAX + 1):
+                clock.ahead_ms += LOOK_AGAIN_MS
                 await here.engine.recovery.sweep()
                 seen.append((await here.text(other.session_id))[-1][:2])
             assert seen[0] == ("notice", "pending") and seen[-1] == ("notice", "final")
             events = len(await here.events(other.session_id))
+            clock.ahead_ms += LOOK_AGAIN_MS
             await here.engine.recovery.sweep()
             assert len(await here.events(other.session_id)) == events  # A final notice stops the looking.
 

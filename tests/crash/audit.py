@@ -9,10 +9,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.onlookers import Crowd, Memory, Sent, frames, words_of
 from tests.crash.script import EFFECTS
-from tests.crash.servers import Server
+from tests.crash.servers import Server, doctor
 
 _WORD = re.compile(r"\S+ ")
 
@@ -27,6 +26,8 @@ class Figures(msgspec.Struct):
     effects: int = 0
     twice: int = 0
     in_doubt: int = 0
+    late: int = 0
+    """Messages that came after their run had gone on without them."""
     resumed_s: list[float] = []
     wrong: list[str] = []
 
@@ -35,6 +36,7 @@ class Figures(msgspec.Struct):
         return (
             f"kills={self.kills} turns={self.turns} tokens={self.tokens} lost={self.lost}"
             f" effects={self.effects} twice={self.twice} in_doubt={self.in_doubt}"
+            f" late={self.late}"
             f" resumed={len(self.resumed_s)} in {statistics.median(times):.2f} s, at most {max(times):.2f} s"
         )
 
@@ -43,9 +45,10 @@ class Figures(msgspec.Struct):
         return not (self.lost or self.twice or self.wrong)
 
 
-async def audit(crowd: Crowd, server: Server, figures: Figures) -> Figures:
-    """Read everything back through the server and compare; then end the server and check its store."""
+async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
+    """Read everything back through the first server and compare; then end them all and ask doctor."""
     crowd.check()
+    server = servers[0]
     async with aiohttp.ClientSession() as http:
         for memory in crowd.memories:
             await _audit_one(http, memory, server, figures)
@@ -53,13 +56,11 @@ async def audit(crowd: Crowd, server: Server, figures: Figures) -> Figures:
             states = {row["status"] for row in (await answer.json())["sessions"]}
             if not states <= {"idle"}:
                 figures.wrong.append(f"sessions are left {states}")
-    await server.end()
-    store = await SqliteStore.open(server.folder)
-    try:
-        found = await store.check(False, lambda done, total: None)
-    finally:
-        await store.close()
-    figures.wrong += [f"doctor found {each}" for each in found]
+    for each in servers:
+        await each.end()
+    report = await doctor(server.folder)
+    if not report["ok"]:
+        figures.wrong.append(f"doctor found {report}")
     return figures
 
 
@@ -74,6 +75,7 @@ async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server
     _audit_seen(memory, messages, figures)
     _audit_turns(memory, messages, figures)
     _audit_effects(memory, server.folder, figures)
+    figures.late += sum(message["late"] for message in messages)
     figures.in_doubt += len(memory.of_kind("tool_in_doubt"))
 
 

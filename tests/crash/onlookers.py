@@ -7,7 +7,7 @@ different things.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,9 +42,9 @@ class Sent(msgspec.Struct):
 class Memory:
     """What clients know of one session."""
 
-    def __init__(self, session_id: str, address: str) -> None:
+    def __init__(self, session_id: str, addresses: Sequence[str]) -> None:
         self.session_id = session_id
-        self.address = address
+        self._addresses = list(addresses)
         self.events: dict[int, Seen] = {}
         self.looks: dict[str, str] = {}
         """The longest text that any GET showed of a message."""
@@ -53,6 +53,15 @@ class Memory:
         self.lies: list[str] = []
         self.watchers: list[Callable[[Memory, Seen], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def address(self) -> str:
+        """Where its people turn to."""
+        return self._addresses[0]
+
+    def turn_away(self) -> None:
+        """Nobody answers there: try the next."""
+        self._addresses.append(self._addresses.pop(0))
 
     def keep(self, seq: int, kind: str, raw: bytes) -> None:
         before = self.events.get(seq)
@@ -94,8 +103,8 @@ class Memory:
                     self._waiting.append(future)
                     await future
         except TimeoutError:
-            kinds = [self.events[seq].kind for seq in sorted(self.events)]
-            raise AssertionError(f"{what} did not come about in {self.session_id}: {kinds}") from None
+            kinds = [self.events[seq].kind for seq in sorted(self.events)[-50:]]
+            raise AssertionError(f"{what} did not come about in {self.session_id}: … {kinds}") from None
 
     async def until_all_ended(self) -> None:
         await self.until(lambda: all(self.outcome(sent) for sent in self.sent), "the end of every run")
@@ -118,11 +127,12 @@ class Memory:
     def stalled(self) -> int:
         """The most often that a run of this session was resumed since its last whole step."""
         counts: dict[str, int] = {}
-        for seen in self.of_kind("run_resumed", "message_settled", "tool_settled"):
+        ends = ("run_completed", "run_cancelled", "run_failed")
+        for seen in self.of_kind("run_resumed", "message_settled", "tool_settled", *ends):
             run_id = seen.body.get("run_id", "")
             if seen.kind == "run_resumed":
                 counts[run_id] = counts.get(run_id, 0) + 1
-            elif seen.body.get("status", "settled") == "settled":
+            elif seen.kind in ends or seen.body.get("status", "settled") == "settled":
                 counts[run_id] = 0
         return max(counts.values(), default=0)
 
@@ -146,13 +156,14 @@ class Crowd:
     def speak(self) -> None:
         self._speaks.set()
 
-    async def begin(self, address: str) -> Memory:
-        """A new session. Not retried: nobody is killed before there is one."""
-        async with self._http.post(f"{address}/api/sessions", json={}) as answer:
+    async def begin(self, *addresses: str) -> Memory:
+        """A new session, followed at each address. Not retried: nobody is killed before there is one."""
+        async with self._http.post(f"{addresses[0]}/api/sessions", json={}) as answer:
             assert answer.status == 201, await answer.text()
-            memory = Memory((await answer.json())["id"], address)
+            memory = Memory((await answer.json())["id"], addresses)
         self.memories.append(memory)
-        self.follow(memory, address)
+        for address in addresses:
+            self.follow(memory, address)
         self._tasks.append(asyncio.create_task(self._answer_for_ever(memory)))
         return memory
 
@@ -179,6 +190,7 @@ class Crowd:
             sent.receipts.append(receipt)
         else:
             assert status in (0, 503), receipt
+            memory.turn_away()
             await asyncio.sleep(AGAIN_S)
 
     async def ask(self, method: str, url: str, body: object = None) -> tuple[int, Any]:
@@ -236,7 +248,8 @@ class Crowd:
                 decision = self._decide(memory, call_id)
                 url = f"{memory.address}/api/runs/{run_id}/tools/{call_id}"
                 body = {"decision": decision} | ({"result": "It ran."} if decision == "mark_done" else {})
-                await self.ask("POST", url, body)
+                if (await self.ask("POST", url, body))[0] in (0, 503):
+                    memory.turn_away()
             await asyncio.sleep(AGAIN_S)
 
     async def _until_asked(self, memory: Memory) -> None:

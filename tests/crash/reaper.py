@@ -33,8 +33,8 @@ class Reaper:
         for memory in memories:
             memory.watchers.append(self._watch)
 
-    async def kill(self, server: Server) -> str:
-        """Returns what it was killed at."""
+    async def strike(self, server: Server) -> str:
+        """Kill it, and say at what; the caller buries it."""
         self._kind, self._left = self._chance.choice(MOMENTS), self._chance.choice((1, 1, 2, 5, 20))
         wait_s = self._chance.random() * WAIT_S_MAX
         self._struck.clear()
@@ -66,7 +66,7 @@ def _is_protected(memory: Memory) -> bool:
 
 
 class Stopwatch:
-    """How long after a start the interrupted runs went on: from ready to the first new word of each."""
+    """How long after a moment the interrupted runs went on: to the first new word of each."""
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.resumed_s: list[float] = []
@@ -75,8 +75,8 @@ class Stopwatch:
         for memory in memories:
             memory.watchers.append(self._watch)
 
-    def ready(self, server: Server) -> None:
-        self._ready_at = server.ready_at
+    def restart(self, at: float) -> None:
+        self._ready_at = at
 
     def _watch(self, memory: Memory, seen: Seen) -> None:
         run_id = seen.body.get("run_id", "")

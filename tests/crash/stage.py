@@ -85,7 +85,7 @@ async def stage(decision: str = "") -> AsyncIterator[Stage]:
             yield play
             actor.open_all()
             await play.memory.until_all_ended()
-            figures = await audit(crowd, server, play.figures)
+            figures = await audit(crowd, play.figures, server)
             assert figures.is_clean, f"{figures}\n" + "\n".join(figures.wrong)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from holdfast.domain import runs
 from holdfast.domain.book import Facts, View
-from holdfast.domain.clock import Clock
+from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, LeaseHeld, NoSuchRun, RunRefused
 from holdfast.domain.facts import Resume
 from holdfast.domain.ids import Ids, RunId, SessionId
@@ -19,6 +19,9 @@ from holdfast.domain.rows import RunRow
 from holdfast.engine.runner import LEASE_MS, Runner, deliver, interrupt
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
+
+LOOK_AGAIN_MS = 500
+"""Looks for one run's output are at least this far apart, however many readers ask."""
 
 
 class Recovery:
@@ -33,7 +36,7 @@ class Recovery:
         self._runner = runner
         self._spools = spools
         self._resume = resume
-        self._healing: set[RunId] = set()
+        self._looked_at: dict[RunId, Instant] = {}
         self.recovered = 0
 
     async def mark(self) -> None:
@@ -54,20 +57,21 @@ class Recovery:
             with suppress(HoldfastError):
                 await self._look_after(session_id, run)
         await self._read_spools()
-        for session_id, run in await self._store.pending_runs():
+        pending = await self._store.pending_runs()
+        waited_for = {run.id for _, run in pending}
+        self._looked_at = {name: at for name, at in self._looked_at.items() if name in waited_for}
+        for session_id, run in pending:
             await self.heal(session_id, run)
 
     async def heal(self, session_id: SessionId, run: RunRow) -> None:
-        """One look for output that is still to arrive; whoever comes while that goes on does not wait."""
-        if run.id in self._healing or run.pending is None:
+        """One look for output that is still to arrive; whoever comes during it or right after does not wait."""
+        now = self._clock.now_ms()
+        if run.pending is None or now - self._looked_at.get(run.id, 0) < LOOK_AGAIN_MS:
             return
-        self._healing.add(run.id)
-        try:
-            if not self._store.is_alive(run.pending.process_id) or self._is_old(run):
-                await self._read_spools()
-                await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
-        finally:
-            self._healing.discard(run.id)
+        self._looked_at[run.id] = now
+        if not self._store.is_alive(run.pending.process_id) or self._is_old(run):
+            await self._read_spools()
+            await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
 
     def _look(self, view: View, run_id: RunId) -> Facts:
         run = view.run(run_id)

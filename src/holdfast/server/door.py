@@ -107,15 +107,17 @@ class HttpDoor:
     ) -> None:
         await told.once.wait()
         app.stop_accepting()
-        leaving = asyncio.ensure_future(on_stop())
-        hurrying = asyncio.ensure_future(told.twice.wait())
-        await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
-        hurrying.cancel()
-        # What a run said last is with its readers before their streams end.
-        await asyncio.sleep(0)
-        streams.close()
-        server.should_exit = True
-        await leaving
+        leaving, hurrying = asyncio.ensure_future(on_stop()), asyncio.ensure_future(told.twice.wait())
+        try:
+            await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
+            # What a run said last is with its readers before their streams end.
+            await asyncio.sleep(0)
+        finally:
+            for waiting in (leaving, hurrying):
+                waiting.cancel()
+            streams.close()
+            server.should_exit = True
+        await asyncio.gather(leaving, hurrying, return_exceptions=True)
 
     def close(self) -> None:
         self._listener.close()

@@ -25,6 +25,9 @@ _DELTAS = frozenset(get_args(Delta))
 _IDLE_S = 0.025
 """How long the thread sleeps before it looks for other processes' commits."""
 
+HEAVY_PER_BATCH_MAX = 8
+"""Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
+
 Work = Callable[[object], object]
 """Something else to do inside a transaction; it gets the store's own transaction object."""
 
@@ -119,6 +122,7 @@ class Writer:
         self._pending: list[Ticket] = []
         self._last: dict[SessionId, Ticket] = {}
         self._weight = 0
+        self._heavy = 0
         self._roomless: list[asyncio.Future[None]] = []
         self._bell = threading.Semaphore(0)
         self._asleep = False
@@ -175,18 +179,43 @@ class Writer:
 
     def _enqueue(self, ticket: Ticket) -> None:
         self._pending.append(ticket)
+        self._heavy += not ticket.is_delta
         self._weight += 1
         if self._asleep:
             self._asleep = False
             self._bell.release()
+
+    def _take(self) -> list[Ticket]:
+        """The next batch: all there is, but only so much that is more than text.
+
+        What streams overtakes the rest, except in its own session, whose order is kept: a hundred messages
+        that settle together must not hold up a hundred others that are being written.
+        """
+        pending, self._pending = self._pending, []
+        self._last.clear()
+        if self._heavy <= HEAVY_PER_BATCH_MAX:
+            self._heavy = 0
+            return pending
+        batch: list[Ticket] = []
+        held: set[SessionId] = set()
+        heavy = 0
+        for ticket in pending:
+            sessions = [append.session_id for append in ticket.appends]
+            if held.intersection(sessions) or (not ticket.is_delta and heavy == HEAVY_PER_BATCH_MAX):
+                held.update(sessions)
+                self._pending.append(ticket)
+            else:
+                heavy += not ticket.is_delta
+                batch.append(ticket)
+        self._heavy -= heavy
+        return batch
 
     def _work(self) -> None:
         more = False
         try:
             while True:
                 with self._lock:
-                    batch, self._pending = self._pending, []
-                    self._last.clear()
+                    batch = self._take()
                     self._asleep = not batch and not self._closing
                     done = not batch and self._closing
                 if done:

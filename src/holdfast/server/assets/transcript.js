@@ -85,6 +85,8 @@ export class Transcript {
       if (entry.run_id === event.run_id && entry.status === "streaming") this.touch(entry.id, { status: "interrupted" });
     }
     this.run(event, { status, failure: event.failure ?? null, waiting: null });
+    // Whether those behind it may begin is said with them.
+    for (const run of this.runs.values()) if (run.status === "queued") this.touchTurn(run.turn);
     if (status === "interrupted") {
       const { message_id: id, turn, place, run_id, at } = event;
       this.put({ id, role: "notice", status, turn, place, run_id, at, live: true, late: false, parts: [] });
@@ -149,16 +151,16 @@ export class Transcript {
   tool_output_appended({ call_id, text }) { this.write(call_id, "text", text); }
   tool_started({ call_id }) { this.touch(call_id, { state: "started", status: "streaming" }); }
   tool_in_doubt({ call_id }) { this.touch(call_id, { state: "in_doubt" }); }
-  tool_resolved({ call_id, decision }) { this.touch(call_id, { state: decision === "rerun" ? "intended" : "resolved" }); }
+  tool_resolved({ call_id }) { this.touch(call_id, { state: "resolved" }); }
   approval_requested({ call_id, reason }) { this.touch(call_id, { approval: "requested", reason }); }
   approval_resolved({ call_id, decision }) { this.touch(call_id, { approval: decision }); }
 
-  recovery_pending({ turn, place }) { this.note(turn, place, "pending"); }
-  recovery_finished({ turn, place, recovered }) { this.note(turn, place, recovered ? "recovered" : "final"); }
+  recovery_pending(event) { this.note(event, "pending"); }
+  recovery_finished(event) { this.note(event, event.recovered ? "recovered" : "final"); }
 
-  note(turn, place, status) {
+  note({ turn, place, at }, status) {
     for (const entry of this.entries.values()) {
-      if (entry.turn === turn && entry.place === place) this.touch(entry.id, { status });
+      if (entry.turn === turn && entry.place === place) this.touch(entry.id, { status, at });
     }
   }
 }

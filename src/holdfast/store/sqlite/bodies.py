@@ -1,8 +1,8 @@
 """How events' bodies lie in the file: packed, since most of what they hold they have in common.
 
 A packed body is the number of its dictionary and then raw DEFLATE; a plain one is JSON and begins with a
-brace. Deltas stay plain: they are small, many, and soon gone. A dictionary is never changed: bodies that are on
-disk were packed with it. A better one gets the next number.
+brace. Deltas stay plain: they are small, many, and soon gone. A dictionary is never changed: bodies that are
+on disk were packed with it. A better one gets the next number.
 """
 
 import zlib

@@ -1,7 +1,7 @@
 """A session's rows in SQLite, as `domain.projections` reads and writes them inside a transaction."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic
 
 import apsw
 
@@ -14,17 +14,32 @@ from holdfast.store.sqlite.sql import one, rows, run
 
 
 class SqlBook:
-    """Writes through, except the session's own row: many facts touch it, `flush` writes it once."""
+    """Writes each row once: a change touches the same few rows again and again, `flush` writes what is left.
+
+    Looking for several rows flushes first, so that what was just changed is among them.
+    """
 
     def __init__(self, db: apsw.Connection, session_no: int) -> None:
         self._db = db
         self._no = session_no
         self._session: SessionRow | None = None
         self._stored: SessionRow | None = None
+        self._turns = _Shelf(db, TURNS, "turn")
+        self._runs = _Shelf(db, RUNS, "run")
+        self._tools = _Shelf(db, TOOLS, "tool")
+        self._messages = _Shelf(db, MESSAGES, "message")
         if session_no:
-            self._session = self._stored = self._one(SESSIONS, "get_session")
+            columns = one(db, "get_session", session_no)
+            self._session = self._stored = SESSIONS.read(columns) if columns is not None else None
+
+    @property
+    def no(self) -> int:
+        return self._no
 
     def flush(self) -> None:
+        """Write what was changed."""
+        for shelf in (self._turns, self._runs, self._tools, self._messages):
+            shelf.flush(self._no)
         if self._session is not None and self._session is not self._stored:
             run(self._db, "update_session", *SESSIONS.write(self._session), self._no)
             self._stored = self._session
@@ -33,31 +48,33 @@ class SqlBook:
         return self._session
 
     def turn(self, turn: int) -> TurnRow | None:
-        return self._one(TURNS, "get_turn", turn)
+        return self._turns.get(self._no, turn)
 
     def turn_by_key(self, key: str) -> TurnRow | None:
-        return self._one(TURNS, "turn_by_key", key)
+        found = self._all(TURNS, "turn_by_key", key)
+        return found[0] if found else None
 
     def live_turns(self, from_turn: int) -> Sequence[TurnRow]:
         return self._all(TURNS, "live_turns", from_turn)
 
     def last_live_turn(self) -> TurnRow | None:
-        return self._one(TURNS, "last_live_turn")
+        found = self._all(TURNS, "last_live_turn")
+        return found[0] if found else None
 
     def run(self, run_id: RunId) -> RunRow | None:
-        return self._one(RUNS, "get_run", run_id)
+        return self._runs.get(self._no, run_id)
 
     def open_runs(self) -> Sequence[RunRow]:
         return self._all(RUNS, "open_runs")
 
     def tool(self, call_id: CallId) -> ToolRow | None:
-        return self._one(TOOLS, "get_tool", call_id)
+        return self._tools.get(self._no, call_id)
 
     def open_tools(self, run_id: RunId) -> Sequence[ToolRow]:
         return self._all(TOOLS, "open_tools", run_id)
 
     def message(self, turn: int, place: int) -> MessageRow | None:
-        return self._one(MESSAGES, "get_message", turn, place)
+        return self._messages.get(self._no, turn, place)
 
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         return self._all(MESSAGES, "streaming_messages", turn)
@@ -73,27 +90,49 @@ class SqlBook:
         self._session = row
 
     def put_turn(self, row: TurnRow) -> None:
-        run(self._db, "put_turn", self._no, *TURNS.write(row))
+        self._turns.put(row, row.turn)
 
     def put_run(self, row: RunRow) -> None:
-        run(self._db, "put_run", self._no, *RUNS.write(row))
+        self._runs.put(row, row.id)
         if row.is_over:
             # Nobody may write for it any more, whatever epoch they hold.
             run(self._db, "delete_lease", row.id)
 
     def put_tool(self, row: ToolRow) -> None:
-        run(self._db, "put_tool", self._no, *TOOLS.write(row))
+        self._tools.put(row, row.id)
 
     def put_message(self, row: MessageRow) -> None:
-        run(self._db, "put_message", self._no, *MESSAGES.write(row))
-
-    @property
-    def no(self) -> int:
-        return self._no
-
-    def _one(self, columns: Columns[R], name: str, *keys: Any) -> R | None:
-        row = one(self._db, name, self._no, *keys)
-        return columns.read(row) if row is not None else None
+        self._messages.put(row, row.turn, row.place)
 
     def _all(self, columns: Columns[R], name: str, *keys: Any) -> list[R]:
+        if self._no:
+            self.flush()
         return [columns.read(row) for row in rows(self._db, name, self._no, *keys)]
+
+
+class _Shelf(Generic[R]):
+    """The rows of one table that a change has looked at, and which of them it has changed."""
+
+    def __init__(self, db: apsw.Connection, columns: Columns[R], name: str) -> None:
+        self._db = db
+        self._columns = columns
+        self._name = name
+        self._rows: dict[tuple[Any, ...], R | None] = {}
+        self._changed: set[tuple[Any, ...]] = set()
+
+    def get(self, session_no: int, *key: Any) -> R | None:
+        if key not in self._rows:
+            columns = one(self._db, f"get_{self._name}", session_no, *key)
+            self._rows[key] = self._columns.read(columns) if columns is not None else None
+        return self._rows[key]
+
+    def put(self, row: R, *key: Any) -> None:
+        self._rows[key] = row
+        self._changed.add(key)
+
+    def flush(self, session_no: int) -> None:
+        for key in self._changed:
+            row = self._rows[key]
+            assert row is not None, "only rows that are there are changed"
+            run(self._db, f"put_{self._name}", session_no, *self._columns.write(row))
+        self._changed.clear()
