@@ -13,6 +13,7 @@ from bench import flat, pages, producers, single, size
 from bench.machine import OTHERS_CORES_MAX, Bystanders, described
 from bench.stage import FULL, QUICK, Stage
 from bench.table import Line, print_table, write_json
+from holdfast.store.writer import favour_threads
 
 QUESTIONS: Mapping[str, Callable[[Stage], list[Line]]] = MappingProxyType({
     "single": single.measure,
@@ -26,6 +27,7 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 
 def main() -> None:
     options = _parser().parse_args()
+    favour_threads()  # As the product does when it starts.
     cache = Path(os.environ.get("BENCH_DIR", CACHE))
     # Wide enough for its rows when nobody looks at it through a terminal.
     console = Console(width=None if Console().is_terminal else 200)

@@ -209,11 +209,22 @@ def _load_lines(
             part, "p99 of a token's age", mine.p99 / kept.p99, 2.0, str(mine),
             f"durable prototype: {kept}",
         ),
-        shown(part, "the same, beside a bare pass-through", f"p99 {mine.p99:.2f} ms", str(plain), mine.p99 / plain.p99),
-        shown(part, "lag of the load generator itself, p99", f"{mine.lag_ms:.2f} ms", f"bare {plain.lag_ms:.2f} ms"),
+        shown(
+            part, "the same, beside a bare pass-through", f"p99 {mine.p99:.2f} ms", str(plain),
+            mine.p99 / plain.p99,
+        ),
+        shown(
+            part, "lag of the load generator itself, p99", f"{mine.lag_ms:.2f} ms",
+            f"bare {plain.lag_ms:.2f} ms",
+        ),
         shown("few", "5 answers", str(alone)),
-        at_most("10,000 messages", "p99 of a token's age", aged.p99 / young.p99, 1.2, str(aged), f"new: {young}"),
-        at_most("10,000 messages", "CPU per 1,000 tokens", aged.cpu_ms / young.cpu_ms, 1.2, f"{aged.cpu_ms:.0f} ms", f"new: {young.cpu_ms:.0f} ms"),
+        at_most(
+            "10,000 messages", "p99 of a token's age", aged.p99 / young.p99, 1.2, str(aged), f"new: {young}",
+        ),
+        at_most(
+            "10,000 messages", "CPU per 1,000 tokens", aged.cpu_ms / young.cpu_ms, 1.2,
+            f"{aged.cpu_ms:.0f} ms", f"new: {young.cpu_ms:.0f} ms",
+        ),
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ one writer thread, natural group commit, one row per token, nothing else: no ses
 """
 
 import asyncio
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -111,13 +112,10 @@ class App:
 
 async def main() -> None:
     app = App(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
-    config = uvicorn.Config(app, port=0, log_level="error", lifespan="off", http="httptools")
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
-    await task
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    print(listener.getsockname()[1], flush=True)
+    config = uvicorn.Config(app, log_level="error", lifespan="off", http="httptools")
+    await uvicorn.Server(config).serve([listener])
 
 
 if __name__ == "__main__":

@@ -32,10 +32,12 @@ from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.premises import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.writer import favour_threads
 
 
 def main() -> None:
     """Run the command line. An error of ours is told in a sentence and what to do about it; exit code 1."""
+    favour_threads()
     environ = dict(os.environ)
     # Whatever is started from here on does not inherit it.
     os.environ.pop(KEY_VARIABLE, None)

@@ -88,6 +88,8 @@ BAD: list[tuple[str, str, object, int, str]] = [
     ("POST", "/api/sessions", {"workspace": "relative"}, 400, "bad_request"),
     ("POST", "/api/sessions", {"workspace": "/no/such/folder"}, 400, "bad_request"),
     ("POST", "/api/sessions", {"workspace": "/tmp\0/x"}, 400, "bad_request"),
+    ("POST", "/api/sessions", {"model": "openai:another"}, 400, "bad_request"),
+    ("PATCH", "/api/sessions/SESSION", {"title": "New", "model": "demo"}, 400, "bad_request"),
     ("PATCH", "/api/sessions/SESSION", {"archived": "true"}, 400, "bad_request"),
     ("PATCH", "/api/sessions/SESSION", {"archived": 1}, 400, "bad_request"),
     ("PATCH", "/api/sessions/SESSION", {"resume": "sometimes"}, 400, "bad_request"),

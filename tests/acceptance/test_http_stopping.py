@@ -119,6 +119,20 @@ async def test_sigterm_is_bounded_and_what_it_cut_off_goes_on_at_the_next_start(
         assert await counted(api, session) == NUMBERS
 
 
+async def test_a_second_signal_does_not_wait_for_the_answers(command: Holdfast) -> None:
+    command.environ["HOLDFAST_STOP_GRACE_S"] = "60"
+    server = await start(command)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Waiting")
+        await api.say(session, "hold")
+        await api.says(session, "Well")
+        server.process.send_signal(signal.SIGTERM)
+        await api.until("/health/ready", "code", "stopping")
+        server.process.send_signal(signal.SIGTERM)
+        _, told = await asyncio.to_thread(server.process.communicate, timeout=10)
+        assert (server.process.returncode, told) == (0, "")
+
+
 async def test_two_servers_on_one_folder_show_the_same_and_one_takes_over_for_the_other(
     command: Holdfast,
 ) -> None:

@@ -234,3 +234,13 @@ async def test_totals_count_what_there_is(store: Store) -> None:
     after = await store.totals()
     assert (after.sessions, after.events) == (before.sessions + 1, before.events + 8)
     assert after.store_bytes > 0 and after.format >= 1
+
+
+async def test_the_runs_of_some_turns_are_read_in_their_order(store: Store) -> None:
+    facts = [fact for turn in range(1, 6) for fact in turn_facts(turn, "ask", ("answer",))]
+    session_id = await begin(store, *facts)
+    runs = await store.runs(session_id, 2, 4)
+    assert [(run.turn, run.status) for run in runs] == [(n, "completed") for n in (2, 3, 4)]
+    assert list(await store.runs(session_id, 6, 9)) == []
+    with pytest.raises(NoSuchSession):
+        await store.runs(IDS.session(), 1, 1)

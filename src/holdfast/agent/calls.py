@@ -41,6 +41,8 @@ class Calls:
     async def settle_all(self, recorder: Recorder) -> bool:
         """Bring every open call to its end; False if a person has to say something first."""
         while True:
+            # Before a call is started: one that was and did not run would have to be asked about.
+            recorder.pause()
             found = await self._next(recorder)
             if found.waits:
                 return False

@@ -64,6 +64,7 @@ class Agent:
         for _ in range(STEPS_MAX):
             if not await self._calls.settle_all(recorder):
                 return "waiting"
+            recorder.pause()
             transcript = await recorder.transcript()
             request = request_of(transcript, self._instructions, self._model.profile)
             asked = await self._asking.step(

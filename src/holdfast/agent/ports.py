@@ -113,6 +113,9 @@ class Recorder(Protocol):
     async def room(self) -> None:
         """Wait while too much of what was streamed is not durable yet."""
 
+    def pause(self) -> None:
+        """To be called between steps: raises when the run is to go no further for now."""
+
     async def transcript(self) -> Transcript:
         """The conversation as the model's context is made from: as much of its end as can matter."""
 

@@ -74,9 +74,11 @@ class RunRecorder:
     async def room(self) -> None:
         await self._store.room()
 
-    async def transcript(self) -> Transcript:
+    def pause(self) -> None:
         if self._stopping:
             raise Stopped
+
+    async def transcript(self) -> Transcript:
         if self._fold is None:
             self._turn = (await self._store.run(self.run_id))[1].turn
             self._fold = await self._read_back()

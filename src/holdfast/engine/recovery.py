@@ -64,7 +64,7 @@ class Recovery:
             await self.heal(session_id, run)
 
     async def heal(self, session_id: SessionId, run: RunRow) -> None:
-        """One look for output that is still to arrive; whoever comes during it or right after does not wait."""
+        """One look for output that is still to arrive; whoever comes during it, or soon after, goes on."""
         now = self._clock.now_ms()
         if run.pending is None or now - self._looked_at.get(run.id, 0) < LOOK_AGAIN_MS:
             return

@@ -109,7 +109,7 @@ class Runner:
             return
         renewing = asyncio.create_task(self._renew(lease, asyncio.current_task()))
         try:
-            await self._work(session_id, lease)
+            await self._work(session_id, lease, renewing)
         finally:
             renewing.cancel()
             self._recorders.pop(run_id, None)
@@ -117,7 +117,7 @@ class Runner:
                 await self._store.release(lease)
         await self.drain(session_id)
 
-    async def _work(self, session_id: SessionId, lease: Lease) -> None:
+    async def _work(self, session_id: SessionId, lease: Lease, renewing: "asyncio.Task[None]") -> None:
         try:
             session = await self._store.session(session_id)
             worker = self._workers(session)
@@ -131,14 +131,16 @@ class Runner:
                 self._completed(session_id)
         except LeaseLost:
             # It was ended, or another process has it: nothing more of it is ours to write as new work.
-            await self._deliver(session_id, lease.run_id)
+            # The renewal finds out too, and must not cut off what is handed in here.
+            renewing.cancel()
+            await self._deliver(session_id, lease)
         except Stopped:
             await self._interrupt(session_id, lease)
         except asyncio.CancelledError:
             if self._stopping:
                 await self._interrupt(session_id, lease)
             else:
-                await self._deliver(session_id, lease.run_id)
+                await self._deliver(session_id, lease)
             raise
         except StoreFault:
             return  # Still the journal's: the sweep takes it up again when the store is back.
@@ -156,18 +158,30 @@ class Runner:
         with suppress(LeaseLost, StoreFault):
             await self._store.append(Append(session_id, decide, fence=lease.fence))
 
-    async def _deliver(self, session_id: SessionId, run_id: RunId) -> None:
+    async def _deliver(self, session_id: SessionId, lease: Lease) -> None:
         """Hand in what this process still had when it lost the run."""
+        run_id = lease.run_id
         recorder = self._recorders.get(run_id)
         if recorder is None:
             return
         await recorder.unsaved.settled(DELIVER_S)
         unsaved = recorder.unsaved.left()
         with suppress(HoldfastError):
-            if unsaved:
-                await deliver(self._store, self._ids, session_id, run_id, unsaved)
+            if not unsaved or not await deliver(self._store, self._ids, session_id, run_id, unsaved):
+                await self._have_nothing_more(session_id, lease)
             if recorder.unsaved.spooled:
                 await asyncio.to_thread(self._spools.drop, run_id)
+
+    async def _have_nothing_more(self, session_id: SessionId, lease: Lease) -> None:
+        """Whoever waits for this process to hand something in waits no longer."""
+
+        def decide(view: View) -> Facts:
+            run = view.run(lease.run_id)
+            if run is None or run.pending is None or run.pending.process_id != lease.process_id:
+                return ()
+            return runs.finish_recovery(run, recovered=False)
+
+        await self._store.append(Append(session_id, decide))
 
     async def spool(self) -> None:
         """Keep what a stalled store has not taken for too long; let it go once the store has it."""

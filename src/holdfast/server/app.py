@@ -51,7 +51,12 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
     described: list[bytes] = []
 
     def routes() -> list[Any]:
-        tables = (SessionRoutes(engine), TurnRoutes(engine), RunRoutes(engine), HealthRoutes(look, metrics))
+        tables = (
+            SessionRoutes(engine, look),
+            TurnRoutes(engine),
+            RunRoutes(engine),
+            HealthRoutes(look, metrics),
+        )
         return [route for table in tables for route in table.table()]
 
     @get(openapi.OPENAPI_PATH)

@@ -110,8 +110,6 @@ class HttpDoor:
         leaving, hurrying = asyncio.ensure_future(on_stop()), asyncio.ensure_future(told.twice.wait())
         try:
             await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
-            # What a run said last is with its readers before their streams end.
-            await asyncio.sleep(0)
         finally:
             for waiting in (leaving, hurrying):
                 waiting.cancel()

@@ -11,6 +11,7 @@ from holdfast.domain.errors import BadCursor, NoSuchSession, SeqMismatch
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.engine.engine import Engine
+from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest
 from holdfast.server.shapes import NewSession, Session, SessionChange, SessionList, session_of
@@ -26,8 +27,9 @@ _PAGE = 50
 class SessionRoutes:
     """`/api/sessions` and each of them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, look: Look) -> None:
         self._engine = engine
+        self._look = look
         self._store = engine.store
 
     def table(self) -> list[Any]:
@@ -52,6 +54,7 @@ class SessionRoutes:
         if previous is not None:
             await self._store.session(previous)
         _check_folder(data.workspace)
+        await self._check_model(data.model)
         created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
         return await self._session(await self._engine.verbs.create(created))
 
@@ -77,6 +80,7 @@ class SessionRoutes:
     ) -> Session:
         """Rename it, put it away or bring it back, change its settings: all at once."""
         _check_folder(data.workspace or "")
+        await self._check_model(data.model or "")
         wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)
         expect = expected(if_match)
         await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
@@ -85,6 +89,11 @@ class SessionRoutes:
     async def delete(self, session_id: FromPath[str]) -> None:
         """Delete it, and everything in it; what runs in it is stopped."""
         await self._engine.verbs.delete(SessionId(session_id))
+
+    async def _check_model(self, name: str) -> None:
+        # Kept and then not used would be worse than refused.
+        if name and name != (used := (await self._look()).model):
+            raise BadRequest(why=f"there is no model {name!r} here; {used!r} answers")
 
     async def _session(self, session_id: SessionId) -> Session:
         row = await self._store.session(session_id)

@@ -38,6 +38,7 @@ class Stream:
         self._beats = 0
         self._stalled = 0
         self._is_over = False
+        self._is_gone = False
         self.events = 0
         """How many were passed on."""
 
@@ -54,7 +55,7 @@ class Stream:
             leaving.cancel()
 
     def close(self) -> None:
-        """Let the stream end after what it is sending."""
+        """Let the stream end once it has passed on what is there."""
         self._is_over = True
         self._bell.set()
 
@@ -63,6 +64,7 @@ class Stream:
         if self._is_sending:
             self._stalled += 1
             if self._stalled >= STREAM_STALLED_BEATS_MAX:
+                self._is_gone = True
                 self.close()
                 self._abort()
                 return False
@@ -89,6 +91,10 @@ class Stream:
                     await self._write(HEARTBEAT)
             elif not any(moved):
                 await self._bell.wait()
+        if not self._is_gone:
+            # What a run said last as the server stopped.
+            for follower in tuple(self._followers):
+                await self._pass_on_one(follower)
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _pass_on_one(self, follower: Follower) -> bool:
@@ -116,4 +122,5 @@ class Stream:
     async def _notice_leaving(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             continue
+        self._is_gone = True
         self.close()

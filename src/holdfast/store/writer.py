@@ -6,6 +6,7 @@ together become one event, so the journal's rows follow the commits, not the tok
 """
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ _IDLE_S = 0.025
 
 HEAVY_PER_BATCH_MAX = 8
 """Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
+
+SWITCH_S = 0.0005
 
 Work = Callable[[object], object]
 """Something else to do inside a transaction; it gets the store's own transaction object."""
@@ -108,6 +111,15 @@ class Committer(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+def favour_threads() -> None:
+    """Let a thread that waits for the interpreter have it soon. For a program's start, once.
+
+    By default a busy thread keeps it for 5 ms; the writer needs it for some microseconds before and after
+    each sync, and a hundred readers wait for that.
+    """
+    sys.setswitchinterval(SWITCH_S)
 
 
 class Writer:

@@ -116,18 +116,20 @@ class SqliteCommitter:
     def _transaction(self) -> Iterator[apsw.Connection]:
         """Hold the write turn and a transaction: committed on leaving, rolled back on an error."""
         db = self._connected()
-        with self._turn.held(self._listen):
+        self._turn.take(self._listen)
+        try:
             self._refuse_if_replaced()
             run(db, "begin")
-            try:
-                self._refuse_if_newer(db)
-                yield db
-                run(db, "commit")
-            except BaseException as error:
-                self._distrusted = self._distrusted or isinstance(error, apsw.IOError)
-                if db.in_transaction:
-                    run(db, "rollback")
-                raise
+            self._refuse_if_newer(db)
+            yield db
+            run(db, "commit")
+        except BaseException as error:
+            self._distrusted = self._distrusted or isinstance(error, apsw.IOError)
+            if db.in_transaction:
+                run(db, "rollback")
+            raise
+        finally:
+            self._turn.give_back()
 
     def _catch_up(self, db: apsw.Connection) -> Position:
         """Tell of what other processes have committed; returns the newest position there is."""
@@ -156,7 +158,7 @@ class SqliteCommitter:
         if idle:
             self._listen()
         if self._to_index:
-            self._index(db)
+            self._index(db, search.SLICE_CHARS if idle else search.SLICE_CHARS_BUSY)
         return idle and self._to_index
 
     def _checkpoint(self) -> None:
@@ -164,8 +166,8 @@ class SqliteCommitter:
         with self._turn.held(self._listen):
             self._checkpoints.passive(db)
 
-    def _index(self, db: apsw.Connection) -> None:
-        start, end, words = search.next_slice(db)
+    def _index(self, db: apsw.Connection, chars_max: int) -> None:
+        start, end, words = search.next_slice(db, chars_max)
         if end == start:
             self._to_index = False
             return

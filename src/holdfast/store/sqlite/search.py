@@ -29,7 +29,9 @@ from holdfast.store.sqlite.sql import one, rows, run, value
 from holdfast.store.sqlite.views import bounded
 
 SLICE_EVENTS_MAX = 500
-SLICE_CHARS_MAX = 6_000
+SLICE_CHARS = 6_000
+SLICE_CHARS_BUSY = 1_500
+"""Under load a slice must fit between two batches without being felt."""
 _NEWEST = 1 << 62
 
 
@@ -38,7 +40,9 @@ def cursor(db: apsw.Connection) -> Position:
     return int(value(db, "search_cursor"))
 
 
-def next_slice(db: apsw.Connection) -> tuple[Position, Position, list[tuple[Position, str]]]:
+def next_slice(
+    db: apsw.Connection, chars_max: int = SLICE_CHARS
+) -> tuple[Position, Position, list[tuple[Position, str]]]:
     """Where the index stands, where this slice ends, and the words between. Read before any lock is taken."""
     start = end = cursor(db)
     words: list[tuple[Position, str]] = []
@@ -49,7 +53,7 @@ def next_slice(db: apsw.Connection) -> tuple[Position, Position, list[tuple[Posi
             text = _text(kind, version, unpack(body))
             words.append((position, index_text(text)))
             chars += len(text)
-            if chars >= SLICE_CHARS_MAX:
+            if chars >= chars_max:
                 break
     return start, end, words
 

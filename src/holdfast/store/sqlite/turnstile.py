@@ -26,9 +26,8 @@ class WriteTurn:
         self._next = _open(folder / "write.next.lock")
         self._turn = _open(self._path)
 
-    @contextmanager
-    def held(self, meanwhile: Callable[[], None]) -> Iterator[None]:
-        """Hold the turn; `meanwhile` is called now and then while waiting for it.
+    def take(self, meanwhile: Callable[[], None]) -> None:
+        """Wait for the turn; `meanwhile` is called now and then until it comes.
 
         Raises StoreBusy when another process keeps it for longer than the wait that was set.
         """
@@ -37,10 +36,18 @@ class WriteTurn:
             self._take(self._turn, meanwhile)
         finally:
             fcntl.flock(self._next, fcntl.LOCK_UN)
+
+    def give_back(self) -> None:
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    @contextmanager
+    def held(self, meanwhile: Callable[[], None]) -> Iterator[None]:
+        """Hold the turn for a while; raises as `take` does."""
+        self.take(meanwhile)
         try:
             yield
         finally:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            self.give_back()
 
     def close(self) -> None:
         os.close(self._next)
