@@ -119,7 +119,7 @@ def _audit_turns(memory: Memory, messages: list[dict[str, Any]], figures: Figure
 def _audit_answer(memory: Memory, sent: Sent, answer: str, figures: Figures) -> None:
     outcome, whole = memory.outcome(sent), sent.script.answer()
     # Whoever writes on while a question is open has passed it over, and with it the run that asked.
-    passed_over = outcome == "run_cancelled" and memory.of_kind("tool_in_doubt")
+    passed_over = outcome == "run_cancelled" and (sent.may_be_cancelled or memory.of_kind("tool_in_doubt"))
     if outcome != "run_completed" and not passed_over:
         figures.wrong.append(f"{sent.script.name} ended as {outcome or 'nothing'}")
     if answer != whole and not (passed_over and whole.startswith(answer)):

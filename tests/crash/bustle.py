@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.crash.actor import acting
 from tests.crash.audit import Figures, audit
-from tests.crash.onlookers import Crowd, Memory, gathering
+from tests.crash.onlookers import Crowd, Memory, Sent, gathering
 from tests.crash.past import scratch
 from tests.crash.reaper import Stopwatch
 from tests.crash.script import written_by
@@ -47,9 +47,17 @@ class Bustle:
         number = 0
         while not self._is_late or not number:
             for _ in range(self.chance.choice((1, 1, 2, 3))):
-                await self._crowd.say(memory, written_by(self.chance, f"{name}{number}"))
+                sent = await self._crowd.say(memory, written_by(self.chance, f"{name}{number}"))
                 number += 1
+            if self.chance.random() < 0.1:
+                await self._stop(memory, sent)
             await memory.until_all_ended()
+
+    async def _stop(self, memory: Memory, sent: Sent) -> None:
+        """Stop the last of the messages somewhere; what waits behind one that was stopped would wait."""
+        events = len(memory.events) + self.chance.randint(0, 40)
+        await memory.until(lambda: len(memory.events) >= events or bool(memory.outcome(sent)))
+        await self._crowd.cancel(memory, sent)
 
 
 async def bustle(seed: int, servers: int, happening: Callable[[Bustle], Awaitable[None]]) -> Figures:

@@ -36,7 +36,7 @@ class Sent(msgspec.Struct):
     key: str
     script: Script
     receipts: list[dict[str, Any]] = []
-    tries: int = 0
+    may_be_cancelled: bool = False
 
 
 class Memory:
@@ -183,7 +183,6 @@ class Crowd:
         return sent
 
     async def try_to_say(self, memory: Memory, sent: Sent, body: dict[str, str]) -> None:
-        sent.tries += 1
         path = f"/api/sessions/{memory.session_id}/turns"
         status, receipt = await self.ask("POST", memory.address + path, body)
         if status == 202:
@@ -192,6 +191,17 @@ class Crowd:
             assert status in (0, 503), receipt
             memory.turn_away()
             await asyncio.sleep(AGAIN_S)
+
+    async def cancel(self, memory: Memory, sent: Sent) -> None:
+        """Stop a message's run, unless it has ended by itself."""
+        sent.may_be_cancelled = True
+        status, run_id = 0, sent.receipts[0]["run_id"]
+        while status not in (200, 409):
+            status, answer = await self.ask("POST", f"{memory.address}/api/runs/{run_id}/cancel", {})
+            assert status in (0, 200, 409, 503), answer
+            if status in (0, 503):
+                memory.turn_away()
+                await asyncio.sleep(AGAIN_S)
 
     async def ask(self, method: str, url: str, body: object = None) -> tuple[int, Any]:
         """Status and answer; status 0 when nobody answered."""

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.engine.runner import LEASE_MS
 from tests.crash.actor import acting
 from tests.crash.audit import Figures, audit
 from tests.crash.bustle import Bustle, bustle
-from tests.crash.onlookers import gathering
+from tests.crash.onlookers import Crowd, Memory, Seen, gathering
 from tests.crash.past import kills_wanted, scratch, seed_of_run
 from tests.crash.reaper import Reaper
 from tests.crash.script import Script, Step
@@ -73,8 +74,44 @@ async def test_a_dead_servers_runs_are_taken_over_by_the_other_without_a_restart
             assert figures.is_clean, "\n".join(figures.wrong)
 
 
-def _text(memory: "object") -> str:
+def _text(memory: Memory) -> str:
     return "".join(seen.body["text"] for seen in memory.of_kind("text_appended"))
+
+
+@pytest.mark.parametrize("door", ["the same", "the other"])
+async def test_an_answer_given_the_moment_it_is_asked_for_interrupts_nothing(door: str) -> None:
+    """At either server; and no client of either is ever sent an event twice or out of order."""
+    with scratch() as folder:
+        async with (
+            acting() as actor,
+            serving(folder / "store", actor.url, approvals="ask") as first,
+            serving(folder / "store", actor.url, approvals="ask") as second,
+            gathering(random.Random(seed_of_run())) as crowd,
+        ):
+            memories = [await crowd.begin(first.address, second.address) for _ in range(5)]
+            asked = first if door == "the same" else second
+            async with asyncio.TaskGroup() as group:
+                for memory in memories:
+                    memory.watchers.append(_approver(group, crowd, asked.address))
+                for name, memory in zip("abcde", memories, strict=True):
+                    for number in range(3):
+                        script = Script(f"{name}{number}", (Step(2, "shell"), Step(2, "shell"), Step(2)))
+                        await crowd.say(memory, script)
+                for memory in memories:
+                    await memory.until_all_ended()
+            assert not [seen for memory in memories for seen in memory.of_kind("run_interrupted")]
+            figures = await audit(crowd, Figures(), first, second)
+            assert figures.is_clean and figures.effects == 30, "\n".join(figures.wrong)
+
+
+def _approver(group: asyncio.TaskGroup, crowd: Crowd, address: str) -> Callable[[Memory, Seen], None]:
+    def watch(memory: Memory, seen: Seen) -> None:
+        if seen.kind == "run_waiting":
+            call_id = memory.of_kind("approval_requested")[-1].body["call_id"]
+            url = f"{address}/api/runs/{seen.body['run_id']}/tools/{call_id}"
+            group.create_task(crowd.ask("POST", url, {"decision": "approve"}))
+
+    return watch
 
 
 async def test_a_server_that_is_asked_to_end_under_load_leaves_nothing_in_doubt(

@@ -56,10 +56,9 @@ class _Step:
         self.signature = ""
 
     def sign(self, provider: str) -> None:
-        """Close the thinking under way, if its signature has come."""
-        if self.signature:
-            self.fold.sign(self.signature, provider)
-            self.signature = ""
+        """Close the thinking under way: its signature has come."""
+        self.fold.sign(self.signature, provider)
+        self.signature = ""
 
 
 class Asking:
@@ -120,10 +119,11 @@ class Asking:
                     fact = self._fact(step, delta)
                     if fact is not None:
                         step.fold.add(fact, self._clock.now_ms())
-                        step.sign(model.profile.provider)
+                        if step.signature:
+                            step.sign(model.profile.provider)
                         step.is_empty = False
-                        recorder.stream(fact)
-                        await recorder.room()
+                        if not recorder.stream(fact):
+                            await recorder.room()
         except ModelFailure as failure:
             return failure
         # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.

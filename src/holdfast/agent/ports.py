@@ -107,8 +107,8 @@ class Recorder(Protocol):
         Raises what `decide` raises, LeaseLost, or a StoreFault.
         """
 
-    def stream(self, delta: Delta) -> None:
-        """Hand over a delta; it is durable soon, in order."""
+    def stream(self, delta: Delta) -> bool:
+        """Hand over a delta; it is durable soon, in order. False: wait for room before the next."""
 
     async def room(self) -> None:
         """Wait while too much of what was streamed is not durable yet."""

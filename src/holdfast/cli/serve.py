@@ -1,6 +1,7 @@
 """`holdfast serve`: open the store, say in one screen what is there, answer until told to stop."""
 
 import asyncio
+import gc
 import resource
 import shlex
 import shutil
@@ -31,6 +32,7 @@ from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
 from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0
+GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def serve(
@@ -104,7 +106,15 @@ async def _sweep_for_ever(store: Store) -> None:
             print(f"holdfast: {error} {error.advice}".rstrip(), file=sys.stderr)
 
 
+def _settle_memory() -> None:
+    """What start-up made stays for good: looking through all of it again and again would hold up everyone."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
 def _show(screen: Panel, address: str) -> None:
+    _settle_memory()
     Console(highlight=False).print(screen)
     # The address comes last and alone on its line: easy to see, to click and to read by a script.
     print(address, flush=True)

@@ -68,8 +68,9 @@ class RunRecorder:
                 self._fold.add(Event(seq, at, *encode(fact)))
         return facts
 
-    def stream(self, delta: Delta) -> None:
+    def stream(self, delta: Delta) -> bool:
         self.unsaved.add(delta, self._store.submit(Append(self._session_id, (delta,), fence=self._fence)))
+        return self._store.has_room
 
     async def room(self) -> None:
         await self._store.room()

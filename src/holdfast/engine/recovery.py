@@ -43,7 +43,7 @@ class Recovery:
         """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
         for session_id, run in await self._store.open_runs():
             if run.status == "running" and not self._runner.is_at_work(run.id):
-                lease = await self._take(session_id, run)
+                lease, _ = await self._take(session_id, run)
                 if lease is not None:
                     await self._store.release(lease)
         await self._read_spools()
@@ -93,21 +93,25 @@ class Recovery:
             case "queued":
                 await self._runner.drain(session_id)
             case "running":
-                lease = await self._take(session_id, run)
-                if lease is not None:
+                lease, was_interrupted = await self._take(session_id, run)
+                if lease is not None and was_interrupted:
                     await self._read_spools()
                     await self._go_on(session_id, run, lease)
+                elif lease is not None:
+                    # Answered by a person: it goes on, whatever the policy for what was cut off.
+                    self._runner.begin(session_id, run.id, lease)
             case "interrupted":
                 await self._go_on(session_id, run, None)
 
-    async def _take(self, session_id: SessionId, run: RunRow) -> Lease | None:
+    async def _take(self, session_id: SessionId, run: RunRow) -> tuple[Lease | None, bool]:
+        """Claim a run that nobody works on; whether someone had, and was cut off."""
         try:
             lease = await self._store.claim(run.id, LEASE_MS)
         except (LeaseHeld, RunRefused, NoSuchRun):
-            return None
-        await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
-        self.recovered += 1
-        return lease
+            return None, False
+        was_interrupted = await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
+        self.recovered += was_interrupted
+        return lease, was_interrupted
 
     async def _go_on(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
         session = await self._store.session(session_id)

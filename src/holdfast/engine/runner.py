@@ -52,6 +52,7 @@ class Runner:
         self._spools = spools
         self._completed = completed
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._again: dict[RunId, Lease | None] = {}
         self._recorders: dict[RunId, RunRecorder] = {}
         self._stopping = False
 
@@ -63,12 +64,24 @@ class Runner:
         return len(self._tasks)
 
     def begin(self, session_id: SessionId, run_id: RunId, lease: Lease | None = None) -> None:
-        """Carry out a run in the background, unless that is being done, or the server is stopping."""
-        if self._stopping or run_id in self._tasks:
+        """Carry out a run in the background, unless the server is stopping.
+
+        If that is being done, it is begun once more afterwards: a run that waits for a person may be answered
+        before its work has quite ended.
+        """
+        if self._stopping:
+            return
+        if run_id in self._tasks:
+            self._again[run_id] = lease or self._again.get(run_id)
             return
         task = asyncio.create_task(self._carry_out(session_id, run_id, lease), name=run_id)
         self._tasks[run_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+        task.add_done_callback(lambda _: self._ended(session_id, run_id))
+
+    def _ended(self, session_id: SessionId, run_id: RunId) -> None:
+        del self._tasks[run_id]
+        if run_id in self._again:
+            self.begin(session_id, run_id, self._again.pop(run_id))
 
     def halt(self, run_id: RunId) -> None:
         """Stop working on a run that the journal says is over."""
@@ -211,20 +224,23 @@ class Runner:
                 continue
 
 
-async def interrupt(store: Store, ids: Ids, session_id: SessionId, lease: Lease, now_ms: Instant) -> None:
-    """Say that a run's process is gone, with everything there is of its output.
+async def interrupt(store: Store, ids: Ids, session_id: SessionId, lease: Lease, now_ms: Instant) -> bool:
+    """Say that a run's process is gone, with everything there is of its output; False if none was at work.
 
     If that process is alive after all, only past its lease, more may come: the notice says so.
     """
+    decided: list[Facts] = []
 
     def decide(view: View) -> Facts:
         run = _run(view, lease.run_id)
-        if run.status != "running":
-            return ()
-        facts = endings.interrupt(view, run, ids.message(), view.written)
-        return [*facts, *_pending(facts, lease, now_ms)]
+        decided[:] = [()]
+        if run.status == "running" and not (lease.was_free and _is_between_steps(view, run)):
+            facts = endings.interrupt(view, run, ids.message(), view.written)
+            decided[:] = [[*facts, *_pending(facts, lease, now_ms)]]
+        return decided[0]
 
     await store.append(Append(session_id, decide, fence=lease.fence))
+    return bool(decided[0])
 
 
 async def deliver(
@@ -239,6 +255,12 @@ async def deliver(
 
     await store.append(Append(session_id, decide))
     return bool(decided[0])
+
+
+def _is_between_steps(view: View, run: RunRow) -> bool:
+    """Whether nothing of a run is under way: a person has answered it, and nobody has begun since."""
+    writing = any(row.role == "assistant" for row in view.streaming(run.turn))
+    return not writing and all(tool.state != "started" for tool in view.open_tools(run.id))
 
 
 def _pending(facts: Facts, lease: Lease, now_ms: Instant) -> list[f.AnyFact]:

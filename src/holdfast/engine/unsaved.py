@@ -56,8 +56,6 @@ class UnsavedOutput:
         self._reap()
         name = delta.call_id if isinstance(delta, ToolOutputAppended) else delta.message_id
         self._groups.append(_Group(future, name, time.monotonic(), [delta]))
-        # Asked for here, so that a refusal nobody waits for is not reported as forgotten.
-        future.add_done_callback(_look_at)
 
     def note(self, fact: AnyFact) -> None:
         """A fact became durable: a body holds all that its message streamed."""
@@ -104,8 +102,3 @@ class UnsavedOutput:
             elif group.name in self._places:
                 saved = self._saved_chars.get(group.name, 0)
                 self._saved_chars[group.name] = saved + group.chars
-
-
-def _look_at(future: "asyncio.Future[Any]") -> None:
-    if not future.cancelled():
-        future.exception()

@@ -39,6 +39,8 @@ class Lease(msgspec.Struct, frozen=True):
     expires_at: Instant
     fenced: ProcessId | None = None
     """The process it was taken from, if that one is still alive: it may have more to tell."""
+    was_free: bool = False
+    """Nobody held it: it was let go of, or never claimed."""
 
     @property
     def fence(self) -> Fence:
@@ -166,6 +168,10 @@ class Journal(Protocol):
 
         Consecutive deltas of one message become one event. Await `room` between submits.
         """
+
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer than PENDING_APPENDS_MAX appends are waiting."""
 
     async def room(self) -> None:
         """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""

@@ -136,7 +136,9 @@ class Writer:
         self._weight = 0
         self._heavy = 0
         self._roomless: list[asyncio.Future[None]] = []
-        self._bell = threading.Semaphore(0)
+        # A bare lock: taken by the thread to sleep, let go by whoever wakes it.
+        self._bell = threading.Lock()
+        self._bell.acquire()
         self._asleep = False
         self._closing = False
         self._ended = self._loop.create_future()
@@ -171,8 +173,12 @@ class Writer:
             self._enqueue(ticket)
         return await asyncio.shield(ticket.future)
 
+    @property
+    def has_room(self) -> bool:
+        return self._weight < PENDING_APPENDS_MAX
+
     async def room(self) -> None:
-        while self._weight >= PENDING_APPENDS_MAX:
+        while not self.has_room:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._roomless.append(waiter)
             await waiter
@@ -180,9 +186,8 @@ class Writer:
     async def close(self) -> None:
         """Commit what was submitted, then end the thread."""
         with self._lock:
-            first, self._closing = not self._closing, True
-        if first:
-            self._bell.release()
+            self._closing = True
+            self._ring()
         await asyncio.shield(self._ended)
 
     def _refuse_if_closing(self) -> None:
@@ -194,7 +199,12 @@ class Writer:
         self._heavy += not ticket.is_delta
         self._weight += 1
         if self._asleep:
-            self._asleep = False
+            self._ring()
+
+    def _ring(self) -> None:
+        """Wake the thread. Called with the lock held; ringing twice wakes once."""
+        self._asleep = False
+        if self._bell.locked():
             self._bell.release()
 
     def _take(self) -> list[Ticket]:
@@ -264,6 +274,8 @@ class Writer:
                 continue
             if isinstance(result, BaseException):
                 ticket.future.set_exception(result)
+                # Looked at here: whoever streams, or was cancelled, need not come back for a refusal.
+                ticket.future.exception()
             else:
                 ticket.future.set_result(result)
         if self._roomless and self._weight < PENDING_APPENDS_MAX:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 
 import aiohttp
 import msgspec
@@ -85,6 +86,9 @@ class Body:
         self._content = response.content
         self._endpoint = endpoint
         self._broken: ModelFailure | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, wait_s: float) -> bytes:
         """What has arrived, as soon as anything has; nothing at the end.
@@ -93,16 +97,36 @@ class Body:
         """
         if self._broken is not None:
             raise self._broken
+        self._watch(wait_s)
         try:
-            async with asyncio.timeout(wait_s):
-                return await self._content.readany()
+            return await self._content.readany()
         except (aiohttp.ClientError, ConnectionError) as error:
             self._broken = failures.of_connection(self._endpoint, error)
+        finally:
+            self._deadline = math.inf
         # aiohttp raises before it hands over what it holds, and has no public way to ask for that.
         self._content._exception = None
         if held := self._content.read_nowait():
             return held
         raise self._broken
+
+    def _watch(self, wait_s: float) -> None:
+        """Let the read under way fail after `wait_s`. One timer for all reads: most end long before it."""
+        self._deadline = self._loop.time() + wait_s
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._deadline == math.inf:
+            return
+        if self._loop.time() >= self._deadline:
+            self._content.set_exception(TimeoutError())
+        else:
+            self._timer = self._loop.call_at(self._deadline, self._look)
 
     async def read_some(self, bytes_max: int, wait_s: float) -> bytes:
         """The beginning of the body: what comes of it, if it breaks off or takes too long."""

@@ -140,6 +140,8 @@ class SqliteCommitter:
             if not found:
                 break
             known = found[-1][0]
+            # Outside a transaction more may have come since `end` was read; it must not be told twice.
+            end = max(end, known)
             self._tell([(SessionId(row[1]), event_of(row[2:])) for row in found])
             self._to_index = True
         self._position = end

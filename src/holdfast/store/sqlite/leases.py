@@ -24,7 +24,7 @@ def claim(
     if holder and expires_at > tx.at and is_alive(ProcessId(holder)):
         raise LeaseHeld(run_id=run_id)
     fenced = ProcessId(holder) if holder and holder != process_id and is_alive(ProcessId(holder)) else None
-    return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced))
+    return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced, not holder))
 
 
 def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:

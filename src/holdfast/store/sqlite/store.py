@@ -99,6 +99,10 @@ class SqliteStore:
     def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
         return self._writer.submit(append)
 
+    @property
+    def has_room(self) -> bool:
+        return self._writer.has_room
+
     async def room(self) -> None:
         await self._writer.room()
 
