@@ -12,13 +12,14 @@ DELTA = b"event: text_appended\n"
 
 
 class Reader(asyncio.BufferedProtocol):
-    """One stream. Ages are of tokens, in ns, from the fake model's write to this read."""
+    """One stream. Ages are of tokens, in ns, from the fake model's write, at `sent`, to this read."""
 
     def __init__(self, path: str, expected: int) -> None:
         self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
         self._buffer = bytearray(1 << 16)
         self._left = b""
         self.expected = expected
+        self.sent: list[int] = []
         self.ages: list[int] = []
         self.first_at = 0
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,7 +45,9 @@ class Reader(asyncio.BufferedProtocol):
 
     def _note(self, frame: bytes, now: int) -> None:
         tokens = TOKEN.findall(frame[frame.rindex(b'"text":') :])
-        self.ages += [now - int(token) for token in tokens]
+        sent = [int(token) for token in tokens]
+        self.sent += sent
+        self.ages += [now - at for at in sent]
         self.first_at = self.first_at or now
         if len(self.ages) >= self.expected and not self.done.done():
             self.done.set_result(None)

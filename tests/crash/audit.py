@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.onlookers import Crowd, Memory, Sent, frames, words_of
 from tests.crash.script import EFFECTS
-from tests.crash.servers import Server, doctor
+from tests.crash.servers import Server
 
 _WORD = re.compile(r"\S+ ")
 
@@ -46,7 +47,7 @@ class Figures(msgspec.Struct):
 
 
 async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
-    """Read everything back through the first server and compare; then end them all and ask doctor."""
+    """Read everything back through the first server and compare; then end them all and check the store."""
     crowd.check()
     server = servers[0]
     async with aiohttp.ClientSession() as http:
@@ -58,9 +59,12 @@ async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
                 figures.wrong.append(f"sessions are left {states}")
     for each in servers:
         await each.end()
-    report = await doctor(server.folder)
-    if not report["ok"]:
-        figures.wrong.append(f"doctor found {report}")
+    store = await SqliteStore.open(server.folder)
+    try:
+        found = await store.check(False, lambda done, total: None)
+    finally:
+        await store.close()
+    figures.wrong += [f"doctor found {each}" for each in found]
     return figures
 
 
@@ -121,7 +125,8 @@ def _audit_answer(memory: Memory, sent: Sent, answer: str, figures: Figures) -> 
     # Whoever writes on while a question is open has passed it over, and with it the run that asked.
     passed_over = outcome == "run_cancelled" and (sent.may_be_cancelled or memory.of_kind("tool_in_doubt"))
     if outcome != "run_completed" and not passed_over:
-        figures.wrong.append(f"{sent.script.name} ended as {outcome or 'nothing'}")
+        why = [seen.body["failure"] for seen in memory.of_kind("run_failed")]
+        figures.wrong.append(f"{sent.script.name} ended as {outcome or 'nothing'}; failures: {why}")
     if answer != whole and not (passed_over and whole.startswith(answer)):
         figures.wrong.append(f"{sent.script.name} should be {whole!r}, is {answer!r}")
 

@@ -11,7 +11,7 @@ from tests.crash.onlookers import Crowd, Memory, Sent, gathering
 from tests.crash.past import scratch
 from tests.crash.reaper import Stopwatch
 from tests.crash.script import written_by
-from tests.crash.servers import Server, serving
+from tests.crash.servers import Server, doctor, serving
 
 PEOPLE = 5
 
@@ -64,7 +64,10 @@ async def bustle(seed: int, servers: int, happening: Callable[[Bustle], Awaitabl
     """What is left after `happening` befell so many servers of one store in the middle of things."""
     async with _town(random.Random(seed), servers) as town:
         await town.go_on_while(happening)
-        return await audit(town._crowd, town.figures, *town.servers)
+        figures = await audit(town._crowd, town.figures, *town.servers)
+        report = await doctor(town.servers[0].folder)
+        assert report["ok"], f"seed {seed}: {report}"
+        return figures
 
 
 @asynccontextmanager

@@ -53,11 +53,16 @@ async def test_killed_in_the_middle_of_text_it_goes_on_after_the_last_word() -> 
         assert play.actor.cues[-1].said == 15, "the model is shown what it had said"
 
 
-async def test_killed_after_the_last_word_and_before_it_is_settled_nothing_is_said_twice() -> None:
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_killed_after_the_last_word_and_before_it_is_settled_nothing_is_said_twice(times: int) -> None:
+    """Nor does it fail when the model, asked to go on again and again, has nothing to add."""
     async with stage() as play:
         play.actor.gate("a0", 0, 20)
         await play.say("a0", Step(20))
         await play.heard("a0.0.19 ")
+        for number in range(1, times):
+            await play.kill_and_start()
+            await play.saw("model_step_started", number + 1)
         await play.server.kill()
         play.actor.open_all()
         await play.start_again()
