@@ -41,6 +41,10 @@ class Figures(msgspec.Struct):
             f" resumed={len(self.resumed_s)} in {statistics.median(times):.2f} s, at most {max(times):.2f} s"
         )
 
+    def add(self, other: "Figures") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def is_clean(self) -> bool:
         return not (self.lost or self.twice or self.wrong)

@@ -85,4 +85,5 @@ async def _town(chance: random.Random, count: int) -> AsyncIterator[Bustle]:
             memory = await crowd.begin(*addresses)
             if number % 2:
                 crowd.look(memory, addresses[-1])
+        crowd.follow_several(crowd.memories, servers[-1].address)
         yield Bustle(crowd, chance, servers)

@@ -8,14 +8,15 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 
 from tests.crash.script import Script
 
+T = TypeVar("T")
 AGAIN_S = 0.02
 """Between two tries to reach a server that is away."""
 PATIENCE_S = 120.0
@@ -170,6 +171,9 @@ class Crowd:
     def follow(self, memory: Memory, address: str) -> None:
         self._tasks.append(asyncio.create_task(self._follow_for_ever(memory, address)))
 
+    def follow_several(self, memories: Sequence[Memory], address: str) -> None:
+        self._tasks.append(asyncio.create_task(self._follow_several_for_ever(memories, address)))
+
     def look(self, memory: Memory, address: str) -> None:
         self._tasks.append(asyncio.create_task(self._look_for_ever(memory, address)))
 
@@ -228,17 +232,31 @@ class Crowd:
     async def _follow_for_ever(self, memory: Memory, address: str) -> None:
         url, last = f"{address}/api/sessions/{memory.session_id}/events", 0
         while True:
-            try:
+            with suppress(aiohttp.ClientError, OSError):
                 async with self._http.get(url, headers={"Last-Event-ID": str(last)}) as answer:
-                    if answer.status != 200:
-                        # A cursor that it gave out itself is never refused.
-                        assert answer.status == 503, await answer.text()
+                    # A cursor that it gave out itself is never refused.
+                    assert answer.status in (200, 503), await answer.text()
                     async for seq, kind, raw in frames(answer):
                         assert seq > last, f"{seq} came after {last}"
                         last = seq
                         memory.keep(seq, kind, raw)
-            except (aiohttp.ClientError, OSError):
-                pass
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow_several_for_ever(self, memories: Sequence[Memory], address: str) -> None:
+        last = {memory.session_id: 0 for memory in memories}
+        by_name = {memory.session_id: memory for memory in memories}
+        while True:
+            cursors = "&".join(f"session={name}:{seq}" for name, seq in last.items())
+            with suppress(aiohttp.ClientError, OSError):
+                async with self._http.get(f"{address}/api/stream?{cursors}") as answer:
+                    assert answer.status in (200, 503), await answer.text()
+                    async for (name, seq), kind, raw in _frames(answer, _place_in_several):
+                        assert seq > last[name], f"{seq} came after {last[name]}"
+                        last[name] = seq
+                        # The same event as in a stream of its own, but for the session's name in front.
+                        by_name[name].keep(
+                            seq, kind, b"{" + raw.removeprefix(b'{"session_id":"%s",' % name.encode())
+                        )
             await asyncio.sleep(AGAIN_S)
 
     async def _look_for_ever(self, memory: Memory, address: str) -> None:
@@ -287,20 +305,28 @@ def open_questions(memory: Memory) -> dict[str, str]:
     return found
 
 
-async def frames(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, str, bytes]]:
-    """(seq, kind, data) of each whole frame; one that was cut off was not sent."""
-    seq, kind, raw = 0, "", b""
+def frames(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, str, bytes]]:
+    """(seq, kind, body) of each whole frame of a session's stream; one that was cut off was not sent."""
+    return _frames(answer, int)
+
+
+async def _frames(
+    answer: aiohttp.ClientResponse, place_of: Callable[[bytes], T]
+) -> AsyncIterator[tuple[T, str, bytes]]:
+    frame: dict[bytes, bytes] = {}
     async for line in answer.content:
         name, _, value = line.rstrip(b"\n").partition(b": ")
-        if name == b"id":
-            seq = int(value)
-        elif name == b"event":
-            kind = value.decode()
-        elif name == b"data":
-            raw = value
-        elif not line.strip() and raw:
-            yield seq, kind, raw
-            seq, kind, raw = 0, "", b""
+        if name:
+            frame[name] = value
+            continue
+        if b"id" in frame:
+            yield place_of(frame[b"id"]), frame[b"event"].decode(), frame[b"data"]
+        frame = {}
+
+
+def _place_in_several(text: bytes) -> tuple[str, int]:
+    name, _, seq = text.decode().partition(":")
+    return name, int(seq)
 
 
 def words_of(message: dict[str, Any]) -> str:

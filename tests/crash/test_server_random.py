@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.crash.audit import Figures
 from tests.crash.bustle import Bustle, bustle
 from tests.crash.past import kills_wanted, seed_of_run
 from tests.crash.reaper import Reaper
@@ -19,15 +20,16 @@ KILLS_EACH = 40
 async def test_a_killed_server_loses_nothing_does_nothing_twice_and_goes_on_by_itself(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed, wanted, began, done = seed_of_run(), kills_wanted(), time.monotonic(), 0
-    while done < wanted:
-        kills = min(KILLS_EACH, wanted - done)
-        figures = await bustle(seed + done, 1, lambda town, kills=kills: _kill(town, kills))
-        assert figures.is_clean, f"seed {seed}, after {done} kills: {figures}\n" + "\n".join(figures.wrong)
-        assert figures.tokens > 20 * figures.kills, "too little was said to prove anything"
-        with capsys.disabled():
-            print(f"\nserver: seed={seed} {figures} ({time.monotonic() - began:.1f} s)")
-        done += figures.kills
+    seed, wanted, began, total = seed_of_run(), kills_wanted(), time.monotonic(), Figures()
+    while total.kills < wanted:
+        kills = min(KILLS_EACH, wanted - total.kills)
+        figures = await bustle(seed + total.kills, 1, lambda town, kills=kills: _kill(town, kills))
+        told = f"seed {seed}, after {total.kills} kills: {figures}\n" + "\n".join(figures.wrong)
+        assert figures.is_clean, told
+        total.add(figures)
+    assert total.tokens > 20 * total.kills, "too little was said to prove anything"
+    with capsys.disabled():
+        print(f"\nserver: seed={seed} {total} ({time.monotonic() - began:.1f} s)")
 
 
 async def _kill(town: Bustle, kills: int) -> None:

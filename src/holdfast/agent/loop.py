@@ -16,8 +16,9 @@ from holdfast.domain.context import instructions_digest, request_of
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.parts import Reasoning
 from holdfast.domain.rows import RunRow
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.transcript import Entry, Transcript
 
 STEPS_MAX = 50
 """Model steps in one run; past that it ends with an error that says so."""
@@ -93,9 +94,17 @@ def run_of(view: View, run_id: RunId) -> RunRow:
 
 
 def unfinished(transcript: Transcript) -> MessageId | None:
-    """The message that the next one goes on from: the last answer, if it was cut off."""
+    """The message that the next one goes on from: the last answer, if it was cut off.
+
+    An answer that was cut off before its first word is passed over: the one before it is still unfinished.
+    """
     entries = [e for turn in transcript.turns if turn.live for e in turn.entries if not e.late]
-    answers = [entry for entry in entries if entry.role in ("user", "assistant", "tool")]
-    last = answers[-1] if answers else None
-    cut = last is not None and last.role == "assistant" and last.status in ("interrupted", "recovered")
-    return MessageId(last.id) if cut and last is not None and last.parts else None
+    said = [e for e in entries if e.role in ("user", "tool") or (e.role == "assistant" and _has_begun(e))]
+    last = said[-1] if said else None
+    if last is None or last.role != "assistant" or last.status not in ("interrupted", "recovered"):
+        return None
+    return MessageId(last.id)
+
+
+def _has_begun(answer: Entry) -> bool:
+    return any(not isinstance(part, Reasoning) for part in answer.parts)
