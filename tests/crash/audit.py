@@ -83,6 +83,8 @@ async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server
     _audit_seen(memory, messages, figures)
     _audit_turns(memory, messages, figures)
     _audit_effects(memory, server.folder, figures)
+    if any(message["status"] in ("pending", "streaming") for message in messages):
+        figures.wrong.append(f"{memory.session_id} still says that more is to come")
     figures.late += sum(message["late"] for message in messages)
     figures.in_doubt += len(memory.of_kind("tool_in_doubt"))
 

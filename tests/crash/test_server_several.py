@@ -17,6 +17,7 @@ from tests.crash.reaper import Reaper
 from tests.crash.script import Script, Step
 from tests.crash.servers import serving
 
+STOPS = 4
 TAKEN_OVER_S_MAX = 30.0
 """Within seconds, on a machine that may be very busy."""
 
@@ -121,17 +122,16 @@ async def test_a_server_that_is_asked_to_end_under_load_leaves_nothing_in_doubt(
 
     async def end_again_and_again(town: Bustle) -> None:
         (server,) = town.servers
-        for _ in range(4):
+        for _ in range(STOPS):
             await _until_something_happens(town)
             await server.end()
-            town.figures.kills += 1
             await server.start()
             town.stopwatch.restart(server.ready_at)
             town.check()
 
     figures = await bustle(seed, 1, end_again_and_again)
     assert figures.in_doubt == 0, f"seed {seed}: whatever had begun had time to end"
-    _tell(capsys, "graceful", seed, figures)
+    _tell(capsys, f"{STOPS} graceful stops", seed, figures)
 
 
 async def _until_something_happens(town: Bustle) -> None:
@@ -174,6 +174,7 @@ async def test_a_server_stopped_past_its_lease_and_continued_adds_what_it_had_an
             )
             stopped.go_on()
             await writing.until(writing.has("recovery_finished"), "the rest of what was written")
+            await running.until(running.has("recovery_finished"), "word that there is no rest")
             await crowd.say(writing, Script("w2", (Step(20, "shell"), Step(5))))
             await writing.until_all_ended()
             assert (await audit(crowd, figures, other, stopped)).late == 1

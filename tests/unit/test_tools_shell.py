@@ -73,7 +73,8 @@ def test_signals_are_as_a_program_expects_them(bench: Bench) -> None:
     assert "Broken pipe" not in call.text
     if sys.platform == "linux":
         ignored = bench.shell("exec grep SigIgn /proc/self/status").text.split()[1]
-        assert int(ignored, 16) == 0
+        # 32 and 33 are the C library's own: no program can set them, and some start us with one ignored.
+        assert int(ignored, 16) & ~(1 << 31 | 1 << 32) == 0
 
 
 def test_output_arrives_before_the_end(bench: Bench) -> None:
