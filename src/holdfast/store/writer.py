@@ -23,7 +23,7 @@ from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import Append, Receipt
 
 _DELTAS = frozenset(get_args(Delta))
-_IDLE_S = 0.025
+_IDLE_S = 0.04
 """How long the thread sleeps before it looks for other processes' commits."""
 
 HEAVY_PER_BATCH_MAX = 8
