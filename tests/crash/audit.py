@@ -92,19 +92,28 @@ async def _audit_one(http: aiohttp.ClientSession, memory: Memory, server: Server
 def _audit_seen(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:
     """Every text that anybody was sent is the beginning of what the transcript has at its place."""
     texts = {message["id"]: words_of(message) for message in messages}
-    sent: dict[str, str] = {}
-    for seen in memory.of_kind("text_appended"):
-        sent[seen.body["message_id"]] = sent.get(seen.body["message_id"], "") + seen.body["text"]
-    for message_id, text in sent.items():
+    for message_id, text in _joined(memory, "text_appended", "message_id").items():
         figures.tokens += len(_WORD.findall(text))
         there = texts.get(message_id, "")
         if not there.startswith(text):
             left = Counter(_WORD.findall(text)) - Counter(_WORD.findall(there))
             figures.lost += max(left.total(), 1)
             figures.wrong.append(f"{message_id} was {text!r}, is {there!r}")
+    for call_id, text in _joined(memory, "tool_output_appended", "call_id").items():
+        # Of a call that a person had run again, the last attempt is what counts.
+        if text not in texts.get(call_id, "") and memory.decisions.get(call_id) != "rerun":
+            figures.wrong.append(f"{call_id} printed {text!r}, is {texts.get(call_id)!r}")
     for message_id, text in memory.looks.items():
         if not texts.get(message_id, "").startswith(text):
             figures.wrong.append(f"{message_id} was read as {text!r}, is {texts.get(message_id)!r}")
+
+
+def _joined(memory: Memory, kind: str, name: str) -> dict[str, str]:
+    """What was sent in pieces, whole, by the message or call that it belongs to."""
+    joined: dict[str, str] = {}
+    for seen in memory.of_kind(kind):
+        joined[seen.body[name]] = joined.get(seen.body[name], "") + seen.body["text"]
+    return joined
 
 
 def _audit_turns(memory: Memory, messages: list[dict[str, Any]], figures: Figures) -> None:

@@ -47,8 +47,8 @@ class Agent:
 
     @property
     def context_chars(self) -> int:
-        """How much of a conversation's end can matter: four characters a token, in a window."""
-        return 4 * self._model.profile.window_tokens
+        """How much of a conversation's end can matter: a token is counted as three bytes, here and there."""
+        return 3 * self._model.profile.window_tokens
 
     async def is_gone(self, tool: str, call_id: CallId) -> bool:
         """Whether nothing of an earlier try at a call is still at work."""

@@ -151,7 +151,8 @@ def resolve(
     if decision == "rerun":
         return [resolved]
     outcome: f.ToolOutcome = "done" if decision == "mark_done" else "unknown"
-    return [resolved, settle(view, tool, outcome, output, result)]
+    before = output.parts() if output is not None else ()
+    return [resolved, settle(view, tool, outcome, output, (*before, *result) if result is not None else None)]
 
 
 def settle(

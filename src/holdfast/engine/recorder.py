@@ -18,6 +18,9 @@ from holdfast.engine.unsaved import UnsavedOutput
 from holdfast.store.ports import Append, Lease, MessagePage, Store
 
 
+FIRST_PAGE_MESSAGES = 32
+
+
 class Stopped(Exception):
     """The server is stopping, and the run has come to the end of a step."""
 
@@ -100,13 +103,14 @@ class RunRecorder:
         return output_of(events)
 
     async def _read_back(self) -> TranscriptFold:
-        """The newest pages, until there is more than any context can hold."""
-        fold, before, chars = TranscriptFold(), None, 0
+        """The newest pages, until there is more than any context can hold; small ones first."""
+        fold, before, chars, limit = TranscriptFold(), None, 0, FIRST_PAGE_MESSAGES
+        tools = await self._store.tools(self._session_id, self.run_id)
         while True:
-            page = await self._store.messages(self._session_id, before, PAGE_MESSAGES_MAX)
-            fold.add_page(page.messages, await self._store.tools(self._session_id, self.run_id))
+            page = await self._store.messages(self._session_id, before, limit)
+            fold.add_page(page.messages, tools)
             chars += _size(page)
-            before = page.before
+            before, limit = page.before, min(2 * limit, PAGE_MESSAGES_MAX)
             if before is None or chars > self._context_chars:
                 return fold
 
