@@ -17,7 +17,6 @@ from holdfast.domain.transcript import Transcript, TranscriptFold
 from holdfast.engine.unsaved import UnsavedOutput
 from holdfast.store.ports import Append, Lease, MessagePage, Store
 
-
 FIRST_PAGE_MESSAGES = 32
 
 
