@@ -10,7 +10,7 @@ from holdfast import __version__
 READY = (
     "answers in the browser and over HTTP, and runs tools when you allow it",
     "keeps every word on this disk, through kills and power cuts, and goes on by itself",
-    "finds words in conversations, exports, imports, backs up and checks them",
+    "searches, undoes and branches over HTTP; exports, imports, backs up, checks itself",
 )
 """What this version can do."""
 NOT_YET = (
@@ -21,7 +21,7 @@ NOT_YET = (
 COMMANDS = (
     ("holdfast sessions list", "the conversations that are here"),
     ("holdfast doctor", "check everything that is stored"),
-    ("holdfast backup FILE", "copy it all, while running"),
+    ("holdfast backup FILE", "copy every conversation, while running"),
 )
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 

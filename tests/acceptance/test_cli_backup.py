@@ -78,9 +78,9 @@ def test_a_backup_says_how_to_go_back_and_that_works(
     keep(folder, story)
     told = holdfast.run("backup", str(file))
     assert told.returncode == 0
-    assert told.stdout.startswith(f"Copied everything to {file} (")
+    assert told.stdout.startswith(f"Copied every conversation to {file} (")
     assert file.stat().st_mode & 0o077 == 0
-    command = told.stdout.splitlines()[1].removeprefix("To go back to it: ")
+    command = told.stdout.splitlines()[1].removeprefix("To go back to it, with no server running: ")
     holdfast.run("sessions", "delete", story.id, "--yes")
     back = subprocess.run(
         ["sh", "-c", command.replace("holdfast", f"'{sys.executable}' -P -m holdfast", 1) + " --yes"],

@@ -149,8 +149,11 @@ def _audit_answer(memory: Memory, sent: Sent, answer: str, figures: Figures) -> 
 def _audit_effects(memory: Memory, folder: Path, figures: Figures) -> None:
     path = folder / "workspaces" / memory.session_id / EFFECTS
     found = Counter(path.read_text().split()) if path.exists() else Counter()
+    # Said once for each time that it was asked: a call that is run again may be cut off again.
     again = Counter(
-        _effect_of(memory, call_id) for call_id, said in memory.decisions.items() if said == "rerun"
+        _effect_of(memory, seen.body["call_id"])
+        for seen in memory.of_kind("tool_resolved")
+        if seen.body["decision"] == "rerun" and seen.body.get("by", "user") == "user"
     )
     figures.effects += found.total()
     for effect, times in found.items():

@@ -78,7 +78,8 @@ class Calls:
         return [*again, f.ToolStarted(run.id, first.id)] if again else tools.start(run, first)
 
     def _question(self, run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
-        asks = self._approvals == "ask" and tool.effect == "unsafe"
+        # Repeating a write does no harm; making it may, to what was there before.
+        asks = self._approvals == "ask" and tool.effect != "pure"
         if asks and tool.state == "intended" and not tool.approval:
             return tools.request_approval(run, tool)
         return []

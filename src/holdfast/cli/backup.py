@@ -1,4 +1,4 @@
-"""`holdfast backup`: one file with everything, made while everything runs."""
+"""`holdfast backup`: one file with every conversation, made while everything runs."""
 
 import shlex
 from pathlib import Path
@@ -30,7 +30,7 @@ def backup(
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """Copy everything into one file, also while a server runs."""
+    """Copy every conversation into one file, also while a server runs. Files in workspaces are not in it."""
     path = file.absolute()
 
     async def copy(desk: Desk) -> Copied:
@@ -38,7 +38,7 @@ def backup(
         async with desk.store() as store:
             with Bar("Copying", shown=not as_json) as bar:
                 await store.backup(path, bar)
-        words = ["holdfast", "restore", str(path)]
+        words = ["holdfast", "restore", str(path.resolve())]
         if "data" in desk.settings.given:
             words += ["--data", str(desk.settings.data)]
         return Copied(str(path), path.stat().st_size, shlex.join(words))
@@ -47,5 +47,5 @@ def backup(
     if as_json:
         give(done)
         return
-    print(f"Copied everything to {done.file} ({in_bytes(done.bytes)}).")
-    print(f"To go back to it: {done.restore}")
+    print(f"Copied every conversation to {done.file} ({in_bytes(done.bytes)}).")
+    print(f"To go back to it, with no server running: {done.restore}")

@@ -23,11 +23,13 @@ from holdfast.cli.wiring import (
     HostOption,
     ModelOption,
     PortOption,
+    Staff,
     Wiring,
     wiring_of,
 )
 from holdfast.config import Settings
 from holdfast.domain.errors import HoldfastError
+from holdfast.engine.workspaces import clear_away
 from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
 from holdfast.store.ports import Store
 
@@ -64,7 +66,7 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
         stack.push_async_callback(staff.engine.stop, 0.0)
-        sweeper = asyncio.create_task(_sweep_for_ever(store))
+        sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
         stack.push_async_callback(_end, sweeper)
 
         async def look() -> Overview:
@@ -79,7 +81,7 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
             staff.engine,
             look,
             on_ready=lambda: _show(screen, door.address),
-            on_stop=lambda: staff.engine.stop(settings.stop_grace_s),
+            on_stop=lambda: _stop(staff, settings.stop_grace_s),
         )
 
 
@@ -96,14 +98,23 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _sweep_for_ever(store: Store) -> None:
+async def _stop(staff: Staff, grace_s: float) -> None:
+    if staff.engine.runner.at_work:
+        print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
+    await staff.engine.stop(grace_s)
+    print("Stopped. What was not finished goes on at the next start.", flush=True)
+
+
+async def _sweep_for_ever(store: Store, folder: Path) -> None:
     """Keep the store small. A fault is told and passes by itself: the next sweep does what this one left."""
     while True:
         await asyncio.sleep(SWEEP_EVERY_S)
         try:
             await store.sweep()
-        except HoldfastError as error:
-            print(f"holdfast: {error} {error.advice}".rstrip(), file=sys.stderr)
+            await clear_away(store, folder)
+        except (HoldfastError, OSError) as error:
+            advice = error.advice if isinstance(error, HoldfastError) else ""
+            print(f"holdfast: {error} {advice}".rstrip(), file=sys.stderr)
 
 
 def _settle_memory() -> None:

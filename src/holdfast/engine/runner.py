@@ -16,7 +16,7 @@ from holdfast.domain.rows import RunRow
 from holdfast.engine.ports import Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
-from holdfast.engine.verbs import workspace_of
+from holdfast.engine.workspaces import workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 

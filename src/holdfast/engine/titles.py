@@ -15,7 +15,7 @@ from holdfast.store.ports import Store
 Ask = Callable[[str], Awaitable[str]]
 """Gives a few words for the beginning of a conversation; raises a HoldfastError when it cannot."""
 
-_READ_MESSAGES = 4
+_READ_TURNS, _READ_MESSAGES = 4, 50
 _FIRST_WORDS_CHARS = 60
 
 
@@ -43,13 +43,16 @@ class Titles:
         # A title is a convenience: whatever keeps it from being made, the next completed run tries again.
         with suppress(HoldfastError):
             session = await self._store.session(session_id)
-            if session.title or session.last_turn > _READ_MESSAGES:
+            if session.title or session.last_turn > _READ_TURNS:
                 return
             page = await self._store.messages(session_id, None, _READ_MESSAGES)
             fold = TranscriptFold()
             fold.add_page(page.messages)
             entries = [entry for turn in fold.transcript().turns for entry in turn.entries]
-            said = [text_of(e.parts) for e in entries if e.role in ("user", "assistant")]
+            # What a person said first, and the first answer to it.
+            asked = [text_of(entry.parts) for entry in entries if entry.role == "user"]
+            told = [text for e in entries if e.role == "assistant" and (text := text_of(e.parts))]
+            said = [*asked[:1], *told[:1]]
             title = await self._title(said)
             if title:
                 await self._verbs.rename(session_id, title, by="model")

@@ -1,7 +1,6 @@
 """What can be done to a session, each one transaction: decided by the domain inside it, durable on return."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -188,11 +187,6 @@ class Verbs:
             if isinstance(fact, f.RunCancelled | f.RunFailed):
                 self._ended(fact.run_id)
         return receipt, decided[0]
-
-
-def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
-    """Where a session's tools work: the folder that was chosen for it, or one of its own."""
-    return Path(chosen) if chosen else folder / "workspaces" / session_id
 
 
 def _bodies(book: MemoryBook, events: list[Event]) -> list[f.Body]:

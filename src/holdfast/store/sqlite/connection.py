@@ -145,6 +145,10 @@ def as_fault(error: BaseException, path: Path, wait_s: float) -> HoldfastError:
             return StoreCorrupt(path=path, detail=str(error))
         case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:
             return StoreCorrupt(path=path, detail="the file is shorter than it should be")
+        case FileExistsError() | NotADirectoryError():
+            return StoreUnreadable(path=path, detail="there is a file where a folder should be")
+        case FileNotFoundError():
+            return StoreUnreadable(path=path, detail="it cannot be made there")
         case OSError() if error.errno == 28:
             return DiskFull(path=path)
         case OSError() if error.errno == 30:

@@ -1,0 +1,35 @@
+"""The folders that sessions' tools work in: one of its own for each, unless a person chose another."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.ids import SessionId, is_id
+from holdfast.store.ports import Store
+
+FOLDER = "workspaces"
+
+
+def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
+    """Where a session's tools work."""
+    return Path(chosen) if chosen else folder / FOLDER / session_id
+
+
+async def clear_away(store: Store, folder: Path) -> int:
+    """Remove the folders that were made for sessions that are no more; returns how many.
+
+    A folder that a person chose lies elsewhere and is theirs.
+    """
+    removed = 0
+    for path in await asyncio.to_thread(_made, folder / FOLDER):
+        try:
+            await store.head(SessionId(path.name))
+        except NoSuchSession:
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _made(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if is_id(path.name)] if folder.is_dir() else []
