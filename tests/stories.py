@@ -67,6 +67,11 @@ class Story:
         self._add(*endings.interrupt(self._book, self._run(), self.ids.message()))
         return self
 
+    def give_up(self) -> "Story":
+        """A person stops what was under way."""
+        self._add(*endings.cancel(self._book, self._run()))
+        return self
+
     def undo(self) -> "Story":
         self._add(*turns.undo(self._book, self.id))
         return self

@@ -30,7 +30,7 @@ def rich_story() -> Story:
     story = trip('Ünïcode 会议 🧭 "quoted" \\ back\u2028slash')
     story.ask("Look at this", File(DIGEST, "map.png", "image/png", len(PICTURE))).answer("A map.")
     story.happen(Unknown("dream_dreamt", 7, NEWER)).happen(Unknown("text_appended", 99, b'{"lines":\n[1]}'))
-    return story.ask("Undo me").answer("Yes.").undo().ask("And?").break_off("Half an ans")
+    return story.ask("Undo me").answer("Yes.").undo().ask("And?").break_off("Half an ans").give_up()
 
 
 def events_of(folder: Path, session_id: str) -> list[Event]:
@@ -101,6 +101,21 @@ def test_all_conversations_fit_into_one_file(holdfast: Holdfast, folder: Path, t
     assert {s.id: events_of(folder, s.id) for s in stories} == {
         s.id: events_of(elsewhere, s.id) for s in stories
     }
+
+
+def test_work_that_is_open_where_it_comes_from_is_not_taken_over(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, elsewhere, file = trip().ask("And?").break_off("Half"), tmp_path / "elsewhere", tmp_path / "a.json"
+    keep(folder, story)
+    holdfast.run("sessions", "export", story.id, "-o", str(file))
+    assert holdfast.run("sessions", "import", str(file), "--data", str(elsewhere)).returncode == 0
+    assert in_store(elsewhere, lambda store: store.open_runs()) == []
+    assert len(in_store(folder, lambda store: store.open_runs())) == 1
+    assert events_of(elsewhere, story.id)[: len(story.facts)] == events_of(folder, story.id)
+    again = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
+    assert again.stdout.startswith("Already here")
+    assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
 
 
 def test_a_later_export_adds_what_is_new(holdfast: Holdfast, folder: Path, tmp_path: Path) -> None:

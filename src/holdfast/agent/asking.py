@@ -28,6 +28,7 @@ from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
 from holdfast.domain.context import Request
 from holdfast.domain.ids import CallId, Ids, MessageId
+from holdfast.domain.limits import STEP_BYTES_MAX
 from holdfast.domain.rows import RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
 
@@ -53,6 +54,7 @@ class _Step:
         self.calls: dict[int, tuple[CallId, str]] = {}
         self.end: StepEnd | None = None
         self.is_empty = True
+        self.size_bytes = 0
         self.signature = ""
 
     def sign(self, provider: str) -> None:
@@ -122,6 +124,10 @@ class Asking:
                         if step.signature:
                             step.sign(model.profile.provider)
                         step.is_empty = False
+                        step.size_bytes += len(fact.text.encode("utf-8", "replace"))
+                        if step.size_bytes > STEP_BYTES_MAX:
+                            step.end = StepEnd("length")
+                            break
                         if not recorder.stream(fact):
                             await recorder.room()
         except ModelFailure as failure:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.ports import Recorder, Tool, ToolResult, ToolRun
 from holdfast.domain import facts as f
@@ -64,7 +65,11 @@ class Calls:
     def _decide(self, run: RunRow, open_tools: Sequence[ToolRow], found: _Next) -> list[f.AnyFact]:
         if not open_tools:
             return []
+        open_tools = [replace(tool, effect=self._effect_of(tool)) for tool in open_tools]
         first = open_tools[0]
+        if first.state == "started" and not tools.repeatable(first):
+            found.waits = True
+            return [*tools.doubt(run, first), *runs.wait(run, "in_doubt")]
         questions = [fact for tool in open_tools for fact in self._question(run, tool)]
         if self._question(run, first) or first.state == "in_doubt" or first.approval == "requested":
             found.waits = True
@@ -76,6 +81,11 @@ class Calls:
         if first.effect == "pure":
             return again
         return [*again, f.ToolStarted(run.id, first.id)] if again else tools.start(run, first)
+
+    def _effect_of(self, tool: ToolRow) -> f.Effect:
+        """What the tool itself says, here and now: a file that was imported may say anything."""
+        known = self._catalogue.get(tool.name)
+        return known.effect if known is not None else tool.effect
 
     def _question(self, run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
         # Repeating a write does no harm; making it may, to what was there before.

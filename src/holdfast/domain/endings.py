@@ -11,6 +11,7 @@ from holdfast.domain import runs, tools
 from holdfast.domain.book import View
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import MessageId
+from holdfast.domain.limits import EVENT_BYTES_MAX
 from holdfast.domain.rows import MessageRow, RunRow, ToolRow
 from holdfast.domain.streams import OutputFold, StreamFold, settle_message
 
@@ -98,4 +99,8 @@ def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
         fact = event.fact
         if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
             fold.add(fact, event.at)
+    # Too much for one event: the row says that it was cut off, and its deltas stay what it says. Ending a
+    # run must always be possible.
+    if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2:
+        return []
     return [settle_message(started, fold, "interrupted")]

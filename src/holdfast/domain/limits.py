@@ -12,9 +12,14 @@ FACTS_PER_APPEND_MAX = 10_000
 BLOB_BYTES_MAX = 64_000_000
 BLOB_CHUNK_BYTES = 256_000
 
+STEP_BYTES_MAX = 1_000_000
+"""What one step of a model may write; it is ended there, as if the model had."""
+
 PAGE_MESSAGES_MAX = 200
 PAGE_SESSIONS_MAX = 200
 READ_EVENTS_MAX = 1_000
+READ_BYTES_MAX = 256_000
+"""Bodies in one read of events, after the first; a reader who does not read holds no more."""
 SEARCH_HITS_MAX = 100
 SEARCH_TERMS_MAX = 16
 SNIPPET_CHARS = 160

@@ -19,7 +19,16 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import MessageRow, Pending, RunRow, RunStatus, SessionRow, ToolRow, TurnRow
+from holdfast.domain.rows import (
+    MessageRow,
+    Pending,
+    RunRow,
+    RunStatus,
+    SessionRow,
+    SessionStatus,
+    ToolRow,
+    TurnRow,
+)
 
 _MOVES_CONTEXT = frozenset({
     f.SessionConfigured, f.SessionCleared, f.SessionCompacted, f.SessionForked, f.SessionContinued,
@@ -221,13 +230,21 @@ def _end_run(book: Book, run_id: RunId, at: _At, status: RunStatus, **changes: A
     book.put_run(replace(run, status=status, waiting=None, ended_at=at.at, **changes))
     row = book.session()
     # A queued run that is cancelled ends without having been the one that works.
-    if row is not None and (row.run_id == run_id or row.run_id is None):
-        shown: Any = status if status in ("failed", "interrupted") else "idle"
-        row = replace(row, status=shown, run_id=None)
+    if row is not None and (row.run_id == run_id or run.status != "queued"):
+        row = replace(row, status=_status_after(book, status), run_id=None)
     if row is not None:
         # An interrupted run is counted when it is over at last, so that it is counted once.
         counts = status != "interrupted"
         book.put_session(replace(row, usage=row.usage + run.usage if counts else row.usage))
+
+
+def _status_after(book: Book, ended: RunStatus) -> SessionStatus:
+    """What the list shows once a run has ended: behind one that completed the queue goes on by itself."""
+    if ended == "failed" or ended == "interrupted":
+        return ended
+    if not any(run.status in ("queued", "accepted") for run in book.open_runs()):
+        return "idle"
+    return "working" if ended == "completed" else "needs_you"
 
 
 def _recovery_pending(book: Book, fact: f.RecoveryPending, at: _At) -> None:

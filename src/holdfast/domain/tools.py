@@ -33,7 +33,7 @@ def is_complete(arguments: str) -> bool:
     """Whether the model finished writing a call's arguments: they are one whole JSON object."""
     try:
         _OBJECT.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True
 

@@ -43,9 +43,11 @@ class Recovery:
         """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
         for session_id, run in await self._store.open_runs():
             if run.status == "running" and not self._runner.is_at_work(run.id):
-                lease, _ = await self._take(session_id, run)
-                if lease is not None:
-                    await self._store.release(lease)
+                # One that cannot be marked must not keep all the others from being reached.
+                with suppress(HoldfastError):
+                    lease, _ = await self._take(session_id, run)
+                    if lease is not None:
+                        await self._store.release(lease)
         await self._read_spools()
 
     async def sweep(self) -> None:

@@ -168,7 +168,8 @@ class Runner:
         def decide(view: View) -> Facts:
             return endings.fail(view, _run(view, lease.run_id), failure, view.written)
 
-        with suppress(LeaseLost, StoreFault):
+        # What cannot even be failed stays as it is; whoever looks after interrupted runs takes it up.
+        with suppress(HoldfastError):
             await self._store.append(Append(session_id, decide, fence=lease.fence))
 
     async def _deliver(self, session_id: SessionId, lease: Lease) -> None:

@@ -36,7 +36,7 @@ class Follower:
         if self._behind:
             self._subscription.forget()
             events = await self._read(self.session_id, self.after, READ_EVENTS_MAX)
-            self._behind = len(events) == READ_EVENTS_MAX
+            self._behind = bool(events)
         if events:
             self.after = events[-1].seq
         return events

@@ -192,8 +192,10 @@ class Journal(Protocol):
         `ring` may be called before anything is taken, and more often than there is something.
         """
 
-    async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
+    async def adopt(self, session_id: SessionId, events: Sequence[Event], closes: bool = False) -> int:
         """Store another store's events as they are; returns how many were new. For imports.
+
+        With `closes`, runs that are open in them are cancelled: their work is the other store's to do.
 
         Raises ImportConflict when the session is here and differs.
         """

@@ -48,6 +48,8 @@ def read_arguments(text: str, shape: type[T]) -> T:
         raise Refused(f"arguments: not valid JSON ({error})") from None
     except UnicodeError:
         raise Refused("arguments: not valid Unicode text") from None
+    except RecursionError:
+        raise Refused("arguments: nested too deeply") from None
 
 
 def done(text: str) -> ToolResult:

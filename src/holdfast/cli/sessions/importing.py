@@ -122,7 +122,7 @@ async def _store_one(store: Store, found: Import) -> Outcome:
     try:
         for written in found.files.values():
             await store.put_blob(content_of(written))
-        added = await store.adopt(found.session_id, found.events)
+        added = await store.adopt(found.session_id, found.events, closes=True)
     except ImportConflict as conflict:
         return Outcome(found.session_id, title, "conflict", 0, str(conflict))
     if not added:

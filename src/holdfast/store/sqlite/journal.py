@@ -7,6 +7,7 @@ from itertools import pairwise
 import apsw
 import msgspec
 
+from holdfast.domain import endings
 from holdfast.domain.book import Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown, encode
@@ -190,10 +191,11 @@ def _use_blobs(db: apsw.Connection, no: int, facts: Facts) -> None:
         run(db, "put_blob_use", row[0], no)
 
 
-def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
+def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event], closes: bool) -> int:
     """Store the events that come after what is here already; returns how many.
 
-    The caller has compared what is here with the file; this adds one slice. Raises BadImport.
+    The caller has compared what is here with the file; this adds one slice. With `closes`, the last one, work
+    that was open where it comes from is ended: it is that store's to do, not this one's. Raises BadImport.
     """
     row = one(tx.db, "session_head", session_id)
     no, head = (row[0], row[1] or 0) if row is not None else (0, 0)
@@ -207,8 +209,19 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event]) -> int:
         tx.store(session_id, book.no, event)
         if isinstance(fact, TurnAccepted | TurnSteered | MessageSettled | ToolSettled):
             _use_known_blobs(tx.db, book.no, fact)
+    if closes and fresh:
+        _close_runs(tx, session_id, book, fresh[-1].seq)
     book.flush()
     return len(fresh)
+
+
+def _close_runs(tx: Tx, session_id: SessionId, book: SqlBook, seq: Seq) -> None:
+    for open_run in book.open_runs():
+        for fact in endings.cancel(book, open_run, "server", book.written):
+            seq += 1
+            project(book, session_id, seq, tx.at, fact)
+            note_prunable(tx, book, fact)
+            tx.store(session_id, book.no, Event(seq, tx.at, *encode(fact)))
 
 
 def _facts_of(session_id: SessionId, events: Sequence[Event], begins: bool) -> list[AnyFact | Unknown]:

@@ -3,6 +3,7 @@ whatever pid, container or clock say."""
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.ids import ProcessId
@@ -59,5 +60,7 @@ class ProcessLock:
         """Give the sign of life up; a second time does nothing."""
         file, self._file = self._file, -1
         if file >= 0:
-            self._path.unlink(missing_ok=True)
+            # Where nothing can be written any more the name stays, and the next to come in clears it away.
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
             os.close(file)

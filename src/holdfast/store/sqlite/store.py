@@ -10,7 +10,7 @@ from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
-from holdfast.domain.limits import BLOB_BYTES_MAX, READ_EVENTS_MAX
+from holdfast.domain.limits import BLOB_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News
@@ -39,6 +39,8 @@ from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer
 
+ADOPT_EVENTS_PER_CHANGE = 20_000
+"""An import of up to so many events is one change: no server sees it half, and takes up work in it."""
 T = TypeVar("T")
 
 
@@ -110,18 +112,19 @@ class SqliteStore:
         return await self._readers.read(views.events, session_id, after, limit)
 
     def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
-        return tail(self._hub, self.read, session_id, after)
+        return tail(self._hub, self._read_on, session_id, after)
 
     def follow(
         self, session_id: SessionId, after: Seq, ring: Callable[[], None]
     ) -> AbstractContextManager[Follower]:
-        return following(self._hub, self.read, session_id, after, ring)
+        return following(self._hub, self._read_on, session_id, after, ring)
 
-    async def adopt(self, session_id: SessionId, events: Sequence[Event]) -> int:
+    async def adopt(self, session_id: SessionId, events: Sequence[Event], closes: bool = False) -> int:
         await self._refuse_conflict(session_id, events)
         count = 0
-        for start in range(0, len(events), READ_EVENTS_MAX):
-            count += await self._adopt_slice(session_id, events[start : start + READ_EVENTS_MAX])
+        for start in range(0, len(events), ADOPT_EVENTS_PER_CHANGE):
+            end = start + ADOPT_EVENTS_PER_CHANGE
+            count += await self._adopt_slice(session_id, events[start:end], closes and end >= len(events))
         return count
 
     # Views.
@@ -228,6 +231,10 @@ class SqliteStore:
         result: T = await self._writer.perform(in_transaction)
         return result
 
+    async def _read_on(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
+        """For those who follow: what they hold until it is taken is bounded in bytes too."""
+        return await self._readers.read(views.events, session_id, after, limit, READ_BYTES_MAX)
+
     async def _put_chunk(self, number: int, n: int, piece: bytes, last: bool) -> None:
         await self._do(lambda tx: blobs.put_chunk(tx, number, n, piece, last))
 
@@ -242,8 +249,8 @@ class SqliteStore:
     async def _add_words(self, start: int, end: int, words: list[tuple[int, str]]) -> None:
         await self._do(lambda tx: search.add_slice(tx, start, end, words))
 
-    async def _adopt_slice(self, session_id: SessionId, events: Sequence[Event]) -> int:
-        return await self._do(lambda tx: journal.adopt(tx, session_id, events))
+    async def _adopt_slice(self, session_id: SessionId, events: Sequence[Event], closes: bool) -> int:
+        return await self._do(lambda tx: journal.adopt(tx, session_id, events, closes))
 
     async def _refuse_conflict(self, session_id: SessionId, events: Sequence[Event]) -> None:
         if await self._readers.read(views.find, session_id) is None:

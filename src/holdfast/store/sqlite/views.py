@@ -38,10 +38,20 @@ def session(db: apsw.Connection, session_id: SessionId) -> SessionRow:
     return SESSIONS.read(rows(db, "get_session", no)[0])
 
 
-def events(db: apsw.Connection, session_id: SessionId, after: Seq, limit: int) -> list[Event]:
+def events(
+    db: apsw.Connection, session_id: SessionId, after: Seq, limit: int, bytes_max: int | None = None
+) -> list[Event]:
     no, _ = locate(db, session_id)
-    limit = bounded(limit, READ_EVENTS_MAX)
-    return [event_of(row) for row in rows(db, "read_events", no, after, limit)]
+    found: list[Event] = []
+    size = 0
+    for row in rows(db, "read_events", no, after, bounded(limit, READ_EVENTS_MAX)):
+        event = event_of(row)
+        size += len(event.body)
+        # At least one, however large: a reader must always get on.
+        if found and bytes_max is not None and size > bytes_max:
+            break
+        found.append(event)
+    return found
 
 
 def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool) -> SessionPage:

@@ -1,0 +1,69 @@
+"""Tool calls as the loop carries them out, whatever a journal from elsewhere says of them."""
+
+import asyncio
+from pathlib import Path
+
+from holdfast.agent.ports import TextDelta
+from holdfast.domain import facts as f
+from holdfast.domain.limits import STEP_BYTES_MAX
+from holdfast.store.ports import Append
+from tests.house import Lever, calls, house, says
+
+
+async def test_what_a_tool_does_is_said_by_the_tool_and_not_by_the_journal(tmp_path: Path) -> None:
+    """A conversation from elsewhere may call an unsafe tool pure."""
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask", started=False) as here:
+        session_id = await here.begin()
+        sent = await here.engine.verbs.accept(session_id, ())
+        assert sent.run_id is not None
+        call_id, message_id = here.ids.call(), here.ids.message()
+        intended = f.ToolIntended(sent.run_id, 1, 2, message_id, call_id, "lever", "{}", "pure")
+        settled = f.MessageSettled(1, 1, message_id, "assistant", (), "", sent.run_id)
+        await here.store.append(Append(session_id, (f.RunStarted(sent.run_id), settled, intended)))
+        await here.engine.start()
+        await here.until_run(sent.run_id, "waiting")
+        assert lever.pulled == []
+
+
+async def test_arguments_nested_without_end_spoil_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path, Lever("lever", "pure")) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever", '{"a":' + "[" * 5000 + "]" * 5000 + "}"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        await here.until_run(sent.run_id, "completed")
+        here.model.steps = [says("Fine.")]
+        again = await here.say(session_id, "And now?")
+        await here.until_run(again.run_id, "completed")
+
+
+async def test_an_answer_without_end_is_ended_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [[TextDelta("x" * 50_000)] * (STEP_BYTES_MAX // 50_000 + 5)]
+        sent = await here.say(session_id, "Write")
+        await here.until_run(sent.run_id, "completed")
+        here.model.steps = [says("Fine.")]
+        again = await here.say(session_id, "Enough")
+        await here.until_run(again.run_id, "completed")
+
+
+async def test_a_run_that_streamed_more_than_an_event_holds_can_still_be_stopped(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [[TextDelta("x"), asyncio.Event()]]
+        sent = await here.say(session_id, "Write")
+        assert sent.run_id is not None
+
+        async def is_writing() -> bool:
+            return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
+
+        await here.until(is_writing)
+        page = await here.store.messages(session_id, None, 5)
+        name = f.MessageId(page.messages[-1].row.id)
+        for _ in range(50):
+            await here.store.append(Append(session_id, (f.TextAppended(sent.run_id, name, "y" * 60_000),)))
+        await here.engine.cancel(sent.run_id)
+        assert (await here.run(sent.run_id)).status == "cancelled"
+        role, status, words = (await here.text(session_id))[-1]
+        assert (role, status, len(words)) == ("assistant", "interrupted", 3_000_001)
