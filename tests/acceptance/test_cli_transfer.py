@@ -179,7 +179,7 @@ def test_a_damaged_import_changes_nothing(
         document["files"][DIGEST] = base64.b64encode(b"else").decode()
     elif damage == "a number":
         # Deep inside: the first slices of the events before it must not be stored either.
-        [*_, last] = [event for event in document["events"] if "turn" in event["body"]]
+        [*_, last] = [event for event in document["events"] if "turn" in event.get("body", {})]
         last["body"]["turn"] = 2**70
     text = bad[: len(bad) // 2] if damage == "cut short" else json.dumps(document)
     file.write_text(good + text, "utf-8")
