@@ -29,7 +29,7 @@ _IDLE_S = 0.04
 HEAVY_PER_BATCH_MAX = 8
 """Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
 
-SWITCH_S = 0.0005
+SWITCH_S = 0.002
 
 Work = Callable[[object], object]
 """Something else to do inside a transaction; it gets the store's own transaction object."""
