@@ -96,7 +96,6 @@ async def test_killed_while_a_command_runs_a_person_is_asked_and_has_the_last_wo
         assert play.kinds().count("tool_in_doubt") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the body of a call that is run again holds its last attempt alone")
 async def test_what_a_command_printed_before_the_kill_is_still_there_when_it_was_run_again() -> None:
     async with stage("rerun") as play:
         await play.say("a0", Step(5, "shell", waits_for="go"), Step(5))

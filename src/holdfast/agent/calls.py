@@ -95,8 +95,9 @@ class Calls:
         return []
 
     async def _carry_out(self, recorder: Recorder, tool: ToolRow) -> None:
-        # A call that is repeated has streamed before: its body stands for all of it, the model sees the last.
+        # A call that is repeated has streamed before, and somebody may have seen it: that stays, in front.
         written, lines = await recorder.output_of(tool), OutputFold(self._clock.now_ms())
+        before = written.parts()
 
         def emit(text: str, stream: Literal["stdout", "stderr"]) -> None:
             delta = f.ToolOutputAppended(recorder.run_id, tool.id, text, stream)
@@ -106,7 +107,7 @@ class Calls:
 
         call = ToolRun(tool.id, _arguments(await recorder.transcript(), tool.id), recorder.workspace, emit)
         result = await self._run(tool, call)
-        parts = result.parts if result.parts is not None else lines.parts()
+        parts = (*before, *(result.parts if result.parts is not None else lines.parts()))
 
         def settle(view: View) -> list[f.AnyFact]:
             row = view.tool(tool.id)
