@@ -33,7 +33,7 @@ check: setup ## Lint, check the format, check the types
 	@$(PY) -m ruff format --check --quiet || { echo "make format mends this"; exit 1; }
 	@$(PY) -m mypy --no-error-summary
 
-crash: setup ## Kill a writer 200 times and compare what it promised with what is there
+crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
 
 bench: bench-log bench-turn ## Run every benchmark
