@@ -1,5 +1,6 @@
 """Holding a store against what its clients were told: lost, half, altered or invented, by name."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -47,11 +48,14 @@ def judge(
 ) -> Verdict:
     """Compare. A session whose deletion was asked for may be gone, a settled message's deltas pruned."""
     verdict = Verdict()
+    said = Counter(
+        (s, digest) for each in promises for s, digests in each.members.items() for digest in digests
+    )
     numbers = {session: {digest: seq for seq, digest in each.items()} for session, each in journals.items()}
     for promise in promises:
         if any(may_be_gone(session) for session in promise.members):
             continue
-        there, missing = _look(promise, journals, numbers, verdict)
+        there, missing = _look(promise, journals, numbers, verdict, said)
         if missing and is_due(promise):
             verdict.lost += missing
         elif missing and there:
@@ -60,7 +64,11 @@ def judge(
 
 
 def _look(
-    promise: Promise, journals: Journals, numbers: Mapping[SessionId, Mapping[str, Seq]], verdict: Verdict
+    promise: Promise,
+    journals: Journals,
+    numbers: Mapping[SessionId, Mapping[str, Seq]],
+    verdict: Verdict,
+    said: Mapping[tuple[SessionId, str], int],
 ) -> tuple[list[str], list[str]]:
     there: list[str] = []
     missing: list[str] = []
@@ -72,7 +80,9 @@ def _look(
             name = f"{session}:{seq}"
             found = journal.get(seq)
             if found == digest:
-                there.append(name)
+                # Of a change that nobody heard of again: a fact that another one says too proves nothing.
+                if promise.first or said[session, digest] == 1:
+                    there.append(name)
             elif found is not None:
                 verdict.altered.append(f"{name} is {found}, was {digest}")
             elif not (digest.startswith("~") and 0 < seq < head):

@@ -38,3 +38,9 @@ def test_only_a_delta_may_be_pruned_and_only_before_a_later_event() -> None:
 
 def test_a_session_that_is_being_deleted_owes_nothing() -> None:
     assert _judge(Promise({A: ["nowhere"]}, {A: 9}), gone=(A,)).is_clean
+
+
+def test_a_fact_that_another_change_says_too_does_not_make_a_change_half() -> None:
+    """A run that was to be cancelled by a change that got lost, and was cancelled by another."""
+    lost, stored = Promise({A: ["one", "never"]}), Promise({A: ["one", "two"]}, {A: 1})
+    assert _judge(lost, stored).is_clean
