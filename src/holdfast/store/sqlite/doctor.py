@@ -124,14 +124,17 @@ def mend(tx: Tx, no: int, folding: Folding) -> int:
 
 def unindexed(db: apsw.Connection, after: int) -> tuple[int, int]:
     """How many bodies of one slice the index lacks, and where the slice ended (0: at the cursor)."""
-    limit = value(db, "search_cursor")
     end = missing = 0
-    for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
-        if position > limit:
-            return missing, 0
-        end = position
-        if kind in BODY_KINDS and _has_words(kind, version, unpack(body)) and not _is_indexed(db, position):
-            missing += 1
+    # As of one moment: another process may be purging a deleted session, its events and words together.
+    with snapshot(db):
+        limit = value(db, "search_cursor")
+        for position, kind, version, body in rows(db, "unindexed", after, SLICE_EVENTS):
+            if position > limit:
+                return missing, 0
+            end = position
+            has_words = kind in BODY_KINDS and _has_words(kind, version, unpack(body))
+            if has_words and not _is_indexed(db, position):
+                missing += 1
     return missing, end
 
 
