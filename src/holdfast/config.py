@@ -8,10 +8,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from holdfast.domain.commands import NEVER_RUN
 from holdfast.domain.errors import HoldfastError
 
 FILE_NAME = "holdfast.toml"
@@ -45,10 +46,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     host: Annotated[
         str,
-        msgspec.Meta(pattern=r"^(localhost|::1|127(\.\d{1,3}){3})$"),
+        msgspec.Meta(min_length=1, max_length=253),
         Says(
-            help="Address to listen on; for now only this machine's own.",
-            allowed="localhost, 127.0.0.1 or ::1",
+            help="Address to listen on; one beyond this machine needs a password or a token first.",
+            allowed="an address or a name of this machine",
             default="127.0.0.1",
         ),
     ] = "127.0.0.1"
@@ -61,6 +62,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="8787",
         ),
     ] = 8787
+    auth: Annotated[
+        Literal["on", "off"],
+        Says(
+            help="Whether one has to sign in. `off` is for a machine of one's own, and listens on it alone.",
+            allowed="on or off",
+            default="on",
+        ),
+    ] = "on"
+    public_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^(https?://[^/?#@\s]+(/[^?#\s]*)?)?$"),
+        Says(
+            help="The address that people use, where it is a proxy's or a tunnel's; its path is taken off.",
+            allowed="an address like https://example.org/holdfast",
+            default="none",
+        ),
+    ] = ""
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Says(
+            help="Further names, with a port where it is not the usual one, that the server answers to.",
+            allowed="a list of names",
+            default="none",
+        ),
+    ] = ()
+    open_browser: Annotated[
+        Literal["auto", "never"],
+        Says(
+            help="`auto` opens the page at the start where there is a screen and a terminal; `never` does not.",
+            allowed="auto or never",
+            default="auto",
+        ),
+    ] = "auto"
     durability: Annotated[
         Literal["full", "normal"],
         Says(
@@ -85,6 +119,59 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="ask",
         ),
     ] = "ask"
+    never_run: Annotated[
+        tuple[str, ...],
+        Says(
+            help="Commands that are never run, whoever allows them; a last word `*` stands for any more words.",
+            allowed="a list of commands",
+            default="commands that end the machine or wipe its disks",
+        ),
+    ] = NEVER_RUN
+    run_steps_max: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=10_000),
+        Says(
+            help="Steps of the model that one answer may take before it waits for you to let it go on.",
+            allowed="a whole number from 1 to 10000",
+            default="50",
+        ),
+    ] = 50
+    run_tokens_max: Annotated[
+        int,
+        msgspec.Meta(ge=0),
+        Says(
+            help="Tokens that one answer may use, read and written, before it waits for you; 0: no limit.",
+            allowed="a whole number from 0",
+            default="2000000",
+        ),
+    ] = 2_000_000
+    run_cost_usd_max: Annotated[
+        float,
+        msgspec.Meta(ge=0),
+        Says(
+            help="US dollars that one answer may cost, where prices are known, before it waits; 0: no limit.",
+            allowed="a number from 0",
+            default="5",
+        ),
+    ] = 5.0
+    run_time_s_max: Annotated[
+        int,
+        msgspec.Meta(ge=0),
+        Says(
+            help="Seconds that an answer may be worked on without a break before it waits; 0: no limit.",
+            allowed="a whole number from 0",
+            default="3600",
+        ),
+    ] = 3_600
+    runs_at_once: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=10_000),
+        Says(
+            help="Answers that are worked on at the same time; further ones wait their turn.",
+            allowed="a whole number from 1 to 10000",
+            default="100",
+        ),
+    ] = 100
     resume: Annotated[
         Literal["auto", "ask", "never"],
         Says(
@@ -163,6 +250,8 @@ def _refuse_unknown(where: str, names: Iterable[str], prefix: str = "") -> None:
 
 def _typed(name: str, where: str, value: object) -> object:
     hint = get_type_hints(Settings, include_extras=True)[name]
+    if isinstance(value, str) and get_origin(get_args(hint)[0]) is tuple:
+        value = [word for each in value.split(",") if (word := each.strip())]
     try:
         # Text from a shell may stand for a number; a TOML value already has its type.
         return msgspec.convert(value, hint, strict=not isinstance(value, str), dec_hook=_folder)

@@ -65,8 +65,12 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("port", "eighty", "a whole number from 0 to 65535"),
         ("port", "65536", "a whole number from 0 to 65535"),
         ("port", "-1", "a whole number from 0 to 65535"),
-        ("host", "0.0.0.0", "localhost, 127.0.0.1 or ::1"),
-        ("host", "example.com", "localhost, 127.0.0.1 or ::1"),
+        ("host", "x" * 254, "an address or a name of this machine"),
+        ("auth", "maybe", "on or off"),
+        ("public_url", "example.org", "an address like https://example.org/holdfast"),
+        ("public_url", "https://u:p@example.org", "an address like https://example.org/holdfast"),
+        ("run_steps_max", "0", "a whole number from 1 to 10000"),
+        ("runs_at_once", "0", "a whole number from 1 to 10000"),
         ("durability", "none", "full or normal"),
         ("data", "~nobody-by-this-name/x", "a folder"),
     ],
@@ -124,9 +128,23 @@ def test_settings_cannot_be_changed_once_resolved() -> None:
 def test_what_people_are_told_is_the_default_that_holds() -> None:
     told = settings_told()
     assert list(told) == [
-        "data", "host", "port", "durability", "model", "approvals", "resume", "stop_grace_s",
+        "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
+        "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
+        "runs_at_once", "resume", "stop_grace_s",
     ]  # fmt: skip
     defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
-    assert {name: told[name].default for name in ("host", "port", "durability")} == {
-        name: str(defaults[name]) for name in ("host", "port", "durability")
-    }
+    in_words = {"data", "public_url", "allowed_hosts", "model", "never_run"}
+    for name in told.keys() - in_words:
+        assert (
+            told[name].default == f"{defaults[name]:g}"
+            if name.endswith(("usd_max", "grace_s"))
+            else str(defaults[name])
+        )
+
+
+def test_a_list_is_written_with_commas_in_the_environment(tmp_path: Path) -> None:
+    found = resolve({"data": tmp_path}, {"HOLDFAST_ALLOWED_HOSTS": "a.example, b.example:8443,"})
+    assert found.allowed_hosts == ("a.example", "b.example:8443")
+    (tmp_path / "holdfast.toml").write_text('allowed_hosts = ["c.example"]\nnever_run = []\n')
+    found = resolve({"data": tmp_path}, {})
+    assert (found.allowed_hosts, found.never_run) == (("c.example",), ())

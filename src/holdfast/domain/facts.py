@@ -23,7 +23,8 @@ Resume = Literal["auto", "ask", "never"]
 Settlement = Literal["settled", "interrupted", "recovered"]
 ToolOutcome = Literal["done", "failed", "denied", "not_run", "unknown"]
 Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
-Waiting = Literal["approval", "in_doubt", "client_tool", "question"]
+Waiting = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
+Scope = Literal["once", "session", "always"]
 Actor = Literal["user", "model", "server", "policy"]
 Pace = tuple[int, ...]
 """How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
@@ -104,7 +105,11 @@ class SessionDeleted(Fact, frozen=True):
 
 
 class TurnAccepted(Fact, frozen=True):
-    """A message is kept. Without a run it is a copy: nothing is to be done for it."""
+    """A message is kept. Without a run it is a copy: nothing is to be done for it.
+
+    `steers` is the run under way that it is meant for; it is told to that run before its next step, and is an
+    ordinary queued turn if there is none.
+    """
 
     turn_id: TurnId
     turn: int
@@ -113,6 +118,7 @@ class TurnAccepted(Fact, frozen=True):
     run_id: RunId | None = None
     key: str | None = None
     replaces: TurnId | None = None
+    steers: RunId | None = None
 
 
 class TurnQueued(Fact, frozen=True):
@@ -126,7 +132,10 @@ class TurnDequeued(Fact, frozen=True):
 
 
 class TurnSteered(Fact, frozen=True):
-    """A message for the run under way, shown to the model before its next step."""
+    """A message for the run under way, shown to the model before its next step.
+
+    It was the queued turn `from_turn`, which is no more: its message is at (`turn`, `place`) now.
+    """
 
     run_id: RunId
     turn: int
@@ -134,6 +143,7 @@ class TurnSteered(Fact, frozen=True):
     message_id: MessageId
     parts: tuple[AnyPart, ...]
     key: str | None = None
+    from_turn: int = 0
 
 
 class TurnsUndone(Fact, frozen=True):
@@ -151,8 +161,11 @@ class RunStarted(Fact, frozen=True):
 
 
 class RunWaiting(Fact, frozen=True):
+    """The run needs someone; `detail` says which limit it has reached, where it is one."""
+
     run_id: RunId
     reason: Waiting
+    detail: str = ""
 
 
 class RunResumed(Fact, frozen=True):
@@ -286,6 +299,8 @@ class MessageSettled(Fact, frozen=True):
 
 
 class ToolIntended(Fact, frozen=True):
+    """A call is to be made, with these arguments. `edited`: a person changed them; this is said anew then."""
+
     run_id: RunId
     turn: int
     place: int
@@ -294,6 +309,7 @@ class ToolIntended(Fact, frozen=True):
     name: str
     arguments: str
     effect: Effect
+    edited: bool = False
 
 
 class ToolStarted(Fact, frozen=True):
@@ -311,7 +327,10 @@ class ToolOutputAppended(Fact, frozen=True):
 
 
 class ToolSettled(Fact, frozen=True):
-    """A call's outcome and its whole output. `message_id` is the message that made the call."""
+    """A call's outcome and its whole output. `message_id` is the message that made the call.
+
+    `arguments` is what it ran with, where a person changed what the model had written.
+    """
 
     turn: int
     place: int
@@ -325,6 +344,7 @@ class ToolSettled(Fact, frozen=True):
     status: Settlement = "settled"
     late: bool = False
     pace: Pace = ()
+    arguments: str = ""
 
 
 class ToolInDoubt(Fact, frozen=True):
@@ -346,11 +366,15 @@ class ApprovalRequested(Fact, frozen=True):
 
 
 class ApprovalResolved(Fact, frozen=True):
+    """A yes or a no. `scope` is how far a yes reaches; `rule` is what it, or an earlier one, allows."""
+
     run_id: RunId
     call_id: CallId
     decision: Literal["approve", "deny"]
     by: Actor = "user"
     reason: str = ""
+    scope: Scope = "once"
+    rule: str = ""
 
 
 # Memory and deliveries.

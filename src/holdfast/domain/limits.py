@@ -11,6 +11,8 @@ DELTA_BYTES_MAX = 64_000
 FACTS_PER_APPEND_MAX = 10_000
 BLOB_BYTES_MAX = 64_000_000
 BLOB_CHUNK_BYTES = 256_000
+ITEM_BYTES_MAX = 64_000
+"""One of the small things that belong to no session."""
 
 STEP_BYTES_MAX = 1_000_000
 """What one step of a model may write; it is ended there, as if the model had."""

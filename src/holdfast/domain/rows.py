@@ -16,7 +16,8 @@ SessionStatus = Literal["idle", "working", "needs_you", "failed", "interrupted"]
 RunStatus = Literal[
     "accepted", "queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"
 ]
-TurnStatus = Literal["live", "undone", "cleared"]
+TurnStatus = Literal["live", "undone", "cleared", "steered"]
+"""`steered`: it was told to the run under way, and its message is part of that run's turn now."""
 ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
 MessageStatus = Literal["streaming", "pending", "final"] | Settlement
 """`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
@@ -71,7 +72,10 @@ class Pending(msgspec.Struct, frozen=True):
 
 class RunRow(msgspec.Struct, frozen=True):
     """`place` is the last one given out in its turn. `attempts` counts resumptions after an interruption,
-    `stalled` those since the last step that became durable."""
+    `stalled` those since the last step that became durable.
+
+    `steers` is the run that a queued one is to be told to, if that comes to another step. `allowances` is how
+    many times the limits it may use: one, and one more each time that a person let it go on past one."""
 
     id: RunId
     turn: int
@@ -87,6 +91,8 @@ class RunRow(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
     started_at: Instant | None = None
     ended_at: Instant | None = None
+    steers: RunId | None = None
+    allowances: int = 1
 
     @property
     def is_over(self) -> bool:

@@ -5,7 +5,7 @@ A store keeps one journal of events per session and the rows projected from it, 
 """
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -263,6 +263,19 @@ class Blobs(Protocol):
         """Raises NoSuchBlob."""
 
 
+class Shelf(Protocol):
+    """Small things that belong to no session: who may come in, what is always allowed. By kind and id."""
+
+    async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
+        """Keep `body`, in place of what was there. Raises TooLarge."""
+
+    async def take_item(self, kind: str, item_id: str) -> bytes | None:
+        """Remove an item and return it; of several who take the same one, one gets it."""
+
+    async def items(self, kind: str) -> Mapping[str, bytes]:
+        """All of a kind by their ids; committed, whichever process put them there."""
+
+
 class Upkeep(Protocol):
     """Looking after the store. All of it goes in slices, beside normal work."""
 
@@ -282,5 +295,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Leases, Blobs, Upkeep, Protocol):
+class Store(Journal, Views, Leases, Blobs, Shelf, Upkeep, Protocol):
     """All of it."""

@@ -107,44 +107,47 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 DELETE FROM turns WHERE session = ? AND turn = ?;
 
 -- name: get_run
-SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
+    steers, allowances
 FROM runs WHERE session = ? AND id = ?;
 
 -- name: find_run
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at
+    r.started_at, r.ended_at, r.steers, r.allowances
 FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL;
 
 -- name: open_runs
-SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
+    steers, allowances
 FROM runs WHERE session = ? AND status NOT IN ('completed', 'cancelled', 'failed') ORDER BY turn;
 
 -- name: all_open_runs
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at
+    r.started_at, r.ended_at, r.steers, r.allowances
 FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
 WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
 -- name: pending_runs
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at
+    r.started_at, r.ended_at, r.steers, r.allowances
 FROM runs r INDEXED BY runs_pending JOIN sessions s ON s.no = r.session
 WHERE r.pending IS NOT NULL AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
 -- name: runs_of_turns
 SELECT r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at
+    r.started_at, r.ended_at, r.steers, r.allowances
 FROM turns t JOIN runs r ON r.session = t.session AND r.id = t.run_id
 WHERE t.session = ? AND t.turn BETWEEN ? AND ? ORDER BY t.turn;
 
 -- name: all_runs
-SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at
+SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
+    steers, allowances
 FROM runs WHERE session = ?;
 
 -- name: put_run
 INSERT OR REPLACE INTO runs (session, id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure,
-    usage, started_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    usage, started_at, ended_at, steers, allowances)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_run
 DELETE FROM runs WHERE session = ? AND id = ?;
@@ -246,6 +249,17 @@ DELETE FROM blob_chunks WHERE blob = ?;
 
 -- name: delete_blob
 DELETE FROM blobs WHERE no = ?;
+
+-- The shelf.
+
+-- name: put_item
+INSERT OR REPLACE INTO shelf (kind, id, body) VALUES (?, ?, ?);
+
+-- name: take_item
+DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
+
+-- name: items
+SELECT id, body FROM shelf WHERE kind = ? ORDER BY id;
 
 -- Search.
 

@@ -1,4 +1,4 @@
--- Holdfast's store, format 1.
+-- Holdfast's store, format 2.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
@@ -11,7 +11,8 @@
 -- later, through its own cursor in `cursors`. None of them holds text: `messages.body_seq` names the event
 -- that does. `holdfast doctor` compares them all with the fold of the journal.
 --
--- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`.
+-- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`, and
+-- `shelf` (small things that belong to no session: who may come in, what is always allowed).
 --
 -- Locks, in this order: the folder's write turn (flock), then BEGIN IMMEDIATE. Readers take neither.
 
@@ -95,6 +96,8 @@ CREATE TABLE runs (
     usage        TEXT    NOT NULL,
     started_at   INTEGER,
     ended_at     INTEGER,
+    steers       TEXT,
+    allowances   INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
 -- Not unique: the same conversation may be imported under two ids, or again while its old self is purged.
@@ -178,3 +181,10 @@ CREATE TABLE blob_uses (
     PRIMARY KEY (blob, session)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX blob_uses_by_session ON blob_uses (session);
+
+CREATE TABLE shelf (
+    kind TEXT NOT NULL,
+    id   TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;

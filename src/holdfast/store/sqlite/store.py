@@ -1,7 +1,7 @@
 """SQLite behind the ports: puts the parts of this room together and adds nothing of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +10,7 @@ from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
-from holdfast.domain.limits import BLOB_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
+from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News
@@ -28,7 +28,7 @@ from holdfast.store.ports import (
     Swept,
     Totals,
 )
-from holdfast.store.sqlite import backup, blobs, journal, leases, search, sweeper, views
+from holdfast.store.sqlite import backup, blobs, journal, leases, search, shelf, sweeper, views
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.checkup import Checkup
 from holdfast.store.sqlite.committer import SqliteCommitter
@@ -198,6 +198,19 @@ class SqliteStore:
 
     async def get_blob(self, digest: str) -> bytes:
         return await self._readers.read(blobs.get, digest)
+
+    # The shelf.
+
+    async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
+        if len(body) > ITEM_BYTES_MAX:
+            raise TooLarge(what="An item", size=len(body), limit=ITEM_BYTES_MAX)
+        await self._do(lambda tx: shelf.put(tx, kind, item_id, body))
+
+    async def take_item(self, kind: str, item_id: str) -> bytes | None:
+        return await self._do(lambda tx: shelf.take(tx, kind, item_id))
+
+    async def items(self, kind: str) -> Mapping[str, bytes]:
+        return await self._readers.read(shelf.items, kind)
 
     # Upkeep.
 

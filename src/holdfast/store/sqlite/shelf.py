@@ -1,0 +1,21 @@
+"""Small things that belong to no session, by kind and id."""
+
+from collections.abc import Mapping
+
+import apsw
+
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.sql import one, rows, run
+
+
+def put(tx: Tx, kind: str, item_id: str, body: bytes) -> None:
+    run(tx.db, "put_item", kind, item_id, body)
+
+
+def take(tx: Tx, kind: str, item_id: str) -> bytes | None:
+    row = one(tx.db, "take_item", kind, item_id)
+    return row[0] if row is not None else None
+
+
+def items(db: apsw.Connection, kind: str) -> Mapping[str, bytes]:
+    return dict(rows(db, "items", kind))
