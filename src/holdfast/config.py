@@ -122,7 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     never_run: Annotated[
         tuple[str, ...],
         Says(
-            help="Commands that are never run, whoever allows them; a last word `*` stands for any more words.",
+            help="Commands that are never run, whoever allows them; a last word `*` stands for any more.",
             allowed="a list of commands",
             default="commands that end the machine or wipe its disks",
         ),
