@@ -90,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     open_browser: Annotated[
         Literal["auto", "never"],
         Says(
-            help="`auto` opens the page at the start where there is a screen and a terminal; `never` does not.",
+            help="`auto` opens the page at the start where there is a screen and a terminal.",
             allowed="auto or never",
             default="auto",
         ),
