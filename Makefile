@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-core check crash bench bench-log bench-turn lock format clean
+.PHONY: help setup browser run test test-core check crash bench bench-log bench-turn lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
 ifndef PYTHON
@@ -14,14 +14,17 @@ PY := .venv/bin/python
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Make .venv with everything that tests and checks need
+setup: ## Make .venv with everything that checks and most tests need
 	@$(SETUP) dev
+
+browser: # What `make test` needs besides, first of all: a clone without a browser fetches nothing
+	@$(SETUP) test
 
 run: ## Start Holdfast, needing only what users need (ARGS="--port 9000" adds options)
 	@$(SETUP) run
 	@exec .venv/bin/holdfast serve $(ARGS)
 
-test: check ## Check, then run every test
+test: browser check ## Check, then run every test, some of them in a browser
 	@$(PY) -m pytest $(ARGS)
 
 test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy

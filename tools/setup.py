@@ -18,10 +18,21 @@ from pathlib import Path
 
 PYTHON_MIN = (3, 11)
 CANDIDATES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
+LEVELS = {"run": "run", "dev": "dev", "test": "dev"}
+"""The environment of each level. `test` is `dev` with a browser, which no environment can hold."""
 LOCKS = {"run": ("run.txt",), "dev": ("run.txt", "dev.txt")}
 """`run` is what users need; `dev` adds what the tests and checks need."""
 DISK_BYTES_MIN = {"run": 200_000_000, "dev": 600_000_000}
 """Three times what an environment takes: pip unpacks beside it and keeps a cache."""
+BROWSERS = (
+    "chromium",
+    "google-chrome",
+    "google-chrome-stable",
+    "chromium-browser",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+"""Where an installed Chromium or Chrome is looked for, unless CHROME names one."""
 UNDERWAY = "holdfast-underway"
 PROBE = (
     "import sys, importlib.util as u;"
@@ -30,6 +41,7 @@ PROBE = (
 SHOWN = re.compile(r"\s*(?:Downloading|Using cached|Processing) (?P<what>\S+)(?P<size> \([\d.]+ \w+\))?")
 WORTH_SAYING = re.compile(r"WARNING: Retrying|ERROR|\s+(?:Expected|Got) ")
 OFFLINE = re.compile(r"Retrying|[Cc]onnection|resolve|[Tt]imed? ?out|Network")
+APT_SHOWN = re.compile(r"Get:\d+ \S+ \S+ \S+ (?P<what>\S+) .*(?P<size>\[.*\])|Setting up (?P<done>\S+)")
 
 
 class Unready(Exception):
@@ -89,6 +101,68 @@ def find_python(first: Python, candidates: "tuple[str, ...]" = CANDIDATES) -> Py
     if newest.number < PYTHON_MIN:
         raise Unready(f"Python 3.11 or newer is needed, and {newest.version} is here: {packages_of('3.13')}")
     raise Unready(f"Python {newest.version} is here without its venv module: {packages_of(newest.series)}")
+
+
+def find_browser() -> "str | None":
+    """The command of an installed Chromium or Chrome; None when there is none."""
+    named = os.environ.get("CHROME", "")
+    return next(filter(None, map(shutil.which, (named,) if named else BROWSERS)), None)
+
+
+def browser_package() -> str:
+    """The command that installs a browser on this machine."""
+    if sys.platform == "darwin":
+        return "brew install --cask google-chrome"
+    if shutil.which("apt-get"):
+        return "sudo apt-get install chromium"
+    if shutil.which("dnf"):
+        return "sudo dnf install chromium"
+    return "install Chrome from https://www.google.com/chrome/"
+
+
+def provide_browser() -> None:
+    """See that the tests find a browser: installs Debian's where root may, and asks for one elsewhere.
+
+    Raises Unready.
+    """
+    if find_browser():
+        return
+    if os.environ.get("CHROME"):
+        raise Unready(f"CHROME names {os.environ['CHROME']}, which is no command here: unset CHROME")
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Unready(f"the tests drive a browser, and none is here: {browser_package()}")
+    print("Installing chromium, which the tests drive", flush=True)
+    install = ("install", "-y", "--no-install-recommends", "chromium")
+    # The lists of a new image are empty, and those of an old one name what is gone.
+    if not apt_get(*install) and not (apt_get("update") and apt_get(*install, aloud=True)):
+        raise Unready("chromium could not be installed: apt-get update && apt-get install chromium")
+    if not find_browser():
+        raise Unready(f"apt-get's chromium brought no browser: {browser_package()}, or set CHROME to one")
+
+
+def apt_get(*words: str, aloud: bool = False) -> bool:
+    """Whether apt-get could; says what comes, and with `aloud` why it could not."""
+    # A terminal's questions would wait for ever, and so would a lock that somebody holds.
+    quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", *words]
+    with subprocess.Popen(
+        command,
+        env=quiet,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        lines = []
+        for line in running.stdout:
+            lines.append(line)
+            shown = APT_SHOWN.match(line)
+            if shown:
+                print(f"  {shown['what'] or shown['done']} {shown['size'] or 'ready'}", flush=True)
+    if running.returncode != 0 and aloud:
+        print("".join(lines[-10:]).rstrip(), file=sys.stderr, flush=True)
+    return running.returncode == 0
 
 
 def check_folder(root: Path) -> None:
@@ -206,18 +280,21 @@ def make_command(root: Path) -> None:
     command.chmod(0o755)
 
 
-def set_up(root: Path, level: str) -> None:
+def set_up(root: Path, level: str, with_browser: bool = False) -> None:
     """Bring `.venv` to `level`. Raises Unready."""
     check_folder(root)
     check_disk(root, DISK_BYTES_MIN[level])
     lock = os.open(str(root), os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Two makes at once take turns.
-        if is_ready(root, level):
+        venv, is_done = root / ".venv", is_ready(root, level)
+        python = None if is_done or usable(venv) else find_python(this_python())
+        if with_browser:
+            provide_browser()
+        if is_done:
             return
-        venv = root / ".venv"
-        if not usable(venv):
-            make_venv(venv, find_python(this_python()))
+        if python is not None:
+            make_venv(venv, python)
         (venv / UNDERWAY).touch()
         print(f"Fetching what requirements/{' and '.join(LOCKS[level])} name", flush=True)
         fetch(root, level)
@@ -231,13 +308,14 @@ def set_up(root: Path, level: str) -> None:
 def main() -> int:
     root = Path(__file__).resolve().parent.parent
     level = sys.argv[1] if len(sys.argv) > 1 else "dev"
-    if level not in LOCKS:
-        print(f"setup: `run` or `dev` is expected, not {level}", file=sys.stderr)
+    if level not in LEVELS:
+        print(f"setup: `run`, `dev` or `test` is expected, not {level}", file=sys.stderr)
         return 2
-    if is_ready(root, level):
+    with_browser, level = level == "test", LEVELS[level]
+    if is_ready(root, level) and not (with_browser and find_browser() is None):
         return 0
     try:
-        set_up(root, level)
+        set_up(root, level, with_browser)
     except Unready as missing:
         print(f"setup: {missing}", file=sys.stderr)
         return 1

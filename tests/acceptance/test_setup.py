@@ -185,6 +185,147 @@ class TestWhetherAnythingIsToBeDone:
         assert not setup.usable(ready / ".venv")
 
 
+class TestABrowserForTheTests:
+    """Only `make test` asks for one, before it fetches anything."""
+
+    @pytest.fixture
+    def bare(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A machine without a browser: the only folder with commands."""
+        commands = tmp_path / "bin"
+        commands.mkdir()
+        monkeypatch.setenv("PATH", str(commands))
+        monkeypatch.delenv("CHROME", raising=False)
+        return commands
+
+    @pytest.fixture
+    def nowhere_else(self, setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nor is one where Macs keep theirs."""
+        names = tuple(name for name in setup.BROWSERS if "/" not in name)
+        monkeypatch.setattr(setup, "BROWSERS", names)
+
+    @pytest.mark.parametrize("name", ["chromium", "google-chrome", "google-chrome-stable"])
+    def test_one_that_is_installed_is_found(self, name: str, setup: ModuleType, bare: Path) -> None:
+        command(bare / name)
+        setup.provide_browser()
+        assert setup.find_browser() == str(bare / name)
+
+    def test_one_that_is_named_is_taken_before_others(
+        self, setup: ModuleType, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command(bare / "chromium")
+        command(tmp_path / "my browser")
+        monkeypatch.setenv("CHROME", str(tmp_path / "my browser"))
+        assert setup.find_browser() == str(tmp_path / "my browser")
+
+    def test_one_that_is_named_and_not_there_is_told(
+        self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command(bare / "chromium")
+        monkeypatch.setenv("CHROME", "/gone/chrome")
+        with pytest.raises(setup.Unready, match=r"^CHROME names /gone/chrome, which is no command here"):
+            setup.provide_browser()
+
+    @pytest.mark.usefixtures("nowhere_else")
+    def test_whoever_may_not_install_one_is_told_the_command_that_does(
+        self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setattr(sys, "platform", "linux")
+        command(bare / "apt-get", "echo it was called >&2; exit 1")
+        with pytest.raises(setup.Unready) as caught:
+            setup.provide_browser()
+        assert str(caught.value) == (
+            "the tests drive a browser, and none is here: sudo apt-get install chromium"
+        )
+
+    @pytest.mark.usefixtures("nowhere_else")
+    def test_root_has_it_installed_and_hears_what_comes(
+        self,
+        setup: ModuleType,
+        bare: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        # The first time nothing is known of any package, as in a new image.
+        command(
+            bare / "apt-get",
+            f"""
+            echo "$@" "$DEBIAN_FRONTEND" >> '{bare}/asked'
+            case "$*" in
+            *update) : > '{bare}/lists' ;;
+            *install*)
+                [ -e '{bare}/lists' ] || {{ echo E: Unable to locate package chromium; exit 100; }}
+                echo "Get:1 http://deb.example stable/main amd64 chromium amd64 1.0 [80.5 MB]"
+                echo "Setting up chromium (1.0) ..."
+                echo '#!/bin/sh' > '{bare}/chromium'; /bin/chmod 755 '{bare}/chromium' ;;
+            esac
+            """,
+        )
+        setup.provide_browser()
+        assert setup.find_browser() == str(bare / "chromium")
+        install = "install -y --no-install-recommends chromium noninteractive"
+        asked = [line.partition("=120 ")[2] for line in (bare / "asked").read_text().splitlines()]
+        assert asked == [install, "update noninteractive", install]
+        assert capfd.readouterr().out.splitlines()[1:] == ["  chromium [80.5 MB]", "  chromium ready"]
+
+    @pytest.mark.usefixtures("nowhere_else")
+    def test_root_is_told_why_it_could_not_be_installed(
+        self,
+        setup: ModuleType,
+        bare: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        command(bare / "apt-get", "case $* in *install*) echo E: No space left; exit 100;; esac")
+        with pytest.raises(setup.Unready, match=r"^chromium could not be installed: apt-get update &&"):
+            setup.provide_browser()
+        assert capfd.readouterr().err == "E: No space left\n"
+
+    def test_it_is_asked_for_before_anything_is_fetched_and_by_tests_alone(
+        self, setup: ModuleType, clone: Path, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[str] = []
+
+        def refuse() -> None:
+            raise setup.Unready("none is here")
+
+        monkeypatch.setattr(setup, "provide_browser", refuse)
+        monkeypatch.setattr(setup, "make_venv", lambda venv, python: made.append("venv"))
+        with pytest.raises(setup.Unready, match="none is here"):
+            setup.set_up(clone, "dev", with_browser=True)
+        assert made == [] and not (clone / ".venv").exists()
+
+    def test_what_is_set_up_for_checks_still_lacks_the_browser_for_tests(
+        self, setup: ModuleType, clone: Path, bare: Path
+    ) -> None:
+        (clone / ".venv" / "bin").mkdir(parents=True)
+        (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+        (clone / ".venv" / "holdfast-dev.stamp").write_text(digest_in(clone))
+        environ = {"PATH": str(bare), "CHROME": "/gone/chrome"}
+        for level, code in (("run", 0), ("dev", 0), ("test", 1)):
+            script = [sys.executable, clone / "tools" / "setup.py", level]
+            ended = subprocess.run(script, env=environ, capture_output=True, text=True, timeout=60)
+            assert ended.returncode == code, (level, ended.stderr)
+        assert ended.stderr.startswith("setup: CHROME names /gone/chrome")
+
+
+def command(path: Path, script: str = "") -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def digest_in(clone: Path) -> str:
+    """The digest as the clone's own script makes it."""
+    spec = importlib.util.spec_from_file_location("clone_setup", clone / "tools" / "setup.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: str = module.digest(clone, "dev")
+    return found
+
+
 def test_the_command_works_from_a_path_with_a_space_and_a_quote(setup: ModuleType, tmp_path: Path) -> None:
     root = tmp_path / "it's a clone"
     (root / ".venv" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)

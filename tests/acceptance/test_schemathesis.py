@@ -1,0 +1,214 @@
+"""Whatever the description allows and forbids, sent to a real server: signed in, and as a stranger.
+
+`HOLDFAST_EXAMPLES=500` sends more than the usual few; a failure prints what repeats it.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.acceptance.conftest import Running, environ_of, living_in
+from tests.acceptance.talking import Api, Speaker, talking
+
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "12"))
+STREAMS = r"(/events|^/api/stream)$"
+"""Answers without an end, which have tests of their own."""
+DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
+DELETES = "DELETE /api/sessions/{session_id}"
+SIGNS_OUT = r"^/api/sign-out$"
+PUBLIC = frozenset({"/health/live", "/api/sign-in"})
+"""What a stranger may reach."""
+NEVER_DONE = frozenset({"POST /api/sign-in", "POST /api/runs/{run_id}/resume"})
+"""What no made-up request brings about: a code that was given, a run that was interrupted."""
+CONFIG = """
+[dictionaries]
+session_ids.values = {sessions}
+run_ids.values = {runs}
+call_ids.values = {calls}
+asking_ids.values = {asking}
+asked_ids.values = {asked}
+
+[parameters]
+"path.session_id" = {{ dictionary = "session_ids", probability = 0.7 }}
+"path.run_id" = {{ dictionary = "run_ids", probability = 0.7 }}
+"path.call_id" = {{ dictionary = "call_ids", probability = 0.7 }}
+
+[generation]
+database = "none"
+deterministic = true
+
+# A question is about one call of one run.
+[[operations]]
+include-name = "POST /api/runs/{{run_id}}/tools/{{call_id}}"
+parameters."path.run_id" = {{ dictionary = "asking_ids", probability = 0.9 }}
+parameters."path.call_id" = {{ dictionary = "asked_ids", probability = 0.9 }}
+
+# What is sent by other methods must be JSON before anything else is looked at; that has tests of its own.
+[phases.coverage]
+unexpected-methods = ["PUT", "DELETE", "TRACE"]
+"""
+NOT_CHECKED = ("positive_data_acceptance", "ignored_auth")
+"""That a folder is there or a cursor was given cannot be described. Wrong tokens are tried by the strangers
+below: after a few of them the answer is that there were too many, and schemathesis would not have that."""
+
+
+@pytest.fixture
+def server(speaker: Speaker, tmp_path: Path) -> Iterator[Running]:
+    """Each test leaves a different one behind."""
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command.serve("--port", "0")
+
+
+async def _settled(api: Api) -> dict[str, list[str]]:
+    """Conversations in which nothing moves by itself: the ids of all that requests may be about."""
+    ids: dict[str, list[str]] = {"sessions": [], "runs": [], "calls": []}
+    for text, state in (("hello", "completed"), ("run true", "waiting"), ("run false", "waiting")):
+        session, run, calls = await _begun(api, text, state)
+        ids["sessions"].append(session)
+        ids["runs"].append(run)
+        ids["calls"] += calls
+    _, asking, asked = await _begun(api, "run id", "waiting")
+    return ids | {"asking": [asking], "asked": asked}
+
+
+async def _begun(api: Api, text: str, state: str) -> tuple[str, str, list[str]]:
+    """A conversation whose run has come to `state`: its id, the run's and the calls'."""
+    session = await api.begin()
+    receipt = await api.say(session, text)
+    await api.done(receipt["run_id"], state)
+    calls = [each["id"] for each in await api.entries(session) if each["role"] == "tool"]
+    return session, receipt["run_id"], calls
+
+
+def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) -> dict[str, set[int]]:
+    """Send what schemathesis makes of the description: the statuses by operation. Fails for a fault.
+
+    Whoever is in answers questions first and deletes conversations last: what else is sent closes questions,
+    and would find nothing where a conversation was.
+    """
+    described = folder / "openapi.json"
+    described.write_text(server.ask("/openapi.json").body)
+    config, answers = folder / "schemathesis.toml", folder / "answers.har"
+    config.write_text(CONFIG.format(**{name: json.dumps(values) for name, values in ids.items()}))
+    words = ["--config-file", config, "run", described, "--url", server.address.rstrip("/")]
+    # Whoever is outside is not told what would be taken.
+    not_checked = NOT_CHECKED if token == server.token else (*NOT_CHECKED, "unsupported_method")
+    words += ["--checks", "all", "--exclude-checks", ",".join(not_checked), "--no-color"]
+    words += ["--max-examples", str(EXAMPLES), "--request-timeout", "20", "--warnings", "off"]
+    words += ["--report", "har", "--report-har-path", answers, "--output-truncate", "false"]
+    if token:
+        words += ["--header", f"Authorization: Bearer {token}"]
+    found: dict[str, set[int]] = defaultdict(set)
+    rest = ["--exclude-path-regex", f"{STREAMS}|{SIGNS_OUT}"]
+    passes = [["--include-name", DECIDES], [*rest, "--exclude-name", DELETES], ["--include-name", DELETES]]
+    for chosen in passes if token == server.token else [rest]:
+        command = [sys.executable, "-m", "schemathesis.cli", *map(str, words), *chosen]
+        ended = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=60 + EXAMPLES * 10
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        for entry in json.loads(answers.read_text())["log"]["entries"]:
+            path = _template(json.loads(described.read_text()), urlsplit(entry["request"]["url"]).path)
+            found[f"{entry['request']['method']} {path}"].add(entry["response"]["status"])
+    return found
+
+
+def _template(described: dict[str, Any], path: str) -> str:
+    """Which of the described paths `path` is one of; itself where it is none."""
+    steps = path.split("/")
+    for known in described["paths"]:
+        each = known.split("/")
+        if len(each) == len(steps) and all(
+            a == b or a.startswith("{") for a, b in zip(each, steps, strict=True)
+        ):
+            return str(known)
+    return path
+
+
+async def _everything(api: Api) -> list[Any]:
+    """What a stranger could have changed: every conversation with its head, and what lets people in."""
+    sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
+    heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
+    return [heads, (await api.get("/api/tokens"))["tokens"], await api.get("/api/sessions?archived=true")]
+
+
+async def test_whoever_is_signed_in_gets_only_answers_that_are_described(
+    server: Running, tmp_path: Path
+) -> None:
+    async with talking(server.address) as api:
+        ids = await _settled(api)
+        busy, running, _ = await _begun(api, "count 3000", "running")
+        ids["sessions"].append(busy)
+        ids["runs"].append(running)
+        statuses = _fuzz(server, tmp_path, ids, server.token)
+        # The other end is reached: each operation did what it is for at least once.
+        described = await api.get("/openapi.json")
+        unreached = [
+            name
+            for name in _operations(described)
+            if not any(status < 300 for status in statuses.get(name, ())) and name not in NEVER_DONE
+        ]
+        assert unreached == []
+        assert (await api.get("/health/ready"))["status"] == "ready"
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("token", ["", "hf_a-token-that-nobody-was-given"], ids=["none", "wrong"])
+async def test_a_stranger_is_refused_everything_and_changes_nothing(
+    token: str, server: Running, tmp_path: Path
+) -> None:
+    async with talking(server.address) as api:
+        ids = await _settled(api)
+        before = await _everything(api)
+        statuses = _fuzz(server, tmp_path, ids, token)
+        let_in = {
+            name: sorted(found)
+            for name, found in statuses.items()
+            if name.partition(" ")[2] not in PUBLIC and not found <= {401, 403, 429}
+        }
+        assert let_in == {}
+        assert len(statuses) >= len(_operations(await api.get("/openapi.json")))
+        assert await _everything(api) == before
+
+
+async def test_streams_are_refused_to_strangers_and_answer_whatever_cursor_with_what_is_described(
+    server: Running,
+) -> None:
+    async with talking(server.address) as api, talking(server.address, token="") as stranger:
+        session = await api.begin()
+        streams = [
+            f"/api/sessions/{session}/events",
+            "/api/stream?feed=true",
+            f"/api/stream?session={session}:0",
+        ]
+        for path in streams:
+            problem = await stranger.get(path)
+            assert (stranger.status, problem["code"]) == (401, "not_signed_in")
+            async with asyncio.timeout(20), api.stream(path) as frames:
+                await anext(frames)
+        described = (await api.get("/openapi.json"))["paths"]
+        for cursor in ("-1", "x", "9" * 30, "", "0x1", "1.5", "%00", "null", "1&after=2"):
+            found = await api.get(f"/api/sessions/{session}/events?after={cursor}")
+            told = described["/api/sessions/{session_id}/events"]["get"]["responses"]
+            assert str(api.status) in told, (cursor, found)
+            assert (api.status, found["code"]) == (400, "bad_cursor"), cursor
+
+
+def _operations(described: dict[str, Any]) -> list[str]:
+    """Every operation that is sent something to: not the streams, nor what would sign us out."""
+    return [
+        f"{method.upper()} {path}"
+        for path, item in described["paths"].items()
+        for method in item
+        if not re.search(f"{STREAMS}|{SIGNS_OUT}", path)
+    ]

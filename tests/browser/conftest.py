@@ -1,0 +1,88 @@
+"""One Chromium for all tests of a run, one event loop with it, and new visitors for each test."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Speaker, speaking
+from tests.browser.driving import Visitor, chromium
+
+Welcome = Callable[[], Awaitable[Visitor]]
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[asyncio.Runner]:
+    """The browser's event loop is that of every test here."""
+    with asyncio.Runner() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="session")
+def browser(runner: asyncio.Runner) -> Iterator[Browser]:
+    stack = AsyncExitStack()
+    yield runner.run(stack.enter_async_context(chromium()))
+    runner.run(stack.aclose())
+
+
+@pytest.fixture
+def welcome(
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, home: Holdfast
+) -> Iterator[Welcome]:
+    """Makes new visitors; in none of their pages may anything have gone wrong.
+
+    They leave before the server does: a page that loses its server says so.
+    """
+    visitors: list[Visitor] = []
+
+    async def come() -> Visitor:
+        visitors.append(Visitor(await browser.new_context()))
+        return visitors[-1]
+
+    async def leave() -> None:
+        for number, visitor in enumerate(visitors):
+            if request.node.stash.get(FAILED, False):
+                name = re.sub(r"\W+", "-", request.node.name)
+                await visitor.shoot(f"{name}-{number}")
+            await visitor.context.close()
+
+    yield come
+    runner.run(leave())
+    assert [visitor.wrongs for visitor in visitors] == [[] for _ in visitors]
+
+
+@pytest.fixture
+def visitor(runner: asyncio.Runner, welcome: Welcome) -> Visitor:
+    return runner.run(welcome())  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def speaker() -> Iterator[Speaker]:
+    with speaking() as speaker:
+        yield speaker
+
+
+@pytest.fixture
+def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+    """The command, in a home of this test's own."""
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command
+
+
+@pytest.fixture
+def server(home: Holdfast) -> Running:
+    return home.serve("--port", "0")

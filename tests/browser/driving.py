@@ -1,0 +1,160 @@
+"""A real Chromium, driven as a person would, and all that a person would not see: errors, strays, scripts."""
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Locator,
+    Page,
+    Request,
+    WebError,
+    async_playwright,
+    expect,
+)
+
+from tools.setup import find_browser
+
+WAIT_MS = 15_000
+"""How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
+EVIL_NAME = "evil.example"
+"""A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
+NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})
+SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
+FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--disable-component-update",
+    "--disable-background-networking",
+    # The last ones are this browser's own guard of local addresses: others have none, so ours must do alone.
+    "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,"
+    "LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets,BlockInsecurePrivateNetworkRequests",
+    "--no-first-run",
+    "--no-default-browser-check",
+    # Every other name leads nowhere, so that nothing can leave the machine, whatever a page asks for.
+    f"--host-resolver-rules=MAP {EVIL_NAME} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+)
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser with an empty profile. Its sandbox works for anybody but root."""
+    path = find_browser()
+    assert path is not None, "the tests drive a browser, and none is here: make test says how to get one"
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=list(FLAGS), chromium_sandbox=os.geteuid() != 0, timeout=60_000
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Visitor:
+    """One person's browser, with its own cookies. What goes wrong in any of its pages is written down."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context = context
+        self.asked: list[str] = []
+        """Every address that any page asked for."""
+        self._wrongs: list[str] = []
+        self._excused: list[str] = []
+        context.set_default_timeout(WAIT_MS)
+        context.on("request", self._note_request)
+        context.on("console", self._note_console)
+        context.on("weberror", self._note_error)
+        context.on("dialog", self._note_dialog)
+
+    def excuse(self, *patterns: str) -> None:
+        """Errors that belong to what a test does, as browsers word them."""
+        self._excused += patterns
+
+    @property
+    def wrongs(self) -> list[str]:
+        """What went wrong and is not excused, and every address beyond this machine."""
+        strays = [f"left this machine: {each}" for each in self.asked if not _is_near(each)]
+        return strays + [
+            each for each in self._wrongs if not any(re.search(pattern, each) for pattern in self._excused)
+        ]
+
+    async def page(self, address: str = "") -> Page:
+        page = await self.context.new_page()
+        if address:
+            await page.goto(address)
+        return page
+
+    async def shoot(self, name: str) -> None:
+        """Keep what every page shows."""
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        for number, page in enumerate(self.context.pages):
+            await page.screenshot(path=SHOTS / f"{name}-{number}.png", timeout=5_000)
+
+    def _note_request(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    def _note_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._wrongs.append(f"console: {message.text} ({message.location['url']})")
+
+    def _note_error(self, error: WebError) -> None:
+        self._wrongs.append(f"error: {error.error}")
+
+    async def _note_dialog(self, dialog: Dialog) -> None:
+        self._wrongs.append(f"dialog: {dialog.message}")
+        await dialog.dismiss()
+
+
+def _is_near(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme in ("data", "blob", "about") or parts.hostname in NEAR
+
+
+class Chat:
+    """The page of a conversation, by what a person reads and presses."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.log = page.get_by_role("log")
+        self.message = page.get_by_role("textbox", name="Message")
+        self.status = page.get_by_role("status")
+
+    @property
+    def allow(self) -> Locator:
+        return self.log.get_by_role("button", name="Allow", exact=True)
+
+    @property
+    def deny(self) -> Locator:
+        return self.log.get_by_role("button", name="Don't", exact=True)
+
+    async def say(self, text: str) -> None:
+        await self.message.fill(text)
+        await self.page.get_by_role("button", name="Send", exact=True).click()
+
+    async def reads(self, text: str | re.Pattern[str]) -> None:
+        """Return once the conversation shows `text`."""
+        await expect(self.log).to_contain_text(text, timeout=WAIT_MS)
+
+    async def asks(self) -> None:
+        """Return once one question is shown, and no more than one."""
+        await expect(self.allow).to_have_count(1, timeout=WAIT_MS)
+
+    async def asks_nothing(self) -> None:
+        await expect(self.allow).to_have_count(0, timeout=WAIT_MS)
+
+
+async def sign_in(visitor: Visitor, link: str) -> Page:
+    """Come in by a link, and return once the page is ready to be used."""
+    page = await visitor.page(link)
+    await expect(page.get_by_role("button", name="Sign out")).to_be_visible(timeout=WAIT_MS)
+    await expect(page).not_to_have_url(re.compile("code="), timeout=WAIT_MS)
+    return page

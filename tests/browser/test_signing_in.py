@@ -1,0 +1,87 @@
+"""Coming in by the printed link, staying in, and leaving, as a person does it."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from tests.acceptance.conftest import Holdfast, Running
+from tests.acceptance.talking import TITLE, talking
+from tests.browser.conftest import Welcome
+from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
+from tests.browser.inviting import new_link
+
+REFUSED = r"status of 401"
+
+
+async def _is_outside(page: Page) -> None:
+    """Return once the page asks who it is, and shows nothing else."""
+    await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
+    await expect(page.get_by_role("list")).to_have_text("")
+
+
+async def test_the_link_lets_one_browser_in_once_and_for_good(
+    welcome: Welcome, home: Holdfast, server: Running
+) -> None:
+    owner, late = await welcome(), await welcome()
+    late.excuse(REFUSED)
+    page = await sign_in(owner, server.link)
+    await Chat(page).say("hello there")
+    await Chat(page).reads("hello there")
+    await page.reload()
+    await Chat(page).reads("hello there")
+    # Neither the address nor the history holds the code, and no script can read what was put in its place.
+    assert [each for each in await _history(page) if "code=" in each] == []
+    assert await page.evaluate("[document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+    (cookie,) = await owner.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    outside = await late.page(server.link)
+    await _is_outside(outside)
+    await expect(outside.get_by_role("alert")).to_contain_text("the link was used", timeout=WAIT_MS)
+    assert await late.context.cookies() == []
+    # A second link lets the other one in, in the page that is open, and puts nobody out.
+    await outside.goto(new_link(home))
+    await expect(outside.get_by_role("list")).to_contain_text(TITLE, timeout=WAIT_MS)
+    await page.reload()
+    await Chat(page).reads("hello there")
+
+
+async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
+    welcome: Welcome, home: Holdfast, server: Running
+) -> None:
+    owner, other = await welcome(), await welcome()
+    owner.excuse(REFUSED, "ERR_INCOMPLETE_CHUNKED_ENCODING")  # Streams are cut off at once.
+    chat = Chat(await sign_in(owner, server.link))
+    await chat.say("hello there")
+    await chat.reads("hello there")
+    tab = await owner.page(chat.page.url)
+    await Chat(tab).reads("hello there")
+    elsewhere = await sign_in(other, new_link(home))
+    await chat.page.get_by_role("button", name="Sign out").click()
+    await _is_outside(chat.page)
+    assert await owner.context.cookies() == []
+    # What the other tab followed has ended; it says so as soon as it asks for anything.
+    await expect(tab.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
+    for page in (chat.page, tab):
+        await page.reload()
+        await _is_outside(page)
+    await elsewhere.reload()
+    await expect(elsewhere.get_by_role("list")).to_contain_text(TITLE, timeout=WAIT_MS)
+
+
+async def test_a_stranger_sees_nothing_of_what_is_there(visitor: Visitor, server: Running) -> None:
+    visitor.excuse(REFUSED)
+    async with talking(server.address) as api:
+        session = await api.begin(title="Very private")
+        for address in (server.address, f"{server.address}#{session}", f"{server.address}#code=made-up"):
+            page = await visitor.page(address)
+            await _is_outside(page)
+            assert "Very private" not in await page.content()
+    asked = [each for each in visitor.asked if "/api/" in each]
+    assert {re.sub(r".*/api/", "", each) for each in asked} == {"me", "sign-in"}
+
+
+async def _history(page: Page) -> list[str]:
+    """Every address that the tab remembers."""
+    session = await page.context.new_cdp_session(page)
+    found = await session.send("Page.getNavigationHistory")
+    return [entry["url"] for entry in found["entries"]]
