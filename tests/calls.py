@@ -11,18 +11,27 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import ToolResult, ToolRun
+from holdfast.agent.tools.confinement import NO_WALLS, Walls
 from holdfast.agent.tools.toolbox import builtin_tools, by_name
 from holdfast.domain.ids import CallId
 from holdfast.domain.parts import text_of
 
 
 class Bench:
-    """A data folder, a workspace and the built-in tools."""
+    """A data folder (`store`), a workspace beside it and the built-in tools."""
 
-    def __init__(self, folder: Path, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environ: dict[str, str] | None = None,
+        walls: Walls = NO_WALLS,
+        store: Path | None = None,
+    ) -> None:
         self.folder = folder
+        self.store = store or folder / "store"
         self.workspace = folder / "workspace"
-        self.tools = by_name(builtin_tools(folder, environ))
+        self.walls = walls
+        self.tools = by_name(builtin_tools(self.store, environ, walls))
         self._calls = 0
 
     def prepare(self, **arguments: object) -> "Call":

@@ -33,11 +33,12 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.agent.ports import ToolRun
+from holdfast.agent.tools.confinement import NO_WALLS
 from holdfast.agent.tools.shell import Shell
 
-folder, call_id, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-call = ToolRun(call_id, arguments, folder / "workspace", lambda text, stream: None)
-asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}).run(call))
+folder, workspace, (call_id, arguments) = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+call = ToolRun(call_id, arguments, workspace, lambda text, stream: None)
+asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}, NO_WALLS).run(call))
 """
 
 
@@ -45,7 +46,7 @@ asyncio.run(Shell(folder, {"PATH": "/usr/bin:/bin"}).run(call))
 def serving(bench: Bench, command: str) -> "Iterator[tuple[subprocess.Popen[bytes], CallId]]":
     """A process of its own that runs one command, as a server does."""
     call = bench.prepare(command=command)
-    words = [sys.executable, "-c", SERVER, str(bench.folder), call.id, call.arguments]
+    words = [sys.executable, "-c", SERVER, str(bench.store), str(bench.workspace), call.id, call.arguments]
     with subprocess.Popen(words, start_new_session=True) as server:
         try:
             yield server, call.id
@@ -150,7 +151,7 @@ def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) 
     """Wherever it stood: once it is dead and the lock is free, the command does not begin."""
     shell = bench.tools["shell"]
     with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
-        while not (bench.folder / "calls").exists():
+        while not (bench.store / "calls").exists():
             time.sleep(0.001)
         server.kill()
         server.wait()
@@ -190,12 +191,12 @@ def test_a_call_that_never_was_is_gone(tmp_path: Path) -> None:
 
 def test_a_lock_left_by_a_crash_is_free(bench: Bench) -> None:
     call = bench.prepare(command="echo again")
-    (bench.folder / "calls").mkdir()
-    (bench.folder / "calls" / f"{call.id}.lock").touch()
+    (bench.store / "calls").mkdir(parents=True)
+    (bench.store / "calls" / f"{call.id}.lock").touch()
     shell = bench.tools["shell"]
     assert asyncio.run(shell.is_gone(call.id))
     assert asyncio.run(shell.run(call.run())).outcome == "done"
-    assert list((bench.folder / "calls").iterdir()) == []
+    assert list((bench.store / "calls").iterdir()) == []
 
 
 def test_looking_at_the_lock_does_not_disturb_a_call(bench: Bench) -> None:

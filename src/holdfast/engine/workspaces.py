@@ -12,8 +12,20 @@ FOLDER = "workspaces"
 
 
 def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
-    """Where a session's tools work."""
-    return Path(chosen) if chosen else folder / FOLDER / session_id
+    """Where a session's tools work. A folder in the data folder cannot be chosen; its own is used then."""
+    own = folder / FOLDER / session_id
+    return Path(chosen) if chosen and not lies_in(folder, Path(chosen)) else own
+
+
+def lies_in(folder: Path, chosen: Path) -> bool:
+    """Whether a folder that somebody chose is the data folder or lies in it, links followed.
+
+    So does one that cannot be followed: nobody knows where it leads.
+    """
+    try:
+        return chosen.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return True
 
 
 async def clear_away(store: Store, folder: Path) -> int:

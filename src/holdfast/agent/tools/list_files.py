@@ -10,6 +10,7 @@ from msgspec import Meta
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import Walk, shown, walking
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
@@ -32,10 +33,13 @@ class ListFiles:
     )
     effect: Effect = "pure"
 
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
             arguments = read_arguments(call.arguments, Arguments)
-            return done(await see_through(asyncio.to_thread(_list, call, arguments)))
+            return done(await see_through(asyncio.to_thread(_list, call, arguments, self._vault)))
         except Refused as refusal:
             return failed(refusal)
 
@@ -93,9 +97,9 @@ class _Listing:
         return "\n".join(self.lines + [f"[{note}]" for note in self.notes])
 
 
-def _list(call: ToolRun, arguments: Arguments) -> str:
+def _list(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
     listing = _Listing()
-    with walking(call.workspace, arguments.path) as walk:
+    with walking(call.workspace, arguments.path, vault) as walk:
         name = walk.go(arguments.path)
         if name:
             walk.enter(name)

@@ -11,6 +11,7 @@ from msgspec import Meta
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
@@ -50,10 +51,13 @@ class ReadFile:
     )
     effect: Effect = "pure"
 
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
             arguments = read_arguments(call.arguments, Arguments)
-            return done(await see_through(asyncio.to_thread(_read, call, arguments)))
+            return done(await see_through(asyncio.to_thread(_read, call, arguments, self._vault)))
         except Refused as refusal:
             return failed(refusal)
 
@@ -61,9 +65,9 @@ class ReadFile:
         return True  # It lives and dies with its process.
 
 
-def _read(call: ToolRun, arguments: Arguments) -> str:
+def _read(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
     path = arguments.path
-    with walking(call.workspace, path) as walk:
+    with walking(call.workspace, path, vault) as walk:
         name = walk.go(path)
         if not name:
             raise Refused(f"{shown(path)} is a folder; list_files shows what is in it")

@@ -13,8 +13,10 @@ from msgspec import Meta
 
 from holdfast.agent.ports import Emit, ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.supervised import Order, Supervised
+from holdfast.agent.tools.vault import Vault
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -42,19 +44,21 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Shell:
-    """Runs a command under a supervisor. `folder` holds a lock for each call that is at work."""
+    """Runs a command under a supervisor, behind `walls`. `folder` holds a lock for each call at work."""
 
     spec = spec_of(
         "shell",
-        "Run a shell command in the workspace. It has no input and no terminal, and what it leaves in the"
-        " background is stopped when it ends. Of long output the first"
+        "Run a shell command in the workspace. It has no input and no terminal, cannot become another user,"
+        " and what it leaves in the background is stopped when it ends. Of long output the first"
         f" {SHELL_HEAD_BYTES_MAX} and the last {SHELL_TAIL_BYTES_MAX} bytes are shown.",
         Arguments,
     )
     effect: Effect = "unsafe"
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], walls: Walls) -> None:
         self._locks = folder / "calls"
+        self._vault = Vault(folder)
+        self._walls = walls
         self._environ = clean_environment(environ)
         self._shell = next(shell for shell in _SHELLS if Path(shell).exists())
 
@@ -87,8 +91,8 @@ class Shell:
         call.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self._lock(call.call_id).absolute()
-        workspace = call.workspace.absolute()
-        return Order(command, self._shell, workspace, lock, arguments.timeout_s, self._environ)
+        workspace = self._vault.admitted(call.workspace)
+        return Order(command, self._shell, workspace, lock, arguments.timeout_s, self._environ, self._walls)
 
     async def is_gone(self, call_id: CallId) -> bool:
         """Whether nothing of the call is at work on this machine: its lock is free, or was never taken."""

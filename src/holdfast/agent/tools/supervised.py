@@ -11,10 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.agent.tools.confinement import Walls
 from holdfast.domain.limits import SHELL_GRACE_MS, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
 
 # Imported by a line of code and not run as a file: so its compiled form is kept between calls.
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor; supervisor.main()"
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); import supervisor, confinement_walls;"
+    "supervisor.main(confinement_walls.enclose)"
+)
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536
 _HEADER_BYTES = 5
@@ -22,7 +26,7 @@ _LOOK_AGAIN_S = 0.002
 
 
 class Order(NamedTuple):
-    """What to run: where, with what, for how long; and the lock that is held meanwhile."""
+    """What to run: where, with what, for how long, behind which walls; and the lock held meanwhile."""
 
     command: str
     shell: str
@@ -30,12 +34,13 @@ class Order(NamedTuple):
     lock: Path
     timeout_s: int
     environ: Mapping[str, str]
+    walls: Walls
 
     def words(self) -> list[str | bytes]:
         return [
             str(self.lock), str(self.workspace), self.shell, self.command.encode("utf-8"),
             str(self.timeout_s * 1000), str(SHELL_GRACE_MS),
-            str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX),
+            str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX), *self.walls.words(),
         ]  # fmt: skip
 
 
@@ -68,6 +73,7 @@ class Supervised:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=dict(order.environ),
+                pass_fds=order.walls.files(),
                 start_new_session=True,  # What stops the server's group must not stop the one who cleans up.
             )
         except BaseException:

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 _CHUNK_BYTES = 65_536
@@ -26,6 +27,9 @@ _HUNT_ROUNDS_MAX = 50
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform == "linux"
 
+Enclose = Callable[[str, int, str, str, list[str]], None]
+"""Walls in who calls it: the way, the ruleset for ports, what is hidden, the workspace, where it lies."""
+
 
 class Order:
     """What to run and within which bounds, as the command line has it."""
@@ -34,6 +38,8 @@ class Order:
         self.lock, self.workspace, self.shell, self.command = words[:4]
         timeout_ms, grace_ms, self.head_bytes, self.tail_bytes = (int(word) for word in words[4:8])
         self.timeout_s, self.grace_s = timeout_ms / 1000, grace_ms / 1000
+        # With no way given there are no walls.
+        self.way, self.ports, self.identity, self.hidden = words[8], int(words[9]), words[10], words[11:]
 
 
 class Wire:
@@ -236,7 +242,7 @@ def _hold(path: str) -> bool:
     return False
 
 
-def _become(order: Order, output: int, errors: int, supervisor: int) -> None:
+def _become(order: Order, enclose: Enclose, output: int, errors: int, supervisor: int) -> None:
     """In the child: turn into the command. Returns only when that fails."""
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Should the supervisor itself be killed.
@@ -250,6 +256,8 @@ def _become(order: Order, output: int, errors: int, supervisor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
+        if order.way:
+            enclose(order.way, order.ports, order.identity, order.workspace, order.hidden)
         os.chdir(order.workspace)
         os.execv(order.shell, [order.shell, "-c", order.command])
     except (OSError, ValueError) as error:
@@ -259,8 +267,9 @@ def _become(order: Order, output: int, errors: int, supervisor: int) -> None:
 class Supervision:
     """One command, from its start until nothing of it is left."""
 
-    def __init__(self, order: Order, wire: Wire) -> None:
+    def __init__(self, order: Order, wire: Wire, enclose: Enclose) -> None:
         self._order = order
+        self._enclose = enclose
         self._wire = wire
         self._output = Output(wire, order.head_bytes, order.tail_bytes)
         is_reaper = _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -282,7 +291,7 @@ class Supervision:
         pid = os.fork()
         if pid == 0:
             try:
-                _become(self._order, output_end, errors_end, supervisor)
+                _become(self._order, self._enclose, output_end, errors_end, supervisor)
             finally:
                 os._exit(127)
         for fd in (output_end, errors_end):
@@ -355,17 +364,19 @@ class Supervision:
         return bool(chunk)
 
 
-def main() -> None:
+def main(enclose: Enclose) -> None:
     """Carry out the order on the command line. The exit code says nothing; the last frame does."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Only the server ends a call: by closing, or by dying.
     order, wire = Order(sys.argv[1:]), Wire(0)
+    if order.ports >= 0:
+        os.set_inheritable(order.ports, False)
     if not _hold(order.lock):
         wire.send(b"x", b"busy")
         return
     # The lock comes first: whoever finds the server dead and the lock free may be sure that nothing starts.
     wire.look()
-    ending = "stopped" if wire.closed else Supervision(order, wire).run()
+    ending = "stopped" if wire.closed else Supervision(order, wire, enclose).run()
     os.unlink(order.lock)  # noqa: PTH108
     wire.send(b"x", ending.encode())
     wire.deliver()

@@ -3,7 +3,8 @@
 A path is walked one name at a time from the open root, each folder opened relative to the one before without
 following links. A link is read and its target walked the same way, so that one that stays inside works; `..`
 goes back along the folders that are open. Whoever swaps a name for a link meanwhile gains nothing: the link
-is not followed. What this cannot see: a hard link to a file outside, and a mount inside.
+is not followed. The data folder is not entered even where it lies inside. What this cannot see: a hard link
+to a file outside, and a mount inside.
 """
 
 import errno
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from holdfast.agent.tools.arguments import Refused
+from holdfast.agent.tools.vault import Vault
 from holdfast.domain.limits import PATH_CHARS_MAX, PATH_DEPTH_MAX, PATH_STEPS_MAX
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -34,10 +36,16 @@ _SENTENCES = (
 class Walk:
     """A way down from the root: one open folder for each step. Must be closed."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, vault: Vault) -> None:
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._roots = (PurePosixPath(os.path.abspath(workspace)), PurePosixPath(workspace.resolve()))  # noqa: PTH100
+        self._vault = vault
         self._folders = [os.open(workspace, _FOLDER)]
+        try:
+            vault.admit(workspace, self.folder)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def folder(self) -> int:
@@ -118,13 +126,16 @@ class Walk:
                 os.mkdir(name, dir_fd=self.folder)
             opened = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
         self._folders.append(opened)
+        if self._vault.is_at(opened):
+            self.leave()
+            raise Refused(f"{shown(path)} is the server's own folder, which no tool may use")
 
 
 @contextmanager
-def walking(workspace: Path, path: str) -> Iterator[Walk]:
+def walking(workspace: Path, path: str, vault: Vault) -> Iterator[Walk]:
     """A walk for one call; what the system says of `path` becomes a sentence. Raises Refused."""
     try:
-        walk = Walk(workspace)
+        walk = Walk(workspace, vault)
         try:
             yield walk
         finally:

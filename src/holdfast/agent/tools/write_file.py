@@ -13,6 +13,7 @@ from msgspec import Meta
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
@@ -37,10 +38,13 @@ class WriteFile:
     )
     effect: Effect = "idempotent"
 
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
             arguments = read_arguments(call.arguments, Arguments)
-            return done(await see_through(asyncio.to_thread(_write, call, arguments)))
+            return done(await see_through(asyncio.to_thread(_write, call, arguments, self._vault)))
         except Refused as refusal:
             return failed(refusal)
 
@@ -48,11 +52,11 @@ class WriteFile:
         return True  # It lives and dies with its process.
 
 
-def _write(call: ToolRun, arguments: Arguments) -> str:
+def _write(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
     path, content = arguments.path, arguments.content.encode("utf-8")
     if len(content) > WRITE_FILE_BYTES_MAX:
         raise Refused(f"the content is {len(content):,} bytes; write_file takes {WRITE_FILE_BYTES_MAX:,}")
-    with walking(call.workspace, path) as walk:
+    with walking(call.workspace, path, vault) as walk:
         name = walk.go(path, make_folders=True)
         if not name:
             raise Refused(f"{shown(path)} is a folder")

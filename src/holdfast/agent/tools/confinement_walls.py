@@ -1,0 +1,302 @@
+"""Walls around a command on Linux: what the kernel refuses it from here on, and everything that it starts.
+
+Knows nothing of Holdfast and uses the standard library alone: the supervisor applies it in the child that is
+about to become the command. The data folder is hidden in one of two ways. `mounts`: in a view of the file
+system of its own an empty folder lies over it, so that for the command nothing is there. `landlock`: the
+kernel refuses to open anything in it. It can only be told what is allowed, so every neighbour on the way down
+to the folder is; the folders on the way themselves cannot be listed and get no new entries.
+
+Either way Landlock refuses to look into processes outside, to signal them, to mount anything, and to connect
+to the closed port or pose as it; root keeps no power over the kernel, and disks cannot be opened as devices.
+"""
+
+import ctypes
+import os
+import platform
+import stat
+import struct
+import sys
+from contextlib import suppress
+from types import MappingProxyType
+
+MOUNTS, LANDLOCK = "mounts", "landlock"
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_RULE_PATH, _RULE_PORT = 1, 2
+_EXECUTE, _WRITE, _READ, _READ_FOLDER = 1, 2, 4, 8
+_MAKE_CHARACTER_DEVICE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 11
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_ON_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
+_RIGHTS_BY_ABI = (0, 13, 14, 15, 15)
+"""How many kinds of access each version of Landlock knows; since the fifth it is 16."""
+_BIND_AND_CONNECT, _NET_ABI = 3, 4
+_SCOPES, _SCOPE_ABI = 3, 6  # Abstract sockets and signals.
+
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
+_CAPABILITIES = 64
+_KEPT = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31})
+"""What root still needs for files and users of its own: chown, dac_override, fowner, fsetid, kill, setgid,
+setuid, setpcap, net_bind_service, sys_chroot, audit_write, setfcap."""
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "fuse", "kvm",
+            "net", "dri", "kfd", "snd")  # fmt: skip
+_DEVICE_BEGINNINGS = ("nvidia", "video", "accel")
+
+_NEWNS, _NEWUSER = 0x20000, 0x10000000
+_NOSUID, _NODEV, _NOEXEC, _READ_ONLY, _REMOUNT, _BIND, _REC, _SLAVE = 2, 4, 8, 1, 32, 4096, 16384, 1 << 19
+
+_SYSTEM_CALLS = MappingProxyType({
+    # The audit number of an architecture; its socket, sendto, sendmsg, sendmmsg; one to refuse altogether.
+    "x86_64": ((0xC000003E, 41, 44, 46, 307, -1), (0x40000003, 359, 369, 370, 345, 102)),
+    "aarch64": ((0xC00000B7, 198, 206, 211, 269, -1), (0x40000028, 281, 290, 296, 374, -1)),
+    "riscv64": ((0xC00000F3, 198, 206, 211, 269, -1),),
+})  # fmt: skip
+_IO_URING_SETUP = 425
+_X32_BIT = 0x40000000
+_MPTCP, _SMC, _AF_SMC, _FASTOPEN = 262, 256, 43, 0x20000000
+_ENOSYS, _EPROTONOSUPPORT = 38, 93
+
+
+def abi() -> int:
+    """The version of Landlock here; 0 where there is none."""
+    return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, 1))) if sys.platform == "linux" else 0
+
+
+def close_port(port: int) -> int:
+    """A ruleset, as an open file, that allows every port but one; -1 where Landlock knows none.
+
+    Made once for all commands: it takes some 70 ms. Raises OSError.
+    """
+    if abi() < _NET_ABI:
+        return -1
+    ruleset = _ruleset(0, _BIND_AND_CONNECT, 0)
+    rule = ctypes.create_string_buffer(16)
+    for allowed in range(1 << 16):
+        if allowed != port:
+            struct.pack_into("=QQ", rule, 0, _BIND_AND_CONNECT, allowed)
+            _check(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PORT, rule, 0))
+    return ruleset
+
+
+def identity_of(path: str) -> str:
+    """What a folder is, whatever its name. Raises OSError."""
+    found = os.stat(path)  # noqa: PTH116
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def enclose(way: str, ports: int, identity: str, workspace: str, hidden: list[str]) -> None:
+    """Wall in this process for good. Raises OSError; then it may be walled in part, and must end.
+
+    `hidden` are the paths of one folder, whose identity is known; they and `workspace` are without links. A
+    workspace inside of what is hidden stays usable.
+    """
+    version, is_root = abi(), os.geteuid() == 0
+    if any(identity_of(folder) != identity for folder in hidden):
+        raise OSError("the data folder is not where it was")
+    if way == LANDLOCK and version == 0:
+        raise OSError("there is no Landlock here")
+    if way == MOUNTS:
+        _cover(hidden, workspace, is_root)
+    elif os.path.realpath(workspace) != workspace:
+        raise OSError(f"{workspace} has been moved")
+    _drop_capabilities()
+    _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if version:
+        _restrict(way, version, is_root, identity, workspace, hidden)
+    if version and ports >= 0:
+        _check(_LIBC.syscall(_RESTRICT_SELF, ports, 0))
+        _close_side_doors()
+
+
+# Hiding by mounts.
+
+
+def _cover(hidden: list[str], workspace: str, is_root: bool) -> None:
+    """Lay an empty folder over each of the hidden ones, with a way to the workspace where it lies inside."""
+    user, group = os.geteuid(), os.getegid()
+    _check(_LIBC.unshare(_NEWNS if is_root else _NEWNS | _NEWUSER))
+    if not is_root:
+        _put("/proc/self/setgroups", "deny")
+        _put("/proc/self/uid_map", f"{user} {user} 1")
+        _put("/proc/self/gid_map", f"{group} {group} 1")
+    _mount("none", "/", "", _REC | _SLAVE)
+    kept = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if os.readlink(f"/proc/self/fd/{kept}") != workspace:  # noqa: PTH115
+        raise OSError(f"{workspace} has been moved")
+    for folder in hidden:
+        for above in _above(folder):
+            _mount(above, above, "", _BIND | _REC)  # What something is mounted on cannot be renamed.
+        _mount("none", folder, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=0700,size=64k,nr_inodes=64")
+    if any(_is_in(workspace, folder) for folder in hidden):
+        os.makedirs(workspace, 0o700)  # noqa: PTH103
+        _mount(f"/proc/self/fd/{kept}", workspace, "", _BIND)
+    for folder in hidden:
+        _mount("none", folder, "", _REMOUNT | _BIND | _READ_ONLY | _NOSUID | _NODEV | _NOEXEC)
+    os.close(kept)
+
+
+def _above(path: str) -> list[str]:
+    """The folders on the way to it, from the top; not the root itself."""
+    names = path.strip("/").split("/")[:-1]
+    return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    words = (os.fsencode(word) for word in (source, target, kind))
+    _check(_LIBC.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
+
+
+def _put(path: str, text: str) -> None:
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write(text)
+
+
+# Landlock.
+
+
+def _restrict(
+    way: str, version: int, is_root: bool, identity: str, workspace: str, hidden: list[str]
+) -> None:
+    handled = (1 << _RIGHTS_BY_ABI[version]) - 1 if version < len(_RIGHTS_BY_ABI) else (1 << 16) - 1
+    full = handled & ~(_MAKE_BLOCK_DEVICE | _MAKE_CHARACTER_DEVICE)
+    ruleset = _ruleset(handled, 0, _SCOPES if version >= _SCOPE_ABI else 0)
+    limits = {"/dev": _READ_FOLDER}
+    if is_root:  # Through these, root asks the kernel to run programs outside of all walls.
+        limits |= {"/proc": _EXECUTE | _READ | _READ_FOLDER, "/sys": _EXECUTE | _READ | _READ_FOLDER}
+    if way == LANDLOCK:
+        limits |= dict.fromkeys(hidden, 0)
+    else:
+        _allow(ruleset, "/", _READ_FOLDER)  # What is hidden is not there to be listed.
+    _allow_around(ruleset, "/", full, limits, identity)
+    for name in _listed("/dev"):
+        if name in _DEVICES or name.startswith(_DEVICE_BEGINNINGS):
+            _allow(ruleset, f"/dev/{name}", full)
+    if way == LANDLOCK and any(_is_in(workspace, folder) for folder in hidden):
+        _allow(ruleset, workspace, full)
+    _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
+    os.close(ruleset)
+
+
+def _allow_around(ruleset: int, path: str, full: int, limits: dict[str, int], kept_out: str) -> None:
+    """Allow everything at `path`, but where there is a limit at or below it, no more than that."""
+    if path in limits:
+        _allow(ruleset, path, limits[path])
+    elif not any(_is_in(limited, path) for limited in limits):
+        _allow(ruleset, path, full, kept_out)
+    else:
+        for name in _listed(path):
+            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", full, limits, kept_out)
+
+
+def _allow(ruleset: int, path: str, rights: int, kept_out: str = "") -> None:
+    """One rule. What has gone meanwhile needs none; a link is judged by what it leads to, and gets none."""
+    if not rights:
+        return
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        found = os.fstat(fd)
+        if stat.S_ISLNK(found.st_mode) or f"{found.st_dev}:{found.st_ino}" == kept_out:
+            return
+        rights &= -1 if stat.S_ISDIR(found.st_mode) else _ON_FILES
+        if rights:
+            rule = struct.pack("=Qi", rights, fd)
+            # Some internal file systems take no rules, and nothing in them is refused.
+            with suppress(OSError):
+                _check(_LIBC.syscall(_ADD_RULE, ruleset, _RULE_PATH, rule, 0))
+    finally:
+        os.close(fd)
+
+
+def _ruleset(paths: int, ports: int, scopes: int) -> int:
+    fields = struct.pack("=QQQ", paths, ports, scopes)
+    # Older versions know fewer fields and refuse to be given more.
+    size = 24 if abi() >= _SCOPE_ABI else 16 if abi() >= _NET_ABI else 8
+    return _check(_LIBC.syscall(_CREATE_RULESET, fields, ctypes.c_size_t(size), 0))
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+# What root may not do any more, and ways to connect that Landlock does not see.
+
+
+def _drop_capabilities() -> None:
+    """Leave only harmless powers; whoever has none keeps none."""
+    for number in range(_CAPABILITIES):
+        if number not in _KEPT:
+            _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    header, now = struct.pack("=Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
+    _check(_LIBC.capget(header, now))
+    kept = sum(1 << number for number in _KEPT)
+    masks = (kept & 0xFFFFFFFF, kept >> 32)
+    fields = [each & masks[index // 3] for index, each in enumerate(struct.unpack("=6I", now.raw))]
+    _check(_LIBC.capset(header, struct.pack("=6I", *fields)))
+
+
+def _close_side_doors() -> None:
+    """Refuse what gets past Landlock's rules for ports: MPTCP, SMC, fast open; io_uring could make them."""
+    blocks = _SYSTEM_CALLS.get(platform.machine())
+    if blocks is None:
+        return
+    program = b"".join(_filter_for(*block) for block in blocks) + _step(0x06, 0x00050000 | _ENOSYS)
+    held = ctypes.create_string_buffer(program, len(program))
+    filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
+    _check(_LIBC.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0))
+
+
+def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: int, refused: int) -> bytes:
+    """For one architecture; goes on behind its last step for any other."""
+    allow, no_call = _step(0x06, 0x7FFF0000), _step(0x06, 0x00050000 | _ENOSYS)
+    no_protocol = _step(0x06, 0x00050000 | _EPROTONOSUPPORT)
+
+    def number() -> bytes:
+        return _step(0x20, 0)
+
+    def argument(index: int) -> bytes:
+        return _step(0x20, 16 + 8 * index)
+
+    def if_equal(value: int, then: bytes) -> bytes:
+        return _step(0x15, value & 0xFFFFFFFF, 0, len(then) // 8) + then
+
+    def if_any(bits: int, then: bytes) -> bytes:
+        return _step(0x45, bits, 0, len(then) // 8) + then
+
+    new_socket = (
+        argument(2) + if_equal(_MPTCP, no_protocol) + if_equal(_SMC, no_protocol)
+        + argument(0) + if_equal(_AF_SMC, no_protocol) + allow
+    )  # fmt: skip
+    body = number()
+    if audit == 0xC000003E:
+        body += if_any(_X32_BIT, no_call)
+    body += if_equal(socket, new_socket)
+    for call, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
+        body += if_equal(call, argument(flags) + if_any(_FASTOPEN, no_protocol) + allow)
+    body += if_equal(_IO_URING_SETUP, no_call)
+    if refused >= 0:
+        body += if_equal(refused, no_call)
+    body += allow
+    return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
+
+
+def _step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,279 @@
+"""What a command tries to get at the server that runs it. A program of its own: says `GOT` for what succeeds.
+
+Words: what to try, the data folder, the server's process id, its port, another conversation's id.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+ATTEMPT, DATA, SERVER, PORT, OTHER = (
+    sys.argv[1],
+    Path(sys.argv[2]),
+    int(sys.argv[3]),
+    int(sys.argv[4]),
+    sys.argv[5],
+)
+MPTCP, FASTOPEN = 262, 0x20000000
+PTRACE_SEIZE = 0x4206
+
+
+def content(path: str | Path) -> str:
+    with Path(path).open("rb") as file:
+        return f"{path}: {file.read(20)!r}"
+
+
+def files() -> str:
+    """Every file of the store that can be opened."""
+    return "; ".join(content(path) for path in sorted(DATA.iterdir()) if path.is_file())
+
+
+def by_name(name: str) -> Callable[[], str]:
+    return lambda: content(DATA / name)
+
+
+def other_workspace() -> str:
+    return content(DATA / "workspaces" / OTHER / "notes.txt")
+
+
+def by_symlink() -> str:
+    Path("link").unlink(missing_ok=True)
+    Path("link").symlink_to(DATA)
+    return content("link/holdfast.db")
+
+
+def by_hard_link() -> str:
+    os.link(DATA / "holdfast.db", "hard")
+    return content("hard")
+
+
+def by_dots() -> str:
+    return content("../../holdfast.db")
+
+
+def by_the_server() -> str:
+    return content(f"/proc/{SERVER}/root{DATA}/holdfast.db")
+
+
+def by_the_servers_folder() -> str:
+    return str(list(Path(f"/proc/{SERVER}/cwd").iterdir()))
+
+
+def by_open_files_of_the_server() -> str:
+    return "; ".join(content(path) for path in Path(f"/proc/{SERVER}/fd").iterdir())
+
+
+def by_inherited_files() -> str:
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(path.readlink()))
+    return "; ".join(target for target in found if target.startswith(str(DATA)))
+
+
+def by_the_supervisor() -> str:
+    return content(f"/proc/{os.getppid()}/root{DATA}/holdfast.db")
+
+
+def by_unmounting() -> str:
+    for words in (["umount", "-l", str(DATA)], ["unshare", "-Urm", "umount", "-l", str(DATA)]):
+        subprocess.run(words, check=False, capture_output=True)
+    command = ["nsenter", "-t", str(SERVER), "-m", "cat", str(DATA / "holdfast.db")]
+    told = subprocess.run(command, check=False, capture_output=True).stdout
+    return repr(told[:20]) if told else content(DATA / "holdfast.db")
+
+
+def by_the_disk() -> str:
+    found = []
+    for disk in (path for path in Path("/dev").iterdir() if path.is_block_device()):
+        with suppress(OSError):
+            found.append(content(disk))
+    return "; ".join(found)
+
+
+def by_a_new_device() -> str:
+    os.mknod("disk", 0o600 | 0o060000, Path("/").stat().st_dev)
+    return content("disk")
+
+
+def by_a_kernel_setting() -> str:
+    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+    return "core_pattern can be written"
+
+
+def settings() -> str:
+    (DATA / "holdfast.toml").write_text('approvals = "allow"\n')
+    return "settings written"
+
+
+def damage() -> str:
+    with (DATA / "holdfast.db").open("r+b") as file:
+        return f"opened for writing: {file.name}"
+
+
+def move() -> str:
+    DATA.rename(DATA.parent / "elsewhere").rename(DATA)
+    return "renamed"
+
+
+def move_above() -> str:
+    DATA.parent.rename(DATA.parent.with_name("aside")).rename(DATA.parent)
+    return "renamed"
+
+
+def rights() -> str:
+    (DATA / "holdfast.db").chmod(0o666)
+    return "everyone may read and write it now"
+
+
+def removal() -> str:
+    (DATA / "format").unlink()
+    return "removed"
+
+
+def environment() -> str:
+    return content(f"/proc/{SERVER}/environ")
+
+
+def memory() -> str:
+    os.close(os.open(f"/proc/{SERVER}/mem", os.O_RDONLY))
+    return content(f"/proc/{SERVER}/maps")
+
+
+def memory_from_afar() -> str:
+    held = ctypes.create_string_buffer(8)
+    here, there = (ctypes.c_size_t * 2)(ctypes.addressof(held), 8), (ctypes.c_size_t * 2)(0x400000, 8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Whoever may look, but not at that address, is told EFAULT.
+    if libc.process_vm_readv(SERVER, here, 1, there, 1, 0) < 0 and ctypes.get_errno() != errno.EFAULT:
+        raise OSError(ctypes.get_errno(), "process_vm_readv")
+    return "read"
+
+
+def tracing() -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(PTRACE_SEIZE, SERVER, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+    return "attached"
+
+
+def debugger() -> str:
+    words = ["gdb", "-batch", "-nx", "-p", str(SERVER), "-ex", "detach"]
+    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=20)
+    return told.stdout if "detached" in told.stdout else ""
+
+
+def killing() -> str:
+    os.kill(SERVER, 0)
+    return "the server can be signalled"
+
+
+def killing_the_supervisor() -> str:
+    os.kill(os.getppid(), signal.SIGCONT)
+    return "the supervisor can be signalled"
+
+
+def connecting(family: int, host: str, protocol: int = 0) -> Callable[[], str]:
+    def attempt() -> str:
+        with socket.socket(family, socket.SOCK_STREAM, protocol) as line:
+            line.settimeout(2)
+            line.connect((host, PORT))
+            return "connected"
+
+    return attempt
+
+
+def fast_opening() -> str:
+    with socket.socket() as line:
+        line.sendto(b"GET /health/live HTTP/1.0\r\n\r\n", FASTOPEN, ("127.0.0.1", PORT))
+        return repr(line.recv(20))
+
+
+def bash_connecting() -> str:
+    told = subprocess.run(
+        ["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo in"], capture_output=True
+    )
+    return told.stdout.decode()
+
+
+def curling() -> str:
+    words = ["curl", "-s", "-m", "2", f"http://localhost:{PORT}/health/live"]
+    return subprocess.run(words, capture_output=True, check=False).stdout.decode()
+
+
+def posing() -> str:
+    with socket.socket(socket.AF_INET6) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        line.bind(("::1", PORT))
+        return "bound to the server's port"
+
+
+def approving() -> str:
+    """Ask the server what waits and allow it, as the page would."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{PORT}/api/sessions", headers={"Accept": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=2) as answer:
+        return f"let in: {json.load(answer)}"
+
+
+ATTEMPTS: dict[str, Callable[[], str]] = {
+    "read the store": by_name("holdfast.db"),
+    "read what is not yet in the store": by_name("holdfast.db-wal"),
+    "read the token": by_name("token"),
+    "read every file": files,
+    "read another conversation's workspace": other_workspace,
+    "read through a symbolic link": by_symlink,
+    "read through a hard link": by_hard_link,
+    "read by ..": by_dots,
+    "read through the server's root": by_the_server,
+    "read through the server's folder": by_the_servers_folder,
+    "read the server's open files": by_open_files_of_the_server,
+    "read inherited files": by_inherited_files,
+    "read through the supervisor's root": by_the_supervisor,
+    "uncover by unmounting": by_unmounting,
+    "read the disk": by_the_disk,
+    "make a disk device": by_a_new_device,
+    "change a kernel setting": by_a_kernel_setting,
+    "write settings": settings,
+    "write into the store": damage,
+    "move the data folder": move,
+    "move the folder above": move_above,
+    "change rights": rights,
+    "remove a file": removal,
+    "read the environment": environment,
+    "read the memory": memory,
+    "read the memory from afar": memory_from_afar,
+    "trace": tracing,
+    "attach a debugger": debugger,
+    "signal the server": killing,
+    "signal the supervisor": killing_the_supervisor,
+    "connect": connecting(socket.AF_INET, "127.0.0.1"),
+    "connect by another loopback address": connecting(socket.AF_INET, "127.9.9.9"),
+    "connect by no address": connecting(socket.AF_INET, "0.0.0.0"),
+    "connect by IPv6": connecting(socket.AF_INET6, "::ffff:127.0.0.1"),
+    "connect by MPTCP": connecting(socket.AF_INET, "127.0.0.1", MPTCP),
+    "connect with the first byte": fast_opening,
+    "connect from bash": bash_connecting,
+    "connect with curl": curling,
+    "pose as the server": posing,
+    "approve itself": approving,
+}
+
+if __name__ == "__main__":
+    try:
+        got = ATTEMPTS[ATTEMPT]()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        got, why = "", str(error)
+    else:
+        why = "nothing there"
+    print(f"GOT {got}" if got else f"REFUSED {why}")
