@@ -18,7 +18,9 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain import exports
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession
 from holdfast.domain.markdown import markdown
+from holdfast.domain.redaction import Redaction
 from holdfast.domain.rows import SessionRow
+from holdfast.domain.secrets import Mask, masked
 from holdfast.overview import in_bytes
 from holdfast.store.ports import Store
 
@@ -50,20 +52,24 @@ class Exported(msgspec.Struct, frozen=True):
 class _Export:
     """Writes conversations one after the other, counting what it writes."""
 
-    def __init__(self, store: Store, write: Write, format_: Format, bar: Bar) -> None:
+    def __init__(self, store: Store, write: Write, format_: Format, bar: Bar, mask: Mask) -> None:
         self._store = store
         self._write = write
         self._format = format_
         self._bar = bar
+        self._mask = mask
         self.size = 0
         self.count = 0
         self.missing = 0
+        self.masked = 0
 
     async def add(self, row: SessionRow) -> None:
+        row = masked(row, self._mask.whole)
         if self._format is Format.json:
             await self._add_json(row)
         else:
-            told = markdown(row, await transcript(self._store, row.id, self._bar))
+            said = masked(await transcript(self._store, row.id, self._bar), self._mask.whole)
+            told = markdown(row, said)
             self._put((b"\n---\n\n" if self.count else b"") + told.encode("utf-8", "replace"))
         self.count += 1
 
@@ -71,10 +77,14 @@ class _Export:
         self._put(exports.opening(row.id, row.title))
         files: dict[str, None] = {}
         comma = b""
+        redaction = await self._looked_at(row)
         async for events in slices(self._store, row.id, self._bar):
-            self._put(comma + b",".join(exports.event_object(event) for event in events))
-            comma = b","
+            told = [event for each in events if (event := redaction.told(each)) is not None]
+            if told:
+                self._put(comma + b",".join(exports.event_object(event) for event in told))
+                comma = b","
             files |= dict.fromkeys(digest for event in events for digest in exports.files_in(event))
+        self.masked += redaction.changed
         self._put(exports.BETWEEN)
         comma = b""
         for digest in files:
@@ -86,6 +96,14 @@ class _Export:
             self._put(comma + exports.file_member(digest, content))
             comma = b","
         self._put(exports.CLOSING)
+
+    async def _looked_at(self, row: SessionRow) -> Redaction:
+        """What must be known of all events before the first of them is written."""
+        redaction = Redaction(self._mask)
+        if redaction.is_needed:
+            async for events in slices(self._store, row.id, self._bar):
+                redaction.look(events)
+        return redaction
 
     def _put(self, piece: bytes) -> None:
         self._write(piece)
@@ -113,7 +131,7 @@ def export(
             check_target(target, force, desk.settings.data)
         try:
             async with desk.store() as store:
-                return await _copy(store, session, format_, target, shown=not as_json)
+                return await _copy(store, session, format_, target, desk.wiring.mask, shown=not as_json)
         except NoStore:
             if session is None:
                 raise
@@ -122,6 +140,8 @@ def export(
     done = carry_out(context, copy, as_json=as_json, data=data, durability=durability)
     if done.missing:
         note(f"{counted(done.missing, 'attached file')} could not be found and left out.")
+    if done.masked:
+        note(f"{counted(done.masked, 'event')} held a secret of your environment, which was masked.")
     if target is None:
         sys.stdout.flush()
     elif as_json:
@@ -131,15 +151,15 @@ def export(
 
 
 async def _copy(
-    store: Store, session: str | None, format_: Format, target: Path | None, shown: bool
+    store: Store, session: str | None, format_: Format, target: Path | None, mask: Mask, shown: bool
 ) -> _Export:
     # Found before a file is begun: a wrong id leaves nothing behind.
     one = await find(store, session) if session is not None else None
     with Bar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
         if target is None:
-            return await _write_all(_Export(store, sys.stdout.buffer.write, format_, bar), store, one)
+            return await _write_all(_Export(store, sys.stdout.buffer.write, format_, bar, mask), store, one)
         with written(target) as write:
-            return await _write_all(_Export(store, write, format_, bar), store, one)
+            return await _write_all(_Export(store, write, format_, bar, mask), store, one)
 
 
 async def _write_all(export: _Export, store: Store, one: SessionRow | None) -> _Export:

@@ -1,0 +1,200 @@
+"""Models and tools as everyone else meets them: known secrets are gone from what they say before it is heard.
+
+So nothing behind this, neither the journal nor a reader, ever has one. A call that a model writes with a
+secret in it is masked too, and runs as it then reads: a model has no business with our keys.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Literal
+
+from msgspec.structs import replace
+
+from holdfast.agent.ports import (
+    CallDelta,
+    Model,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    Tool,
+    ToolResult,
+    ToolRun,
+    ToolSpec,
+)
+from holdfast.domain.context import Profile, Request
+from holdfast.domain.facts import Effect
+from holdfast.domain.files import FileKind
+from holdfast.domain.ids import CallId
+from holdfast.domain.secrets import Mask, StreamMask, masked
+
+
+class MaskedModel:
+    """A model whose words, thoughts, calls and failures hold no known secret."""
+
+    def __init__(self, model: Model, mask: Mask) -> None:
+        self._model = model
+        self._mask = mask
+
+    def __repr__(self) -> str:
+        return f"MaskedModel({self._model!r})"
+
+    @property
+    def name(self) -> str:
+        return self._mask.whole(self._model.name)
+
+    @property
+    def profile(self) -> Profile:
+        return self._model.profile
+
+    async def takes(self) -> frozenset[FileKind]:
+        return await self._model.takes()
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        """As the model's own; what may be the beginning of a secret waits for what comes after it."""
+        answer, failed = _Answer(self._mask), None
+        async with aclosing(self._model.stream(request, tools)) as deltas:
+            try:
+                async for delta in deltas:
+                    for certain in answer.feed(delta):
+                        yield certain
+            except ModelFailure as failure:
+                failed = failure
+        for certain in answer.finish():
+            yield certain
+        if failed is not None:
+            raise _masked_failure(failed, self._mask)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+class _Answer:
+    """One answer on its way. Text, thinking and every call are each a text of their own."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._saying = mask.stream()
+        self._kind: type[TextDelta] | type[ReasoningDelta] = TextDelta
+        self._calls: dict[int, StreamMask] = {}
+
+    def feed(self, delta: ModelDelta) -> Iterable[ModelDelta]:
+        """What is certain once `delta` has come."""
+        if type(delta) is TextDelta and self._kind is TextDelta:
+            # Nearly all that comes is this, and holds nothing: it goes on as it is.
+            text = self._saying.feed(delta.text)
+            return (delta,) if text == delta.text else (TextDelta(text),) if text else ()
+        return self._feed(delta)
+
+    def _feed(self, delta: ModelDelta) -> Iterator[ModelDelta]:
+        match delta:
+            case TextDelta():
+                yield from self._turn_to(TextDelta)
+                yield from self.feed(delta)
+            case ReasoningDelta():
+                yield from self._turn_to(ReasoningDelta)
+                yield from self._think(delta)
+            case CallDelta():
+                # The text before a call is over: what comes after it is another part of the message.
+                yield from self._end_saying()
+                yield from self._call(delta)
+            case StepEnd():
+                yield from self.finish()
+                yield replace(delta, stop_reason=self._mask.whole(delta.stop_reason))
+
+    def finish(self) -> Iterator[ModelDelta]:
+        """What is still held back, in order."""
+        yield from self._end_saying()
+        for index, call in self._calls.items():
+            if rest := call.finish():
+                yield CallDelta(index, "", rest)
+
+    def _turn_to(self, kind: type[TextDelta] | type[ReasoningDelta]) -> Iterator[ModelDelta]:
+        if kind is not self._kind:
+            yield from self._end_saying()
+            self._kind = kind
+
+    def _end_saying(self) -> Iterator[ModelDelta]:
+        if rest := self._saying.finish():
+            yield self._kind(rest)
+
+    def _think(self, delta: ReasoningDelta) -> Iterator[ModelDelta]:
+        text = self._saying.feed(delta.text)
+        if delta.signature:  # It closes the thinking that it comes with.
+            yield ReasoningDelta(text + self._saying.finish(), self._mask.whole(delta.signature))
+        elif text or not delta.text:
+            yield delta if text == delta.text else ReasoningDelta(text)
+
+    def _call(self, delta: CallDelta) -> Iterator[ModelDelta]:
+        is_first = delta.index not in self._calls
+        text = self._calls.setdefault(delta.index, self._mask.stream()).feed(delta.arguments)
+        # The first piece begins the call, whatever it says: calls keep their order.
+        if text or is_first or not delta.arguments:
+            yield CallDelta(delta.index, self._mask.whole(delta.name), text)
+
+
+def _masked_failure(failure: ModelFailure, mask: Mask) -> ModelFailure:
+    """A provider repeats a key that it refuses; what only looks like one goes as well."""
+    return ModelFailure(
+        detail=mask.shapes(str(failure.fields["detail"])),
+        retryable=failure.retryable,
+        retry_after_ms=failure.retry_after_ms,
+    )
+
+
+class MaskedTool:
+    """A tool whose output and result hold no known secret."""
+
+    def __init__(self, tool: Tool, mask: Mask) -> None:
+        self._tool = tool
+        self._mask = mask
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    @property
+    def effect(self) -> Effect:
+        return self._tool.effect
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        output = _Output(call, self._mask)
+        try:
+            result = await self._tool.run(replace(call, emit=output.emit))
+        finally:
+            output.finish()
+        return (
+            result if result.parts is None else replace(result, parts=masked(result.parts, self._mask.whole))
+        )
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return await self._tool.is_gone(call_id)
+
+
+class _Output:
+    """What a call emits on its way: each of its streams is a text of its own."""
+
+    def __init__(self, call: ToolRun, mask: Mask) -> None:
+        self._emit = call.emit
+        self._streams: Mapping[Literal["stdout", "stderr"], StreamMask] = {
+            "stdout": mask.stream(),
+            "stderr": mask.stream(),
+        }
+
+    def emit(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
+        for name, other in self._streams.items():
+            # The two are read as one text, in the order in which they came.
+            if name != stream and (before := other.show()):
+                self._emit(before, name)
+        if certain := self._streams[stream].feed(text):
+            self._emit(certain, stream)
+
+    def finish(self) -> None:
+        for name, stream in self._streams.items():
+            if rest := stream.finish():
+                self._emit(rest, name)
+
+
+def masked_tools(tools: Sequence[Tool], mask: Mask) -> tuple[Tool, ...]:
+    return tuple(MaskedTool(tool, mask) for tool in tools)

@@ -1,0 +1,252 @@
+"""Keeping secrets out of what is written down: the values that are known to be secret, wherever they turn up.
+
+A known value is replaced in everything. What only looks like a secret is replaced by `shapes`, which is for
+logs and errors alone: in a conversation people rightly work on such text. This guards against accidents;
+whoever wants to carry a secret past it can spell it backwards.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+MASK = "[secret]"
+VALUE_CHARS_MIN = 8
+"""Shorter values are too likely to be a word that means something else."""
+SHOWN_CHARS_MAX = 3
+"""As much of what may become a secret is shown before its time, where the order of things asks for it."""
+
+Masking = Callable[[str], str]
+"""Text without its secrets."""
+T = TypeVar("T")
+
+_LOOKED_AT = 6
+"""Characters by which the beginning of a secret is told from other text before it is looked at closely."""
+_LINE_CHARS_MIN = 24
+_NAME = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)(?:_|$)"
+    r"|(?:^|_)(?:API|ACCESS|PRIVATE|SECRET|AUTH|SIGNING|ENCRYPTION|MASTER)_?KEY(?:_|$)"
+    r"|(?:_KEY|_PASS|_PWD|TOKEN|SECRET|PASSWORD)$|^(?:KEY|CODE|SIG)$",
+    re.IGNORECASE,
+)
+_NAME_OF_PLACE = re.compile(r"(?:FILE|PATH|DIR|SOCK|NAME)$", re.IGNORECASE)
+_PLACEHOLDERS = frozenset({
+    "changeme", "password", "not-needed", "no-key-needed", "no-key-required", "lm-studio", "undefined",
+    "dummy-key", "your-api-key", "placeholder",
+})  # fmt: skip
+_URL_WITH_PASSWORD = re.compile(r"[a-zA-Z][\w+.-]*://([^\s/?#@:]*):([^\s/?#@]+)@")
+_SHAPES = re.compile(
+    r"-----BEGIN (?P<pem>[A-Z0-9 ]*PRIVATE KEY[A-Z ]*)-----[\s\S]*?(?:-----END (?P=pem)-----|\Z)"
+    r"|\b(?:sk|pk|rk|gsk|xai)[-_][\w*.\-\u2026]{6,}"
+    r"|\bgithub_pat_\w{10,}|\bgh[pousr]_\w{10,}|\bglpat-[\w\-]{10,}|\bhf_[\w\-]{10,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bxox[a-z]-[\w\-]{6,}|\bAIza[\w\-]{10,}"
+    r"|\beyJ[\w\-]{6,}\.[\w\-]{6,}\.[\w\-]*"
+    r"|(?<=://)[^\s/?#@:]*:[^\s/?#@]+(?=@)"
+    r"|(?P<said>\b(?:proxy-)?authorization\b[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?|\bbearer\s+"
+    r"|\b(?:x-)?api[-_]?key\b[\"']?\s*[:=]\s*[\"']?)[^\s\"',;]{8,}",
+    re.IGNORECASE,
+)
+
+
+def identity(text: str) -> str:
+    """The masking of someone who knows no secret."""
+    return text
+
+
+class Mask:
+    """Replaces known values, also where they are quoted for a URL or escaped for JSON."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._given: frozenset[str] = frozenset()
+        self.learn(*values)
+
+    def learn(self, *values: str) -> None:
+        """Know more from now on, for everyone who holds this one."""
+        given = {value.strip() for value in values}
+        self._given |= {value for value in given if len(value) >= VALUE_CHARS_MIN}
+        spelt = {spelling for value in self._given for spelling in _spellings(value)}
+        self._secrets = tuple(sorted(spelt, key=lambda text: (-len(text), text)))
+        self._begins = re.compile(_beginnings({text[:_LOOKED_AT] for text in spelt})).search
+
+    def __repr__(self) -> str:
+        return f"Mask({len(self._given)} values)"
+
+    def also(self, *values: str) -> "Mask":
+        """This one, knowing more."""
+        return Mask([*self._given, *values])
+
+    @property
+    def longest_chars(self) -> int:
+        return max((len(secret) for secret in self._secrets), default=0)
+
+    def whole(self, text: str) -> str:
+        """`text` without the known values: from the left, the longest that stands at a place."""
+        return text if self._begins(text) is None else self._without(text, is_whole=True)[0]
+
+    def shapes(self, text: str) -> str:
+        """`text` without the known values, nor anything that looks like a key, a token or a password."""
+        return _SHAPES.sub(lambda found: (found["said"] or "") + MASK, self.whole(text))
+
+    def holds_none(self, text: str) -> bool:
+        """Whether no known value stands in `text`."""
+        return self.whole(text) == text
+
+    def stream(self) -> "StreamMask":
+        return StreamMask(self._begins, self._without)
+
+    def _without(self, text: str, is_whole: bool) -> tuple[str, str]:
+        """`text` masked, and its end that is still open: what comes next may make a secret of it."""
+        done: list[str] = []
+        at = look = 0
+        while (found := self._begins(text, look)) is not None:
+            start = found.start()
+            if not is_whole and self._may_begin(text[start:]):
+                done.append(text[at:start])
+                return "".join(done), text[start:]
+            secret = next((each for each in self._secrets if text.startswith(each, start)), None)
+            if secret is None:
+                look = start + 1
+            else:
+                done += (text[at:start], MASK)
+                at = look = start + len(secret)
+        done.append(text[at:])
+        return "".join(done), ""
+
+    def _may_begin(self, end: str) -> bool:
+        # So short, it was found only because the text ends within the first characters of a secret.
+        return len(end) < _LOOKED_AT or any(
+            len(each) > len(end) and each.startswith(end) for each in self._secrets
+        )
+
+
+class StreamMask:
+    """Masks text that comes in pieces as if it came whole, holding back only what may become a secret."""
+
+    def __init__(
+        self,
+        begins: Callable[[str], re.Match[str] | None],
+        without: Callable[[str, bool], tuple[str, str]],
+    ) -> None:
+        self._begins = begins
+        self._without = without
+        self._held = ""
+        self._shown = ""
+
+    @property
+    def held_chars(self) -> int:
+        return len(self._held)
+
+    def feed(self, text: str) -> str:
+        """Take in the next piece; returns what is certain now."""
+        if self._held:
+            text = self._held + text
+        if self._begins(text) is None:
+            done, self._held = text, ""
+        else:
+            done, self._held = self._without(text, False)
+        return self._unseen(done) if self._shown else done
+
+    def finish(self) -> str:
+        """What was still held back: nothing comes after it. Then a new text may begin."""
+        done, self._held = self._without(self._held, True)[0], ""
+        return self._unseen(done) if self._shown else done
+
+    def show(self) -> str:
+        """What is held back, if so little that it tells nothing: for when something else comes after it."""
+        if len(self._held) > SHOWN_CHARS_MAX or self._shown:
+            return ""
+        self._shown = self._held
+        return self._shown
+
+    def _unseen(self, done: str) -> str:
+        """`done` without its beginning that was shown already."""
+        pairs = enumerate(zip(self._shown, done, strict=False))
+        same = next((at for at, (shown, new) in pairs if shown != new), min(len(self._shown), len(done)))
+        # Where the two part, a secret was found: it reaches past all that was shown.
+        self._shown = self._shown[same:] if same == len(done) else ""
+        return done[same:]
+
+
+def masked(value: T, mask: Masking) -> T:
+    """`value`, a struct or what JSON is made of, with every text in it masked; itself if nothing changed."""
+    changed: Any = value
+    match value:
+        case str():
+            changed = mask(value)
+        case tuple() | list():
+            inner = [masked(each, mask) for each in value]
+            changed = type(value)(inner)
+        case dict():
+            changed = {masked(name, mask): masked(each, mask) for name, each in value.items()}
+        case msgspec.Struct():
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            inner_fields = {name: masked(each, mask) for name, each in fields.items()}
+            changed = replace(value, **inner_fields)
+    return value if changed == value else changed
+
+
+def secrets_in(environ: Mapping[str, str]) -> Iterator[str]:
+    """The values of an environment that are secret: by the name that they have, or as part of an address."""
+    for name, value in environ.items():
+        is_word = value.strip().lower() in _PLACEHOLDERS
+        if _NAME.search(name) and not is_word and not _is_place(name, value):
+            yield value
+            if "\n" in value.strip():
+                yield from (line for line in value.splitlines() if _is_telling_line(line))
+        if "://" in value:
+            yield from _secrets_in_url(value)
+
+
+def _is_telling_line(line: str) -> bool:
+    # The first and last line of a key in a text file are the same in all of them.
+    return len(line.strip()) >= _LINE_CHARS_MIN and not line.strip().startswith("-----")
+
+
+def _is_place(name: str, value: str) -> bool:
+    """Whether it says where a secret is kept, and is none itself."""
+    of_file = "CREDENTIAL" in name.upper() and value.startswith(("/", "~", "./"))
+    return of_file or _NAME_OF_PLACE.search(name) is not None
+
+
+def _secrets_in_url(value: str) -> Iterator[str]:
+    for user, password in _URL_WITH_PASSWORD.findall(value):
+        yield from (password, unquote(password), f"{user}:{password}@")
+        # How a request carries the two.
+        both = f"{unquote(user)}:{unquote(password)}".encode("utf-8", "surrogateescape")
+        yield base64.b64encode(both).decode()
+    try:
+        query = urlsplit(value).query
+    except ValueError:
+        return
+    yield from (each for name, each in parse_qsl(query) if _NAME.search(name.replace("-", "_")))
+
+
+def _spellings(value: str) -> Iterator[str]:
+    yield value
+    raw = value.encode("utf-8", "surrogateescape")  # A variable may hold any bytes.
+    for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield quoted
+        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), quoted)
+    for plain in (True, False):
+        escaped = json.dumps(value, ensure_ascii=plain)[1:-1]
+        yield escaped
+        yield escaped.replace("/", "\\/")
+
+
+def _beginnings(starts: set[str]) -> str:
+    """A pattern for where one of `starts` stands, or the text ends in the middle of one."""
+    if not starts:
+        return r"(?!)"
+    by_first: dict[str, set[str]] = {}
+    for start in starts:
+        by_first.setdefault(start[0], set()).add(start[1:])
+    branches = []
+    for first, rests in sorted(by_first.items()):
+        rest = "" if "" in rests else rf"(?:\Z|{_beginnings(rests)})"
+        branches.append(re.escape(first) + rest)
+    return f"(?:{'|'.join(branches)})"

@@ -1,0 +1,80 @@
+"""What a process prints, masked: no secret gets out, lines stay lines, and a flush is a flush."""
+
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.cli.masking import MaskedOutput, cover_output
+from holdfast.domain.secrets import MASK, Mask
+
+KEY = "sk-proj-0123456789abcdef"
+
+
+@pytest.fixture
+def raw() -> io.BytesIO:
+    return io.BytesIO()
+
+
+@pytest.fixture
+def output(raw: io.BytesIO) -> Iterator[MaskedOutput]:
+    plain = io.TextIOWrapper(raw, encoding="utf-8", line_buffering=True)
+    masked = MaskedOutput(plain, Mask([KEY]).shapes)
+    yield masked
+    masked.detach()
+    plain.detach()
+
+
+def test_a_secret_is_masked_however_it_is_printed(output: MaskedOutput, raw: io.BytesIO) -> None:
+    print("the key", KEY, "and", "Bearer", "0123456789", file=output)
+    for letter in f"again {KEY}\n":
+        output.write(letter)
+    output.writelines([KEY[:9], KEY[9:], "\n"])
+    assert raw.getvalue().decode() == f"the key {MASK} and Bearer {MASK}\nagain {MASK}\n{MASK}\n"
+
+
+def test_a_line_is_written_when_it_ends_and_a_part_of_one_when_it_is_flushed(
+    output: MaskedOutput, raw: io.BytesIO
+) -> None:
+    assert output.write("one\ntw") == 6
+    assert raw.getvalue() == b"one\n"
+    output.flush()
+    assert raw.getvalue() == b"one\ntw"
+    output.write("o" * 10_000)
+    output.flush()
+    assert raw.getvalue() == b"one\ntw" + b"o" * 10_000
+
+
+def test_a_traceback_and_a_log_record_are_masked(
+    output: MaskedOutput, raw: io.BytesIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", output)
+    try:
+        raise ValueError(f"refused {KEY}")
+    except ValueError:
+        traceback.print_exc()
+    logging._StderrHandler().handle(logging.makeLogRecord({"msg": f"note {KEY}"}))  # type: ignore[attr-defined]
+    told = raw.getvalue().decode()
+    assert KEY not in told
+    assert told.count(MASK) == 2 and "Traceback" in told
+
+
+def test_the_file_behind_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as out, os.fdopen(reading, "rb") as pipe:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        cover_output(Mask([KEY]))
+        assert isinstance(sys.stdout, MaskedOutput)
+        assert (sys.stdout.fileno(), sys.stdout.isatty()) == (writing, False)
+        print(f"a link with hf_0123456789abcdef, but no {KEY}", flush=True)
+        sys.stdout.buffer.write(b"bytes\n")
+        sys.stdout.flush()
+        assert pipe.readline() == f"a link with hf_0123456789abcdef, but no {MASK}\n".encode()
+        assert pipe.readline() == b"bytes\n"
+        sys.stdout.detach()
+        monkeypatch.undo()

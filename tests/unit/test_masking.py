@@ -1,0 +1,237 @@
+"""Models and tools behind a mask: no secret gets through, nothing else is lost, all comes in its order."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.masking import MaskedModel, MaskedTool
+from holdfast.agent.ports import (
+    CallDelta,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolResult,
+    ToolRun,
+    ToolSpec,
+)
+from holdfast.domain import facts as f
+from holdfast.domain.context import Profile, Request
+from holdfast.domain.files import FileKind
+from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.parts import AnyPart, Reasoning, Text, ToolCall
+from holdfast.domain.secrets import MASK, Mask
+from holdfast.domain.streams import StreamFold
+
+KEY = "sk-proj-0123456789abcdef"
+ASKED = Request("", ())
+END = StepEnd("stop")
+
+
+class Script:
+    """A model that says what is written, then fails if it is told to."""
+
+    name = "script"
+    profile = Profile("script", 1_000)
+
+    def __init__(self, *deltas: ModelDelta, failure: ModelFailure | None = None) -> None:
+        self._deltas = deltas
+        self._failure = failure
+        self.ended = False
+
+    async def takes(self) -> frozenset[FileKind]:
+        return frozenset({"text"})
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        try:
+            for delta in self._deltas:
+                yield delta
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self.ended = True
+
+    async def close(self) -> None:
+        self.ended = True
+
+
+def heard(script: Script) -> tuple[list[ModelDelta], ModelFailure | None]:
+    async def listen() -> tuple[list[ModelDelta], ModelFailure | None]:
+        deltas: list[ModelDelta] = []
+        try:
+            async with aclosing(MaskedModel(script, Mask([KEY])).stream(ASKED, ())) as stream:
+                async for delta in stream:
+                    deltas.append(delta)
+        except ModelFailure as failure:
+            return deltas, failure
+        return deltas, None
+
+    return asyncio.run(listen())
+
+
+def folded(deltas: Sequence[ModelDelta]) -> tuple[AnyPart, ...]:
+    """The message that they add up to."""
+    fold, run_id, message_id = StreamFold(), RunId("r_1"), MessageId("m_1")
+    for delta in deltas:
+        match delta:
+            case TextDelta():
+                fold.add(f.TextAppended(run_id, message_id, delta.text))
+            case ReasoningDelta():
+                fold.add(f.ReasoningAppended(run_id, message_id, delta.text))
+                if delta.signature:
+                    fold.sign(delta.signature, "script")
+            case CallDelta():
+                call_id = CallId(f"c_{delta.index}")
+                fold.add(f.ToolArgumentsAppended(run_id, message_id, call_id, delta.name, delta.arguments))
+    return fold.parts()
+
+
+@pytest.mark.parametrize("cut", range(len(KEY) + 1))
+def test_a_key_is_masked_wherever_it_is_cut(cut: int) -> None:
+    head, tail = KEY[:cut], KEY[cut:]
+    deltas, failure = heard(
+        Script(
+            ReasoningDelta(f"think {head}"),
+            ReasoningDelta(f"{tail} so"),
+            TextDelta(f"say {head}"),
+            TextDelta(f"{tail} so"),
+            CallDelta(0, "shell", f'{{"command":"echo {head}'),
+            CallDelta(1, "list_files", f'{{"path":"{head}'),
+            CallDelta(0, "", f'{tail}"}}'),
+            CallDelta(1, "", f'{tail}"}}'),
+            END,
+        )
+    )
+    assert failure is None
+    assert deltas[-1] == END
+    assert folded(deltas) == (
+        Reasoning(f"think {MASK} so"),
+        Text(f"say {MASK} so"),
+        ToolCall("c_0", "shell", f'{{"command":"echo {MASK}"}}'),
+        ToolCall("c_1", "list_files", f'{{"path":"{MASK}"}}'),
+    )
+
+
+deltas_of_any_kind = st.lists(
+    st.one_of(
+        st.text("sk-pro x", max_size=4).map(TextDelta),
+        st.text("sk-pro x", max_size=4).map(ReasoningDelta),
+        st.builds(ReasoningDelta, st.text("sk-"), st.just("signed")),
+        st.builds(
+            CallDelta, st.integers(0, 2), st.sampled_from(["shell", ""]), st.text("sk-pro x", max_size=4)
+        ),
+    ),
+    max_size=12,
+)
+
+
+@given(deltas_of_any_kind, st.booleans())
+def test_an_answer_without_a_secret_comes_through_whole_and_in_order(
+    deltas: list[ModelDelta], fails: bool
+) -> None:
+    failure = ModelFailure(detail="it broke", retryable=True, retry_after_ms=7) if fails else None
+    told, failed = heard(Script(*deltas, *([] if fails else [END]), failure=failure))
+    assert folded(told) == folded(deltas)
+    assert END not in told if fails else told[-1] == END
+    assert (failed is not None) == fails
+    if failed is not None:
+        assert (str(failed), failed.retryable, failed.retry_after_ms) == (str(failure), True, 7)
+
+
+def test_what_was_held_back_comes_before_the_failure() -> None:
+    failure = ModelFailure(detail=f"Incorrect API key provided: {KEY}. And sk-other-abcdef", retryable=False)
+    deltas, failed = heard(Script(TextDelta("it is sk-pro"), failure=failure))
+    assert folded(deltas) == (Text("it is sk-pro"),)
+    assert failed is not None and not failed.retryable
+    assert str(failed) == f"The model could not answer: Incorrect API key provided: {MASK}. And {MASK}."
+    assert KEY not in repr(failed)
+
+
+def test_a_key_in_a_name_or_a_reason_is_masked_too() -> None:
+    deltas, _ = heard(Script(CallDelta(0, f"run{KEY}", "{}"), StepEnd(f"because {KEY}")))
+    assert deltas == [CallDelta(0, f"run{MASK}", "{}"), StepEnd(f"because {MASK}")]
+
+
+async def test_closing_the_stream_ends_the_request() -> None:
+    script = Script(TextDelta("a"), TextDelta("b"))
+    stream = MaskedModel(script, Mask([KEY])).stream(ASKED, ())
+    assert await anext(stream) == TextDelta("a") and not script.ended
+    await stream.aclose()
+    assert script.ended
+
+
+class Printer:
+    """A tool that prints what the test says, and then ends, fails or waits."""
+
+    spec = ToolSpec("printer", "Prints.", {"type": "object"})
+    effect: f.Effect = "pure"
+
+    def __init__(self, *printed: tuple[str, str], ends: str = "", result: ToolResult | None = None) -> None:
+        self._printed = printed
+        self._ends = ends
+        self._result = result or ToolResult("done")
+        self.waits = asyncio.Event()
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        for text, stream in self._printed:
+            call.emit(text, "stdout" if stream == "out" else "stderr")
+        if self._ends == "raises":
+            raise ValueError("no paper")
+        if self._ends == "waits":
+            self.waits.set()
+            await asyncio.sleep(60)
+        return self._result
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return call_id != "c_busy"
+
+
+async def printed(tool: Printer) -> tuple[list[tuple[str, str]], ToolResult]:
+    told: list[tuple[str, str]] = []
+    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
+    return told, await MaskedTool(tool, Mask([KEY])).run(call)
+
+
+@pytest.mark.parametrize("cut", range(len(KEY) + 1))
+async def test_output_is_masked_on_each_stream_also_when_the_other_one_interrupts(cut: int) -> None:
+    tool = Printer((f"a {KEY[:cut]}", "out"), ("noise\n", "err"), (f"{KEY[cut:]} b\n", "out"), (KEY, "err"))
+    told, _ = await printed(tool)
+    text = "".join(text for text, _ in told)
+    out = "".join(text for text, stream in told if stream == "stdout")
+    assert KEY not in text and "0123456789" not in text
+    assert out == f"a {KEY[:cut] if cut < 4 else ''}{MASK} b\n"
+
+
+async def test_streams_keep_their_order_where_nothing_is_secret() -> None:
+    told, _ = await printed(Printer(("files", "err"), ("\nexit code 0\n", "out")))
+    assert "".join(text for text, _ in told) == "files\nexit code 0\n"
+
+
+@pytest.mark.parametrize("ends", ["", "raises", "waits"])
+async def test_what_was_held_back_is_given_however_the_call_ends(ends: str) -> None:
+    tool, told = Printer(("ends in sk-proj", "out"), ends=ends), list[tuple[str, str]]()
+    call = ToolRun(CallId("c_1"), "{}", Path(), lambda text, stream: told.append((text, stream)))
+    running = asyncio.create_task(MaskedTool(tool, Mask([KEY])).run(call))
+    if ends == "waits":
+        await tool.waits.wait()
+        running.cancel()
+    (outcome,) = await asyncio.gather(running, return_exceptions=True)
+    assert "".join(text for text, _ in told) == "ends in sk-proj"
+    assert (
+        type(outcome).__name__ == {"": "ToolResult", "raises": "ValueError", "waits": "CancelledError"}[ends]
+    )
+
+
+async def test_a_result_is_masked_and_the_tool_is_otherwise_itself() -> None:
+    tool = Printer(result=ToolResult("failed", (Text(f"no {KEY}"), Text("more"))))
+    masked = MaskedTool(tool, Mask([KEY]))
+    _, result = await printed(tool)
+    assert result == ToolResult("failed", (Text(f"no {MASK}"), Text("more")))
+    assert (masked.spec, masked.effect) == (tool.spec, tool.effect)
+    assert await masked.is_gone(CallId("c_1")) and not await masked.is_gone(CallId("c_busy"))
