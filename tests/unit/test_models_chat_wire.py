@@ -20,7 +20,7 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.context import AssistantMessage, Request, ToolMessage, UserMessage
+from holdfast.domain.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
 from tests.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event
@@ -118,6 +118,31 @@ def test_a_conversation_is_sent_with_its_calls_and_their_results() -> None:
     assert messages[3]["content"] is None
     names = [each["function"]["name"] for each in messages[3]["tool_calls"]]
     assert names == ["no_such_tool__", "unknown"]
+
+
+def asked_with(*files: tuple[File, FileContent]) -> Any:
+    """What is sent of a person's message that has these files."""
+    parts = (Text("Look."), *(file for file, _ in files))
+    contents = {file.blob: content for file, content in files}
+    return sent(Request("", (UserMessage(parts),), files=contents))["messages"][0]["content"]
+
+
+def test_text_files_and_what_is_left_out_go_as_words() -> None:
+    notes = File("b1", "a\nb.md", "text/plain", 9)
+    picture = File("b2", "a.png", "image/png", 9)
+    assert asked_with((notes, FileContent("text", "x = 1\n"))) == "Look.\n\nFile a b.md:\n```\nx = 1\n```"
+    assert asked_with((notes, FileContent("text", "```\na\n````"))).endswith("\n`````\n```\na\n````\n`````")
+    said = asked_with((picture, FileContent("note", "is no longer here")))
+    assert said == "Look.\n\n[file a.png is no longer here]"
+
+
+def test_images_and_pdf_files_go_as_parts_beside_the_words() -> None:
+    picture, pdf = File("b1", "a.png", "image/png", 9), File("b2", "a.pdf", "application/pdf", 9)
+    assert asked_with((picture, FileContent("image", "aGk=")), (pdf, FileContent("pdf", "aG8="))) == [
+        {"type": "text", "text": "Look."},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aG8="}},
+    ]
 
 
 # The answer.

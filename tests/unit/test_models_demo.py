@@ -210,3 +210,14 @@ def test_it_takes_its_time_between_words() -> None:
 
     assert asyncio.run(ask()) == len(slept) + 1
     assert set(slept) == {0.5}
+
+
+def test_it_says_which_files_it_was_given() -> None:
+    asked = UserMessage((Text("Hello"), File("b", "notes.txt", "text/plain", 1_234)))
+    whole = text_in(streamed([asked]))
+    assert whole.startswith("I was given `notes.txt` (1,234 bytes).")
+    assert WHAT_IT_IS in whole
+    begun = whole[: len(whole) // 2]
+    rest = text_in(streamed([asked, AssistantMessage((Text(begun),)), said(GO_ON)]))
+    assert begun + rest == whole
+    assert text_in(streamed([UserMessage(asked.parts[1:])])) == whole

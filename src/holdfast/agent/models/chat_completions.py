@@ -7,12 +7,14 @@ import aiohttp
 import msgspec
 
 from holdfast.agent.models import failures
+from holdfast.agent.models.abilities import Abilities
 from holdfast.agent.models.chat_wire import ChatDecoder, ErrorInStream, encode
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import Profile, Request
+from holdfast.domain.files import FileKind
 
 ERROR_BYTES_MAX = 64_000
 """How much of an error's body is read."""
@@ -31,6 +33,7 @@ class ChatCompletions:
         self._profile = profile
         self._patience = patience or Patience()
         self._transport = Transport(endpoint, self._patience)
+        self._abilities = Abilities(endpoint)
         self._refused: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -43,6 +46,9 @@ class ChatCompletions:
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    async def takes(self) -> frozenset[FileKind]:
+        return await self._abilities.takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""

@@ -5,7 +5,7 @@ Follows OpenAI's reference, and what servers that claim to speak it do otherwise
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,13 +18,21 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.context import AssistantMessage, Request, RequestMessage, ToolMessage, UserMessage
+from holdfast.domain.context import (
+    AssistantMessage,
+    FileContent,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
 from holdfast.domain.parts import AnyPart, File, Text, ToolCall
 from holdfast.domain.tools import is_complete
 from holdfast.domain.usage import Usage
 
 NAME_CHARS_MAX = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_TICKS = re.compile(r"`{3,}")
 
 
 # The request.
@@ -32,7 +40,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 def encode(model: str, request: Request, tools: Sequence[ToolSpec], without: Collection[str] = ()) -> bytes:
     """The body of a streaming request, `without` the optional fields that a server does not take."""
-    messages = [_message(message) for message in request.messages]
+    messages = [_message(message, request.files) for message in request.messages]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {
@@ -46,10 +54,10 @@ def encode(model: str, request: Request, tools: Sequence[ToolSpec], without: Col
     return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
 
 
-def _message(message: RequestMessage) -> dict[str, Any]:
+def _message(message: RequestMessage, files: Mapping[str, FileContent]) -> dict[str, Any]:
     match message:
         case UserMessage():
-            return {"role": "user", "content": _words(message.parts)}
+            return {"role": "user", "content": _said(message.parts, files)}
         case ToolMessage():
             return {"role": "tool", "tool_call_id": message.call_id, "content": _words(message.parts)}
         case AssistantMessage():
@@ -59,14 +67,47 @@ def _message(message: RequestMessage) -> dict[str, Any]:
             return {**said, "tool_calls": calls} if calls else said
 
 
+def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
+    """What a person said: a string wherever that is enough, since many servers take nothing else."""
+    pieces: list[str | dict[str, Any]] = []
+    for part in parts:
+        content = files.get(part.blob) if isinstance(part, File) else None
+        if isinstance(part, File) and content is not None:
+            pieces.append(_shown(part, content))
+        else:
+            pieces.append(_words((part,)))
+    if all(isinstance(piece, str) for piece in pieces):
+        return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
+    return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
+
+
+def _shown(file: File, content: FileContent) -> str | dict[str, Any]:
+    name, url = _on_one_line(file.name), f"data:{file.media_type};base64,{content.body}"
+    match content.kind:
+        case "image":
+            return {"type": "image_url", "image_url": {"url": url}}
+        case "pdf":
+            return {"type": "file", "file": {"filename": name, "file_data": url}}
+        case "text":
+            # Fences that nothing inside the file can close.
+            longest = max(map(len, _TICKS.findall(content.body)), default=2)
+            fence = "`" * (longest + 1)
+            return f"File {name}:\n{fence}\n{content.body.rstrip(chr(10))}\n{fence}"
+    return f"[file {name} {content.body}]"
+
+
 def _words(parts: Sequence[AnyPart]) -> str:
     words = []
     for part in parts:
         if isinstance(part, Text):
             words.append(part.text)
         elif isinstance(part, File):
-            words.append(f"[file {' '.join(part.name.split())}]")
+            words.append(f"[file {_on_one_line(part.name)}]")
     return "\n\n".join(words)
+
+
+def _on_one_line(name: str) -> str:
+    return " ".join(name.split())
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

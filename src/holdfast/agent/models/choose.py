@@ -7,17 +7,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
+from holdfast.agent.models.abilities import ask_once
 from holdfast.agent.models.chat_completions import ChatCompletions
 from holdfast.agent.models.demo import Demo
-from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Secret
 from holdfast.agent.ports import Model
 from holdfast.domain.context import Profile
 from holdfast.domain.errors import HoldfastError
 
-OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_MODEL = "gpt-5.4-mini"
 """What answers when there is a key and no name: OpenAI's small model that is made for calling tools."""
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
@@ -26,7 +25,6 @@ PROBE_S = 0.15
 """For each model server that may run on this machine; all are asked at once."""
 LIST_S = 5.0
 """For the model list of a server that somebody named."""
-LIST_BYTES_MAX = 1_000_000
 
 WINDOW_TOKENS = 128_000
 WINDOW_TOKENS_LOCAL = 8_192
@@ -107,7 +105,7 @@ async def choose(
 def _named(name: str, environ: Mapping[str, str]) -> tuple[Model, str]:
     endpoint = _endpoint(name, environ)
     why = f"Using {name} at {endpoint.host}, as HOLDFAST_MODEL asks"
-    return _model(
+    return made_for(
         endpoint
     ), f"{why}, with {KEY_VARIABLE} from your environment." if endpoint.key else f"{why}."
 
@@ -121,7 +119,7 @@ async def _listed_first(environ: Mapping[str, str]) -> tuple[Model, str]:
     # A server on this machine has what its owner put there. Of a gateway's hundreds, nobody wants the first.
     if not best or (len(best) > 1 and not _is_local(endpoint)):
         raise NoModelName(url=endpoint.shown_url)
-    model = _model(msgspec.structs.replace(endpoint, model=best[0].id), best[0].window)
+    model = made_for(msgspec.structs.replace(endpoint, model=best[0].id), best[0].window)
     return model, f"Using {URL_VARIABLE} from your environment ({best[0].id} at {endpoint.host})."
 
 
@@ -134,7 +132,7 @@ async def _local(servers: Sequence[LocalServer], probe_s: float) -> tuple[Model,
         models = _for_chat(found.data) if found is not None and found.object == "list" else []
         if models:
             first = models[0]
-            model = _model(msgspec.structs.replace(endpoint, model=first.id), first.window)
+            model = made_for(msgspec.structs.replace(endpoint, model=first.id), first.window)
             where = f"the model server on port {server.port} of this machine ({server.kind}'s usual port)"
             return model, f"Using {first.id} from {where}: no key is set."
     return Demo(), "No key and no local model server found: the scripted demo answers."
@@ -142,18 +140,22 @@ async def _local(servers: Sequence[LocalServer], probe_s: float) -> tuple[Model,
 
 def _endpoint(name: str, environ: Mapping[str, str]) -> Endpoint:
     # Pasted and read from files, a key or an address often has a line's end at its own.
-    url = environ.get(URL_VARIABLE, "").strip() or OPENAI_URL
-    key = environ.get(KEY_VARIABLE, "").strip()
+    url, key = environ.get(URL_VARIABLE, ""), environ.get(KEY_VARIABLE, "")
+    return endpoint_at(url.strip() or OPENAI_URL, name, key.strip(), URL_VARIABLE, KEY_VARIABLE)
+
+
+def endpoint_at(url: str, name: str, key: str, url_from: str = "base_url", key_from: str = "key") -> Endpoint:
+    """A model behind an address. Raises BadModelUrl and NoModelKey, by where the two were given."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise BadModelUrl(variable=URL_VARIABLE)
-    endpoint = Endpoint(url, name, Secret(key), KEY_VARIABLE)
+        raise BadModelUrl(variable=url_from)
+    endpoint = Endpoint(url, name, Secret(key), "" if key_from == "key" else key_from)
     if not (key.isascii() and key.isprintable()) or (not key and url == OPENAI_URL):
-        raise NoModelKey(variable=KEY_VARIABLE, host=endpoint.host)
+        raise NoModelKey(variable=key_from, host=endpoint.host)
     return endpoint
 
 
@@ -161,7 +163,8 @@ def _is_local(endpoint: Endpoint) -> bool:
     return urlsplit(endpoint.base_url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _model(endpoint: Endpoint, window: int | None = None) -> Model:
+def made_for(endpoint: Endpoint, window: int | None = None) -> Model:
+    """The model behind an endpoint. Close it."""
     known = next((tokens for start, tokens in _WINDOWS if endpoint.model.startswith(start)), None)
     tokens = window or known or (WINDOW_TOKENS_LOCAL if _is_local(endpoint) else WINDOW_TOKENS)
     profile = Profile(endpoint.host, tokens, answer_tokens=min(ANSWER_TOKENS, tokens // 4))
@@ -190,23 +193,21 @@ class _ModelList(msgspec.Struct, frozen=True):
 _MODEL_LIST = msgspec.json.Decoder(_ModelList)
 
 
+def models_listed(body: bytes) -> list[str] | None:
+    """The names in a server's list of models, those that cannot be talked to left out; None if it is none."""
+    try:
+        found = _MODEL_LIST.decode(body)
+    except ValueError:
+        return None
+    return [each.id for each in _for_chat(found.data)]
+
+
 async def _list(endpoint: Endpoint, wait_s: float) -> _ModelList | None:
     """What a server says that it has; None if it is not there or says something else."""
-    headers = {"Authorization": f"Bearer {endpoint.key.reveal()}"} if endpoint.key else {}
-    url = endpoint.url("models")
+    told = await ask_once(endpoint, endpoint.url("models"), wait_s)
     try:
-        async with (
-            asyncio.timeout(wait_s),
-            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.get(url, headers=headers, allow_redirects=False) as response,
-        ):
-            if response.status != 200:
-                return None
-            body = bytearray()
-            while len(body) <= LIST_BYTES_MAX and (chunk := await response.content.readany()):
-                body += chunk
-            return _MODEL_LIST.decode(body) if len(body) <= LIST_BYTES_MAX else None
-    except (aiohttp.ClientError, OSError, ValueError):
+        return _MODEL_LIST.decode(told.body) if told is not None and told.status == 200 else None
+    except ValueError:
         return None
 
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.agent.models.demo_script import Step, step_of
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context import Profile, Request
+from holdfast.domain.files import FileKind
 
 NAME = "demo"
 DELAY_S = 0.03
@@ -35,6 +36,9 @@ class Demo:
     @property
     def profile(self) -> Profile:
         return Profile(NAME, WINDOW_TOKENS)
+
+    async def takes(self) -> frozenset[FileKind]:
+        return frozenset({"text"})
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """The script's next message, or its rest if it was cut off. Never fails."""

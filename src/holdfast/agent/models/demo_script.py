@@ -11,7 +11,8 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.domain.context import GO_ON, AssistantMessage, Request, RequestMessage, ToolMessage, UserMessage
-from holdfast.domain.parts import Text, text_of
+from holdfast.domain.files import files_among
+from holdfast.domain.parts import File, Text, text_of
 
 ASKED_CHARS_MAX = 2_000
 """How much of a message the script looks at."""
@@ -89,7 +90,7 @@ class Step(msgspec.Struct, frozen=True):
 
 def step_of(request: Request, tools: Collection[str]) -> Step:
     """What the demo answers to `request`: all of it, or the rest if it had begun."""
-    asked, since = _last_turn(request.messages)
+    asked, files, since = _last_turn(request.messages)
     results: list[ToolMessage] = []
     said = ""
     for message in since:
@@ -99,6 +100,8 @@ def step_of(request: Request, tools: Collection[str]) -> Step:
         elif isinstance(message, AssistantMessage):
             said += "".join(part.text for part in message.parts if isinstance(part, Text))
     whole = _whole(asked, results, tools)
+    if files and not results:
+        whole = msgspec.structs.replace(whole, text=f"{_received(files)}\n\n{whole.text}")
     if not said:
         return whole
     if whole.text.startswith(said):
@@ -118,16 +121,23 @@ def planned(asked: str) -> list[Planned]:
     return [plan for _, _, plan in sorted(found, key=lambda each: each[0])]
 
 
-def _last_turn(messages: tuple[RequestMessage, ...]) -> tuple[str, tuple[RequestMessage, ...]]:
-    """The last thing that a person said, and what followed. Being told to go on is nobody's message."""
+def _last_turn(
+    messages: tuple[RequestMessage, ...],
+) -> tuple[str, list[File], tuple[RequestMessage, ...]]:
+    """What a person said last, its files, and what followed. Being told to go on is nobody's message."""
     for i in range(len(messages) - 1, -1, -1):
         message = messages[i]
         if isinstance(message, UserMessage):
             texts = [part.text for part in message.parts if isinstance(part, Text)]
             # What is remembered, and the summary of earlier turns, stand before the words themselves.
             if texts != [GO_ON]:
-                return (texts[-1] if texts else ""), messages[i + 1 :]
-    return "", messages
+                return (texts[-1] if texts else ""), files_among(message.parts), messages[i + 1 :]
+    return "", [], messages
+
+
+def _received(files: list[File]) -> str:
+    named = ", ".join(f"`{file.name}` ({file.size_bytes:,} bytes)" for file in files)
+    return f"I was given {named}. A real model would read that; I only see that it is there."
 
 
 def _arguments(name: str, found: Mapping[str, str | None]) -> Mapping[str, str]:

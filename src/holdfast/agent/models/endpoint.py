@@ -9,6 +9,7 @@ from yarl import URL
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-\u2026]{6,}|\bAIza[\w*.\-]{6,}|(?<=[Bb]earer )\S+"
 )
+OPENAI_URL = "https://api.openai.com/v1"
 MASK = "***"
 KEY_CHARS_MIN = 8
 

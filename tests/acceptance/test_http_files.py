@@ -1,0 +1,354 @@
+"""Files over HTTP: taken in by what they are, used by messages, shown to the model, given back harmlessly."""
+
+import asyncio
+import hashlib
+import random
+import socket
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.limits import (
+    ATTACHMENTS_MAX,
+    FILE_BYTES_MAX,
+    TEXT_FILE_BYTES_MAX,
+    UPLOAD_OVERRUN_BYTES_MAX,
+    UPLOADS_AT_ONCE_MAX,
+)
+from tests.acceptance.conftest import Holdfast, Running
+from tests.acceptance.talking import Api, Speaker, speaking, talking
+from tests.keys import bearing
+from tests.pictures import PDF, gif, jpeg, png, webp
+
+NO_FILE = "0" * 64
+MALFORMED = 1_000
+GROWTH_KB_MAX = 64_000
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Iterator[Speaker]:
+    """A model that sees."""
+    with speaking() as speaker:
+        speaker.sees = True
+        yield speaker
+
+
+async def put(api: Api, content: Any, name: str = "", kind: str = "application/octet-stream") -> Any:
+    return await api.post(f"/api/files?name={name}", data=content, headers={"content-type": kind})
+
+
+async def send(api: Api, session: str, text: str, *files: dict[str, str], key: str = "") -> Any:
+    body: dict[str, Any] = {"text": text, "attachments": list(files)} | ({"key": key} if key else {})
+    return await api.post(f"/api/sessions/{session}/turns", body)
+
+
+# In and out.
+
+
+@pytest.mark.parametrize(
+    ("content", "claim", "name", "kept_name", "kind"),
+    [
+        (png(), "image/png", "cat.png", "cat.png", "image/png"),
+        (jpeg(), "image/jpg", "..%2F..%2Fcat.jpg", "cat.jpg", "image/jpeg"),
+        (gif(), "", "", "image.gif", "image/gif"),
+        (webp(), "application/octet-stream", "a%0Ab.webp", "ab.webp", "image/webp"),
+        (PDF, "application/pdf", "exe%E2%80%AEfdp.pdf", "exefdp.pdf", "application/pdf"),
+        ("Grüße\n".encode(), "text/csv; charset=utf-8", "gr%C3%BC%C3%9Fe.csv", "grüße.csv", "text/plain"),
+        (b"<html><script>alert(1)</script>", "text/html", "page.html", "page.html", "text/plain"),
+    ],
+)
+async def test_a_file_is_kept_as_what_it_is_and_given_back_harmlessly(
+    server: Running, content: bytes, claim: str, name: str, kept_name: str, kind: str
+) -> None:
+    async with talking(server.address) as api:
+        kept = await put(api, content, name, claim)
+        assert api.status == 201, kept
+        digest = hashlib.sha256(content).hexdigest()
+        assert kept == {"id": digest, "name": kept_name, "media_type": kind, "size_bytes": len(content)}
+        for method in ("GET", "HEAD"):
+            given = await api.ask(method, f"/api/files/{digest}?name={name}")
+            assert api.status == 200
+            assert given == (content if method == "GET" else b"")
+            assert api.headers["content-type"].partition(";")[0] == kind
+            assert api.headers["content-length"] == str(len(content))
+            assert api.headers["x-content-type-options"] == "nosniff"
+            assert api.headers["content-security-policy"] == "sandbox; default-src 'none'"
+            place = "inline" if kind.startswith("image/") else "attachment"
+            assert api.headers["content-disposition"].startswith(f"{place}; filename*=UTF-8''")
+
+
+async def test_the_same_content_is_one_file_whatever_it_is_called(server: Running) -> None:
+    async with talking(server.address) as api:
+        kept = [await put(api, b"same", name) for name in ("a.txt", "b.txt")]
+        assert kept[0]["id"] == kept[1]["id"]
+        assert [each["name"] for each in kept] == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("file_id", [NO_FILE, "x", "..%5C..%5Cpasswd", "0" * 63 + "%00", "A" * 64])
+async def test_a_file_that_is_not_there_is_not_given(server: Running, file_id: str) -> None:
+    async with talking(server.address) as api:
+        assert (await api.get(f"/api/files/{file_id}"))["code"] == "no_such_file"
+        assert api.status == 404
+
+
+async def test_a_stranger_neither_sends_nor_reads_files(server: Running) -> None:
+    async with talking(server.address) as api:
+        kept = await put(api, b"mine alone")
+    async with talking(server.address, token="") as stranger:
+        assert (await put(stranger, b"theirs"))["status"] == 401
+        assert (await stranger.get(f"/api/files/{kept['id']}"))["status"] == 401
+
+
+# What is refused.
+
+
+async def too_long(size: int, start: bytes = b"") -> AsyncIterator[bytes]:
+    """A body without a length."""
+    yield start
+    for _ in range(size // 65_536 + 1):
+        yield b"a" * 65_536
+
+
+@pytest.mark.parametrize(
+    ("start", "limit"), [(png(), FILE_BYTES_MAX), (PDF, FILE_BYTES_MAX), (b"", TEXT_FILE_BYTES_MAX)]
+)
+async def test_a_file_that_is_too_long_is_refused_however_it_comes(
+    server: Running, start: bytes, limit: int
+) -> None:
+    async with talking(server.address) as api:
+        for body in (BytesIO(start + b"a" * (limit + 1 - len(start))), too_long(limit, start)):
+            refused = await put(api, body)
+            assert (api.status, refused["code"]) == (413, "too_large"), refused
+            assert str(limit) in refused["detail"]
+        assert (await put(api, BytesIO(start + b"a" * (limit - len(start)))))["size_bytes"] == limit
+
+
+async def test_uploads_wait_for_their_turn(server: Running) -> None:
+    async with talking(server.address) as api:
+        contents = [b"%d" % n * 100_000 for n in range(4 * UPLOADS_AT_ONCE_MAX)]
+        kept = await asyncio.gather(*(put(api, content) for content in contents))
+        assert [each["id"] for each in kept] == [hashlib.sha256(each).hexdigest() for each in contents]
+
+
+def dialled(server: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def head_of(server: Running, *lines: str) -> bytes:
+    token = bearing(server.token).get("Authorization", "")
+    head = [f"POST /api/files HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: {token}", *lines]
+    return "\r\n".join([*head, "", ""]).encode()
+
+
+def answer_on(line: socket.socket) -> bytes:
+    """All that a server says before it ends the connection, or sends nothing for a while."""
+    said = b""
+    try:
+        while piece := line.recv(65_536):
+            said += piece
+    except OSError:
+        pass
+    return said
+
+
+def rss_kb(server: Running, name: str) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1])
+
+
+def test_a_gigabyte_is_cut_off_and_costs_little_memory(holdfast: Holdfast) -> None:
+    """Announced, it is not read at all; unannounced, it is read to a bound and not kept."""
+    server = holdfast.serve("--port", "0")
+    with dialled(server) as line:
+        line.sendall(head_of(server, "Content-Length: 1000000000", "Expect: 100-continue"))
+        assert b"413" in answer_on(line).partition(b"\r\n")[0]
+    before, sent = rss_kb(server, "VmRSS"), 0
+    with dialled(server) as line:
+        line.sendall(head_of(server, "Transfer-Encoding: chunked"))
+        piece = b"a" * 1_000_000
+        try:
+            line.sendall(b"%x\r\n%s\r\n" % (len(png()), png()))
+            for _ in range(1_000):
+                line.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+                sent += len(piece)
+        except OSError:
+            pass
+        said = answer_on(line)
+    growth = rss_kb(server, "VmHWM") - before
+    print(f"cut off after {sent:,} bytes; the server grew by {growth:,} kB")
+    assert sent < FILE_BYTES_MAX + 2 * UPLOAD_OVERRUN_BYTES_MAX
+    assert b"413" in said.partition(b"\r\n")[0] or not said
+    assert growth < GROWTH_KB_MAX
+
+
+async def test_a_body_that_lies_about_its_length_is_not_kept(server: Running) -> None:
+    short, long = b"shorter than it says", b"longer than it says"
+    with dialled(server) as line:
+        line.sendall(head_of(server, "Content-Length: 1000") + short)
+    with dialled(server) as line:
+        line.sendall(head_of(server, "Content-Length: 10", "Connection: close") + long)
+        assert b"201" in answer_on(line).partition(b"\r\n")[0]
+    with dialled(server) as line:
+        line.sendall(head_of(server, "Content-Length: 5", "Transfer-Encoding: chunked") + b"5\r\nhello\r\n")
+        line.shutdown(socket.SHUT_WR)
+        answer_on(line)
+    async with talking(server.address) as api:
+        for content in (short, long, b"hello"):
+            await api.get(f"/api/files/{hashlib.sha256(content).hexdigest()}")
+            assert api.status == 404, content
+        await api.get(f"/api/files/{hashlib.sha256(long[:10]).hexdigest()}")
+        assert api.status == 200
+
+
+def malformed(chance: random.Random) -> tuple[bytes, str]:
+    """Something that must be refused, and what it claims to be."""
+    noise = chance.randbytes(chance.randrange(1, 3_000))
+    width = chance.randrange(20_001, 2**24)
+    image = chance.choice((png, webp))(width, chance.randrange(1, 2**24))
+    whole = chance.choice((png(333), jpeg(333), gif(333), webp(333)))
+    return chance.choice(
+        (
+            (b"\0" + noise, ""),
+            (b"PK\x03\x04" + noise, "application/zip"),
+            (b"\x7fELF" + noise, "text/plain"),
+            (b"words \xff\xfe " + noise, "text/plain"),
+            ("Grüße".encode("utf-16") + noise, "text/plain"),
+            (image + noise, "image/png" if image.startswith(b"\x89") else "image/webp"),
+            (whole[: chance.randrange(8, 12)], ""),
+            (b"\x89PNG\r\n\x1a\n" + noise, "image/png"),
+            (b"\xff\xd8\xff\xda" + noise, "image/jpeg"),
+            (b"GIF89a\0\0\0\0" + noise, "image/gif"),
+            (b"RIFF....WEBPVP8?" + noise, "image/webp"),
+            (whole, "text/plain"),
+            (whole, "multipart/form-data; boundary=x"),
+            (b"%PDF-" + noise, "image/png"),
+            (b"plain words", "application/pdf"),
+            (b"a=b&c=d", "application/x-www-form-urlencoded"),
+            (b"", "text/plain"),
+        )
+    )
+
+
+async def test_a_thousand_malformed_files_are_refused_and_none_is_kept(server: Running) -> None:
+    chance = random.Random(4)
+    sent = [malformed(chance) for _ in range(MALFORMED)]
+    statuses: list[int] = []
+    async with talking(server.address) as api:
+        for start in range(0, MALFORMED, 20):
+            some = sent[start : start + 20]
+            told = await asyncio.gather(*(put(api, content, "x", claim) for content, claim in some))
+            statuses += [each["status"] for each in told]
+            assert {each["code"] for each in told} == {"unsupported_file"}
+        for digest in {hashlib.sha256(content).hexdigest() for content, _ in sent}:
+            await api.get(f"/api/files/{digest}")
+            assert api.status == 404
+        print(f"{len(statuses)} malformed files: {statuses.count(415)} refused, 0 kept")
+        assert statuses == [415] * MALFORMED
+        assert (await put(api, b"still at work"))["size_bytes"] == 13
+
+
+# Used by messages.
+
+
+async def test_the_model_is_sent_images_as_data_and_text_as_text(server: Running, speaker: Speaker) -> None:
+    async with talking(server.address) as api:
+        takes = (await api.get("/api/models"))["models"][0]["takes"]
+        assert sorted(takes) == ["image", "text"]
+        picture, notes = await put(api, png(7, 7)), await put(api, b"milk\neggs\n")
+        session = await api.begin()
+        files = ({"id": picture["id"], "name": "cat.png"}, {"id": notes["id"], "name": "../list.txt"})
+        receipt = await send(api, session, "What is this?", *files)
+        assert api.status == 202, receipt
+        await api.done(receipt["run_id"])
+        (asked,) = [body for body in speaker.asked if "data:image/png" in str(body) and body.get("tools")]
+        url = f"data:image/png;base64,{b64encode(png(7, 7)).decode()}"
+        assert asked["messages"][-1]["content"] == [
+            {"type": "text", "text": "What is this?"},
+            {
+                "type": "image_url",
+                "image_url": {"url": url},
+            },
+            {"type": "text", "text": "File list.txt:\n```\nmilk\neggs\n```"},
+        ]
+        (said, *_) = await api.entries(session)
+        assert said["parts"] == [
+            {"type": "text", "text": "What is this?"},
+            {"type": "file", "blob": picture["id"], "name": "cat.png", "media_type": "image/png",
+             "size_bytes": len(png(7, 7))},
+            {"type": "file", "blob": notes["id"], "name": "list.txt", "media_type": "text/plain",
+             "size_bytes": 10},
+        ]  # fmt: skip
+
+
+async def test_a_message_may_be_files_alone_and_text_stays_a_string(
+    server: Running, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        notes = await put(api, b"alone\n")
+        session = await api.begin()
+        receipt = await send(api, session, "", {"id": notes["id"]})
+        await api.done(receipt["run_id"])
+        assert [part["type"] for part in (await api.entries(session))[0]["parts"]] == ["file"]
+        asked = [body["messages"][-1]["content"] for body in speaker.asked if body.get("tools")]
+        assert "File text.txt:\n```\nalone\n```" in asked
+
+
+async def test_what_the_model_cannot_take_is_said_before_it_is_sent(
+    server: Running, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        pdf = await put(api, PDF)
+        session = await api.begin()
+        before = await api.get(f"/api/sessions/{session}"), len(speaker.asked)
+        refused = await send(api, session, "Read.", {"id": pdf["id"]}, key="k")
+        assert (api.status, refused["code"]) == (422, "model_cannot_take")
+        assert refused["detail"] == "openai:small cannot take PDF files; it takes text files and images."
+        assert (await api.get(f"/api/sessions/{session}"), len(speaker.asked)) == before
+        assert (await api.get(f"/api/sessions/{session}/messages"))["messages"] == []
+
+
+async def test_a_bad_attachment_is_refused_and_nothing_is_kept(server: Running) -> None:
+    async with talking(server.address) as api:
+        notes = await put(api, b"notes")
+        session = await api.begin()
+        bad: list[tuple[dict[str, Any], int, str]] = [
+            ({"text": "", "attachments": []}, 400, "bad_request"),
+            ({}, 400, "bad_request"),
+            ({"text": "x", "attachments": [{"id": NO_FILE}]}, 404, "no_such_file"),
+            ({"text": "x", "attachments": [{"id": notes["id"]}, {"id": NO_FILE}]}, 404, "no_such_file"),
+            ({"text": "x", "attachments": [{"id": "../x"}]}, 404, "no_such_file"),
+            ({"text": "x", "attachments": [{"name": "x"}]}, 400, "bad_request"),
+            ({"text": "x", "attachments": [{"id": notes["id"], "path": "x"}]}, 400, "bad_request"),
+            ({"text": "x", "attachments": [{"id": notes["id"]}] * (ATTACHMENTS_MAX + 1)}, 400, "bad_request"),
+        ]
+        for body, status, code in bad:
+            for verb in ("turns", "edit"):
+                refused = await api.post(f"/api/sessions/{session}/{verb}", body)
+                assert (api.status, refused["code"]) == (status, code), body
+        assert (await api.get(f"/api/sessions/{session}/messages"))["messages"] == []
+
+
+async def test_a_repeated_send_is_one_turn_and_other_files_are_another_message(server: Running) -> None:
+    async with talking(server.address) as api:
+        one, two = await put(api, b"one"), await put(api, b"two")
+        session = await api.begin()
+        first = await send(api, session, "See.", {"id": one["id"]}, key="k")
+        assert await send(api, session, "See.", {"id": one["id"]}, key="k") == first
+        refused = await send(api, session, "See.", {"id": two["id"]}, key="k")
+        assert (api.status, refused["code"]) == (409, "key_reused")
+
+
+async def test_a_turn_can_be_edited_to_have_files_and_a_branch_has_them_too(server: Running) -> None:
+    async with talking(server.address) as api:
+        notes = await put(api, b"edited in")
+        session = await api.begin()
+        await api.done((await api.say(session, "Hello"))["run_id"])
+        body = {"text": "See.", "attachments": [{"id": notes["id"]}]}
+        receipt = await api.post(f"/api/sessions/{session}/edit", body)
+        await api.done(receipt["run_id"])
+        branch = (await api.post(f"/api/sessions/{session}/fork", {}))["id"]
+        assert [part.get("blob") for part in (await api.entries(branch))[0]["parts"]] == [None, notes["id"]]
