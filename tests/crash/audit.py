@@ -13,6 +13,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.onlookers import Crowd, Memory, Sent, frames, words_of
 from tests.crash.script import EFFECTS
 from tests.crash.servers import Server
+from tests.keys import SIGNED_IN
 
 _WORD = re.compile(r"\S+ ")
 
@@ -54,7 +55,7 @@ async def audit(crowd: Crowd, figures: Figures, *servers: Server) -> Figures:
     """Read everything back through the first server and compare; then end them all and check the store."""
     crowd.check()
     server = servers[0]
-    async with aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession(headers=SIGNED_IN) as http:
         for memory in crowd.memories:
             await _audit_one(http, memory, server, figures)
         async with http.get(f"{server.address}/api/sessions?limit=200") as answer:
@@ -166,7 +167,8 @@ def _audit_effects(memory: Memory, folder: Path, figures: Figures) -> None:
 
 
 def _effect_of(memory: Memory, call_id: str) -> str:
-    for seen in memory.of_kind("tool_intended"):
+    # A person may have made another call of it.
+    for seen in reversed(memory.of_kind("tool_intended")):
         if seen.body["call_id"] == call_id:
             return _effect_in(seen.body["arguments"])
     return ""

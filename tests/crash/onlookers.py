@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from tests.crash.script import Script
+from tests.keys import SIGNED_IN
 
 T = TypeVar("T")
 AGAIN_S = 0.02
@@ -339,7 +340,7 @@ async def gathering(chance: random.Random, decide: Callable[[], str] | None = No
     by_chance = lambda: chance.choice(("skip", "mark_done", "mark_done", "rerun"))  # noqa: E731
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=SIGNED_IN) as http:
         crowd = Crowd(http, chance, decide or by_chance)
         try:
             yield crowd

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.keys import leave_token
+
 START_S_MAX = 60.0
 STOP_S_MAX = 60.0
 
@@ -60,6 +62,7 @@ class Server:
 
     async def _spawn(self) -> Process:
         port = self.address.rpartition(":")[2]
+        leave_token(self.folder)
         with self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "holdfast", "serve", "--port", port, "--data", str(self.folder),

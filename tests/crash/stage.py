@@ -72,13 +72,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(decision: str = "") -> AsyncIterator[Stage]:
-    """A play that must have ended well when it is left. `decision` answers every question."""
+async def stage(decision: str = "", **settings: str) -> AsyncIterator[Stage]:
+    """A play that must have ended well when it is left. `decision` answers what may have run."""
     chance = random.Random(seed_of_run())
     with scratch() as folder:
         async with (
             acting() as actor,
-            serving(folder / "store", actor.url) as server,
+            serving(folder / "store", actor.url, **settings) as server,
             gathering(chance, _always(decision) if decision else None) as crowd,
         ):
             play = Stage(actor, server, crowd, await crowd.begin(server.address))

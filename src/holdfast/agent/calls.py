@@ -1,10 +1,12 @@
 """Carrying out tool calls by the ledger.
 
-What is settled is never run again, what may have run and is unsafe is
-put to a person, and nothing that has an effect begins before the journal says that it does.
+What is settled is never run again, what may have run and is unsafe is put to a person, and nothing that has
+an effect begins before the journal says that it does. A call runs with the arguments that the ledger has: a
+person may have changed what the model wrote.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,87 +17,169 @@ from holdfast.domain import facts as f
 from holdfast.domain import runs, tools
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.ids import CallId
-from holdfast.domain.parts import Text, ToolCall
+from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.ids import SessionId
+from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow, ToolRow
+from holdfast.domain.rules import Rule, covering
 from holdfast.domain.streams import OutputFold
-from holdfast.domain.transcript import Transcript
 
 Approvals = Literal["ask", "allow"]
+Then = Callable[[View, RunRow], list[f.AnyFact]]
+"""What else is so once no call is open: decided in the same transaction that finds none."""
+Rules = Callable[[], Awaitable[Sequence[Rule]]]
+"""The rules in force; asked for each time that a call would otherwise be put to a person."""
+
+
+async def no_rules() -> Sequence[Rule]:
+    return ()
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """An open call: what it is to run with, and whether a person made that of it.
+
+    `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs.
+    """
+
+    tool: ToolRow
+    arguments: str
+    edited: str
+    asks: bool
+    banned: str
+
+    def rule(self, rules: Sequence[Rule], session_id: SessionId | None) -> Rule | None:
+        return covering(rules, self.tool.name, self.arguments, session_id) if self.asks else None
 
 
 class _Next(msgspec.Struct):
-    """What `_decide` found: a call to carry out now, or that a person is waited for."""
+    """What was decided: a call is to be carried out now, or a person is waited for.
 
-    tool: ToolRow | None = None
+    `again`: neither, and there is more to decide; `wants_rules`: by what people have allowed.
+    """
+
+    call: _Call | None = None
     waits: bool = False
+    again: bool = False
+    wants_rules: bool = False
 
 
 class Calls:
-    """The calls of a run, one after the other."""
+    """The calls of a run, one after the other.
 
-    def __init__(self, catalogue: Mapping[str, Tool], approvals: Approvals, clock: Clock) -> None:
+    What is in `never_run` does not run, whoever allows it. `cautions` are sentences on what is not protected
+    on this machine: whoever is asked about an unsafe call reads them.
+    """
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, Tool],
+        approvals: Approvals,
+        clock: Clock,
+        rules: Rules = no_rules,
+        never_run: Iterable[str] = (),
+        cautions: tuple[str, ...] = (),
+    ) -> None:
         self._catalogue = catalogue
         self._approvals = approvals
         self._clock = clock
+        self._rules = rules
+        self._forbidden = Forbidden(never_run)
+        self._cautions = cautions
 
-    async def settle_all(self, recorder: Recorder) -> bool:
+    def change(self, approvals: Approvals, never_run: Iterable[str]) -> None:
+        """From the next call on."""
+        self._approvals = approvals
+        self._forbidden = Forbidden(never_run)
+
+    async def settle_all(self, recorder: Recorder, then: Then) -> bool:
         """Bring every open call to its end; False if a person has to say something first."""
+        rules: Sequence[Rule] | None = None
         while True:
             # Before a call is started: one that was and did not run would have to be asked about.
             recorder.pause()
-            found = await self._next(recorder)
+            found = await self._next(recorder, then, rules)
             if found.waits:
                 return False
-            if found.tool is None:
+            if found.call is not None:
+                await self._carry_out(recorder, found.call)
+            elif not found.again:
                 return True
-            await self._carry_out(recorder, found.tool)
+            # Read anew for every call: one that was revoked meanwhile allows no more.
+            rules = await self._rules() if found.wants_rules else None
 
-    async def _next(self, recorder: Recorder) -> _Next:
+    async def _next(self, recorder: Recorder, then: Then, rules: Sequence[Rule] | None) -> _Next:
         found = _Next()
 
         def decide(view: View) -> list[f.AnyFact]:
             run = view.run(recorder.run_id)
             assert run is not None, "it is being carried out, so it exists"
-            return self._decide(run, view.open_tools(run.id), found)
+            calls = [self._call(view, tool) for tool in view.open_tools(run.id)]
+            if calls and rules is None and any(call.asks for call in calls):
+                found.again = found.wants_rules = True
+                return []
+            if calls:
+                return self._decide(view, run, calls, rules or (), recorder.workspace, found)
+            facts = then(view, run)
+            found.waits = any(isinstance(fact, f.RunWaiting) for fact in facts)
+            return facts
 
         await recorder.record(decide)
         return found
 
-    def _decide(self, run: RunRow, open_tools: Sequence[ToolRow], found: _Next) -> list[f.AnyFact]:
-        if not open_tools:
-            return []
-        open_tools = [replace(tool, effect=self._effect_of(tool)) for tool in open_tools]
-        first = open_tools[0]
-        if first.state == "started" and not tools.repeatable(first):
-            found.waits = True
-            return [*tools.doubt(run, first), *runs.wait(run, "in_doubt")]
-        questions = [fact for tool in open_tools for fact in self._question(run, tool)]
-        if self._question(run, first) or first.state == "in_doubt" or first.approval == "requested":
-            found.waits = True
-            reason: f.Waiting = "in_doubt" if first.state == "in_doubt" else "approval"
-            return [*questions, *runs.wait(run, reason)]
-        found.tool = first
-        # Only a call that may be repeated is still `started` here: an unsafe one was put in doubt.
-        again = tools.repeat(run, first) if first.state == "started" else []
-        if first.effect == "pure":
-            return again
-        return [*again, f.ToolStarted(run.id, first.id)] if again else tools.start(run, first)
-
-    def _effect_of(self, tool: ToolRow) -> f.Effect:
-        """What the tool itself says, here and now: a file that was imported may say anything."""
+    def _call(self, view: View, tool: ToolRow) -> _Call:
+        # What the tool itself says, here and now: a file that was imported may say anything.
         known = self._catalogue.get(tool.name)
-        return known.effect if known is not None else tool.effect
-
-    def _question(self, run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
+        tool = replace(tool, effect=known.effect) if known is not None else tool
+        events = tools.written(view, tool)
+        arguments = tools.arguments_of(events)
+        may_start = tool.state in ("intended", "resolved")
+        banned = self._forbidden.in_call(tool.name, arguments) if may_start else ""
         # Repeating a write does no harm; making it may, to what was there before.
-        asks = self._approvals == "ask" and tool.effect != "pure"
-        if asks and tool.state == "intended" and not tool.approval:
-            return tools.request_approval(run, tool)
-        return []
+        asks = self._approvals == "ask" and tool.effect != "pure" and not banned
+        asks = asks and tool.state == "intended" and not tool.approval
+        return _Call(tool, arguments, tools.edited_arguments(events), asks, banned)
 
-    async def _carry_out(self, recorder: Recorder, tool: ToolRow) -> None:
+    def _decide(
+        self,
+        view: View,
+        run: RunRow,
+        calls: Sequence[_Call],
+        rules: Sequence[Rule],
+        workspace: Path,
+        found: _Next,
+    ) -> list[f.AnyFact]:
+        session = view.session()
+        session_id = session.id if session is not None else None
+        first, tool = calls[0], calls[0].tool
+        if tool.state == "started" and not tools.repeatable(tool):
+            found.waits = True
+            return [*tools.doubt(run, tool), *runs.wait(run, "in_doubt")]
+        if first.banned:
+            found.again = True
+            return tools.forbid(view, run, tool, first.banned)
+        rule = first.rule(rules, session_id)
+        if (first.asks and rule is None) or tool.state == "in_doubt" or tool.approval == "requested":
+            found.waits = True
+            asked = [call.tool for call in calls if call.asks and call.rule(rules, session_id) is None]
+            questions = [fact for each in asked for fact in self._question(run, each, workspace)]
+            return [*questions, *runs.wait(run, "in_doubt" if tool.state == "in_doubt" else "approval")]
+        found.call = first
+        if rule is not None:
+            allowed = tools.allow_by_rule(run, tool, rule.scope, rule.pattern)
+            return [*allowed, *tools.start(run, replace(tool, approval="approve"))]
+        # Only a call that may be repeated is still `started` here: an unsafe one was put in doubt.
+        again = tools.repeat(run, tool) if tool.state == "started" else []
+        if tool.effect == "pure":
+            return again
+        return [*again, f.ToolStarted(run.id, tool.id)] if again else tools.start(run, tool)
+
+    def _question(self, run: RunRow, tool: ToolRow, workspace: Path) -> list[f.AnyFact]:
+        cautions = self._cautions if tool.effect == "unsafe" else ()
+        return tools.request_approval(run, tool, " ".join((f"It works in {workspace}.", *cautions)))
+
+    async def _carry_out(self, recorder: Recorder, call: _Call) -> None:
         # A call that is repeated has streamed before, and somebody may have seen it: that stays, in front.
+        tool = call.tool
         written, lines = await recorder.output_of(tool), OutputFold(self._clock.now_ms())
         before = written.parts()
 
@@ -105,14 +189,13 @@ class Calls:
             lines.add(delta, self._clock.now_ms())
             recorder.stream(delta)
 
-        call = ToolRun(tool.id, _arguments(await recorder.transcript(), tool.id), recorder.workspace, emit)
-        result = await self._run(tool, call)
+        result = await self._run(tool, ToolRun(tool.id, call.arguments, recorder.workspace, emit))
         parts = (*before, *(result.parts if result.parts is not None else lines.parts()))
 
         def settle(view: View) -> list[f.AnyFact]:
             row = view.tool(tool.id)
             assert row is not None, "a call that was started is in the ledger"
-            return [tools.settle(view, row, result.outcome, written, parts)]
+            return [tools.settle(view, row, result.outcome, written, parts, edited=call.edited)]
 
         await recorder.record(settle)
 
@@ -122,12 +205,3 @@ class Calls:
             names = ", ".join(self._catalogue) or "none"
             return ToolResult("failed", (Text(f"There is no tool {tool.name}. There are: {names}."),))
         return await known.run(call)
-
-
-def _arguments(transcript: Transcript, call_id: CallId) -> str:
-    for turn in reversed(transcript.turns):
-        for entry in turn.entries:
-            for part in entry.parts:
-                if isinstance(part, ToolCall) and part.call_id == call_id:
-                    return part.arguments
-    return "{}"

@@ -1,7 +1,164 @@
-"""Shell commands as rules see them: parsed, so that what looks alike is not taken for the same."""
+"""Shell commands as rules see them: parsed, so that what looks alike is not taken for the same.
 
+A rule is for one simple command: a program and its words. Whatever could make a shell do anything else is
+not understood here, on purpose; then a person is asked. What is never run is looked for the other way
+round, by `domain.forbidden`.
+"""
+
+import json
+import string
+from collections.abc import Callable
+
+from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
+
+SHELL = "shell"
+"""The tool whose calls are commands."""
+
+_DISKS = ("sd*", "hd*", "vd*", "xvd*", "nvme*", "mmcblk*", "disk*", "rdisk*", "md*", "dm-*", "mapper/*")
 NEVER_RUN = (
-    "shutdown *", "poweroff *", "reboot *", "halt *", "mkfs *", "mkfs.ext4 *", "wipefs *",
-    "rm -rf /", "rm -fr /", "rm -rf /*", "rm -rf --no-preserve-root *",
+    "shutdown *", "poweroff *", "reboot *", "halt *", "init 0", "init 6", "telinit 0", "telinit 6",
+    "systemctl poweroff *", "systemctl reboot *", "systemctl halt *", "systemctl kexec *",
+    "mkfs* *", "mke2fs *", "mkswap *", "wipefs *", "blkdiscard *",
+    "rm -r / *", "rm -r '/*' *", "rm -r ~ *", "rm -r ~/'*' *", "rm --no-preserve-root *",
+    *(f"{writes}/dev/{disk} *" for disk in _DISKS for writes in ("dd of=", "shred ", "tee ", "> ")),
+    ":(){ :|:& };:",
 )  # fmt: skip
 """What no rule and no person can allow, unless the setting `never_run` says otherwise."""
+
+RUNS_ANYTHING = frozenset({
+    # They run the program that further words name.
+    "sudo", "doas", "su", "runuser", "pkexec", "env", "xargs", "parallel", "nice", "ionice", "nohup",
+    "setsid", "stdbuf", "timeout", "time", "watch", "command", "builtin", "exec", "chroot", "unshare",
+    "nsenter", "systemd-run", "script", "strace", "ltrace", "gdb", "flock", "busybox", "toybox", "find", "fd",
+    "entr", "start-stop-daemon", "chrt", "taskset", "numactl", "setpriv", "expect", "screen", "tmux", "at",
+    "batch",
+    # They run what further words say, or the file that they name.
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "rbash", "eval", "source", ".", "trap",
+    "alias", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit",
+    "tclsh", "awk", "gawk", "mawk", "nawk", "sed", "ed", "ex", "vi", "vim", "nvim", "emacs", "osascript",
+    "pwsh", "groovy", "jshell", "ghci", "guile", "java", "npx", "uvx", "pipx", "m4", "dc", "bc",
+    # They reach another machine, or one inside this one, and run something there.
+    "ssh", "docker", "podman", "nerdctl", "lxc", "kubectl", "machinectl", "rsync", "scp", "sftp",
+    # Options of theirs name a program to run, before any word that says what they are to do.
+    "git", "tar", "make", "gmake", "curl", "wget",
+})  # fmt: skip
+"""Programs that a rule with a last word `*` would let do anything; it is refused (see `domain.rules`)."""
+GIT_VERBS = frozenset({
+    "add", "blame", "branch", "checkout", "commit", "diff", "log", "restore", "show", "stash", "status",
+    "switch", "tag",
+})  # fmt: skip
+"""What `git` may be allowed to do with any further words: verbs that take no program to run."""
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + "_@%+=:,./-")
+"""What stands for itself outside quotes, wherever it stands."""
+_KEYWORDS = frozenset({
+    "!", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+    "select", "then", "until", "while", "{", "}", "time", "[[", "]]",
+})  # fmt: skip
+
+
+class _NotSimple(Exception):
+    """Something in a command is not understood."""
+
+
+def command_of(tool: str, arguments: str) -> str | None:
+    """The command that a call is to run; None if it is not one, or cannot be read without doubt."""
+    if tool != SHELL:
+        return None
+    try:
+        pairs = json.loads(arguments, object_pairs_hook=lambda pairs: pairs)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(pairs, list) or any(not isinstance(pair, tuple) for pair in pairs):
+        return None
+    found = [value for name, value in pairs if name == "command"]
+    # Said twice, readers differ on which one counts.
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
+
+
+def simple_words(command: str) -> tuple[str, ...] | None:
+    """The words of a command that runs one program and nothing else; None for any other.
+
+    No operators, substitutions, variables, redirections, wildcards, assignments or keywords; no line ends or
+    characters that do not show. A shell that runs it sees exactly these words.
+    """
+    if not command.isprintable() or len(command) > SHELL_COMMAND_BYTES_MAX:
+        return None
+    try:
+        words = _Words(command).read()
+    except _NotSimple:
+        return None
+    first = words[0] if words else ""
+    if not first or first in _KEYWORDS or "=" in first or first.startswith("%"):
+        return None
+    return tuple(words)
+
+
+class _Words:
+    """Reads words from left to right; raises _NotSimple at the first thing that it does not know."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def read(self) -> list[str]:
+        words: list[str] = []
+        while self._skip_spaces():
+            words.append(self._word())
+        return words
+
+    def _skip_spaces(self) -> bool:
+        while self._at < len(self._text) and self._text[self._at] == " ":
+            self._at += 1
+        return self._at < len(self._text)
+
+    def _word(self) -> str:
+        pieces: list[str] = []
+        while self._at < len(self._text) and self._text[self._at] != " ":
+            pieces.append(self._reader()())
+        return "".join(pieces)
+
+    def _reader(self) -> Callable[[], str]:
+        match self._text[self._at]:
+            case "'":
+                return self._single_quoted
+            case '"':
+                return self._double_quoted
+            case "\\":
+                return self._escaped
+            case char if char in _PLAIN:
+                return self._next
+        raise _NotSimple
+
+    def _next(self) -> str:
+        if self._at >= len(self._text):
+            raise _NotSimple
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _single_quoted(self) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            raise _NotSimple
+        inside, self._at = self._text[self._at + 1 : end], end + 1
+        return inside
+
+    def _double_quoted(self) -> str:
+        self._next()
+        pieces: list[str] = []
+        while (char := self._next()) != '"':
+            if char in "$`":
+                raise _NotSimple
+            if char == "\\":
+                after = self._next()
+                # Only before these does it go away.
+                char = after if after in '$`"\\' else char + after
+            pieces.append(char)
+        return "".join(pieces)
+
+    def _escaped(self) -> str:
+        self._next()
+        char = self._next()
+        if not char.isascii():
+            raise _NotSimple
+        return char

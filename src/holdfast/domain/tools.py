@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain import facts as f
 from holdfast.domain.book import View
-from holdfast.domain.errors import RunRefused, ToolRefused
+from holdfast.domain.codec import Event
+from holdfast.domain.errors import NeverRun, RunRefused, ToolRefused
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.parts import AnyPart, Text, ToolCall
 from holdfast.domain.rows import RunRow, ToolRow, ToolState
@@ -102,20 +104,72 @@ def answer_approval(
     decision: Literal["approve", "deny"],
     by: f.Actor = "user",
     reason: str = "",
+    scope: f.Scope = "once",
+    rule: str = "",
 ) -> list[f.AnyFact]:
     """A person's yes or no. A no settles the call, with the reason as its output.
 
-    What the call had streamed, if it ran before and was to run again, stays part of the transcript.
+    `scope` and `rule` say how far a yes reaches. What the call had streamed, if it ran before and was to run
+    again, stays part of the transcript.
     """
     if tool.state != "intended" or tool.approval != "requested":
         raise _refused(tool, "be approved or denied")
-    resolved = f.ApprovalResolved(run.id, tool.id, decision, by, reason)
+    resolved = f.ApprovalResolved(run.id, tool.id, decision, by, reason, scope, rule)
     if decision == "approve":
         return [resolved]
+    return [resolved, _deny(view, tool, reason)]
+
+
+def allow_by_rule(run: RunRow, tool: ToolRow, scope: f.Scope, rule: str) -> list[f.AnyFact]:
+    """A rule answers for the person who made it: nobody is asked, and the ledger says why."""
+    if tool.state != "intended" or tool.approval:
+        raise _refused(tool, "be allowed by a rule")
+    return [f.ApprovalResolved(run.id, tool.id, "approve", "policy", scope=scope, rule=rule)]
+
+
+def forbid(view: View, run: RunRow, tool: ToolRow, pattern: str) -> list[f.AnyFact]:
+    """The call falls under what is never run: it ends here, whatever was said of it.
+
+    One that is to run again has perhaps run before; it is only not run once more.
+    """
+    reason = str(NeverRun(pattern=pattern))
+    if tool.state == "intended":
+        resolved = f.ApprovalResolved(run.id, tool.id, "deny", "policy", reason, rule=pattern)
+        return [resolved, _deny(view, tool, reason)]
+    events = written(view, tool)
+    output = OutputFold.of(events)
+    parts = (*output.parts(), Text(reason))
+    return [settle(view, tool, "unknown", output, parts, edited=edited_arguments(events))]
+
+
+def edit(view: View, tool: ToolRow, arguments: str) -> list[f.AnyFact]:
+    """A person changes what the call is to do, before it is allowed: it is intended anew, with these."""
+    events = written(view, tool)
+    intended = events[0].fact if events else None
+    # What has printed something may have taken effect: then it is too late to make another call of it.
+    is_fresh = isinstance(intended, f.ToolIntended) and OutputFold.of(events).is_empty
+    if tool.state != "intended" or tool.approval != "requested" or not is_fresh:
+        raise _refused(tool, "be changed")
+    assert isinstance(intended, f.ToolIntended)
+    return [replace(intended, arguments=arguments, edited=True)]
+
+
+def written(view: View, tool: ToolRow) -> Sequence[Event]:
+    """What the journal holds of a call: its newest intention and what it has streamed since."""
     row = view.message(tool.turn, tool.place)
-    output = OutputFold.of(view.written(row) if row is not None else ())
-    parts = (*output.parts(), Text(reason)) if reason else output.parts()
-    return [resolved, settle(view, tool, "denied", output, parts)]
+    return view.written(row) if row is not None else ()
+
+
+def arguments_of(events: Sequence[Event]) -> str:
+    """What a call is to run with, whoever wrote it."""
+    intended = events[0].fact if events else None
+    return intended.arguments if isinstance(intended, f.ToolIntended) else "{}"
+
+
+def edited_arguments(events: Sequence[Event]) -> str:
+    """The same where a person changed it; else nothing."""
+    intended = events[0].fact if events else None
+    return intended.arguments if isinstance(intended, f.ToolIntended) and intended.edited else ""
 
 
 def doubt(run: RunRow, tool: ToolRow) -> list[f.AnyFact]:
@@ -140,10 +194,11 @@ def resolve(
     by: f.Actor = "user",
     output: OutputFold | None = None,
     result: tuple[AnyPart, ...] | None = None,
+    edited: str = "",
 ) -> list[f.AnyFact]:
     """What a person says of a call in doubt: run it again, it ran (with this result), or leave it.
 
-    `output` is what it had streamed; it stays part of the transcript.
+    `output` is what it had streamed; it stays part of the transcript. `edited`: see `settle`.
     """
     if tool.state != "in_doubt":
         raise _refused(tool, f"be resolved by {decision}")
@@ -152,7 +207,8 @@ def resolve(
         return [resolved]
     outcome: f.ToolOutcome = "done" if decision == "mark_done" else "unknown"
     before = output.parts() if output is not None else ()
-    return [resolved, settle(view, tool, outcome, output, (*before, *result) if result is not None else None)]
+    parts = (*before, *result) if result is not None else None
+    return [resolved, settle(view, tool, outcome, output, parts, edited=edited)]
 
 
 def settle(
@@ -163,8 +219,9 @@ def settle(
     parts: tuple[AnyPart, ...] | None = None,
     status: f.Settlement = "settled",
     late: bool = False,
+    edited: str = "",
 ) -> f.ToolSettled:
-    """End a call with its outcome and whole output.
+    """End a call with its outcome and whole output. `edited` is what it ran with where a person changed it.
 
     Raises ToolRefused when it has ended, or cannot have ended so: a call that never started has done
     nothing, unless it is pure, or has output from before it was to run again.
@@ -174,7 +231,8 @@ def settle(
     excused = tool.state == "intended" and (ran_unannounced or ran_before)
     if tool.state not in _SETTLES[outcome] and not excused:
         raise _refused(tool, f"end as {outcome}")
-    return settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status, late)
+    settled = settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status, late)
+    return replace(settled, arguments=edited) if edited else settled
 
 
 def caller(view: View, tool: ToolRow) -> MessageId:
@@ -190,6 +248,13 @@ def caller(view: View, tool: ToolRow) -> MessageId:
 
 def open_approvals(tools: Sequence[ToolRow]) -> list[ToolRow]:
     return [tool for tool in tools if tool.state == "intended" and tool.approval == "requested"]
+
+
+def _deny(view: View, tool: ToolRow, reason: str) -> f.ToolSettled:
+    events = written(view, tool)
+    output = OutputFold.of(events)
+    parts = (*output.parts(), Text(reason)) if reason else output.parts()
+    return settle(view, tool, "denied", output, parts, edited=edited_arguments(events))
 
 
 def _refused(tool: ToolRow, verb: str) -> ToolRefused:

@@ -2,11 +2,14 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from litestar import get, post
 from litestar.params import FromPath
 
-from holdfast.domain.errors import NoSuchRun, NoSuchTool, RunRefused, ToolRefused
+from holdfast.domain.errors import NeverRun, NoSuchRun, NoSuchTool, RuleRefused, RunRefused, ToolRefused
 from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.rules import Allowing
+from holdfast.domain.tools import is_complete
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest
@@ -24,7 +27,8 @@ class RunRoutes:
         """The routes with what each is said to answer."""
         base = "/api/runs/{run_id:str}"
         moved = answers(200, Run, examples.RUN, NoSuchRun, RunRefused, sends=True)
-        decided = answers(200, Run, examples.RUN, NoSuchRun, NoSuchTool, RunRefused, ToolRefused, sends=True)
+        refusals = (NoSuchRun, NoSuchTool, RunRefused, ToolRefused, RuleRefused, NeverRun)
+        decided = answers(200, Run, examples.RUN, *refusals, sends=True)
         return [
             get(base, responses=answers(200, Run, examples.RUN, NoSuchRun))(self.show),
             post(f"{base}/cancel", status_code=200, responses=moved)(self.cancel),
@@ -43,18 +47,39 @@ class RunRoutes:
         return await self.show(run_id)
 
     async def resume(self, run_id: FromPath[str]) -> Run:
-        """Let an interrupted run go on, or a queued one begin."""
+        """Let a run go on that was interrupted or waits at a limit, or a queued one begin."""
         await self._engine.resume(RunId(run_id))
         return await self.show(run_id)
 
     async def decide(
         self, run_id: FromPath[str], call_id: FromPath[str], data: Annotated[Decided, body(*examples.DECIDED)]
     ) -> Run:
-        """Allow or deny a tool call; or say what to do about one that may have run."""
-        if data.result is not None and data.decision != "mark_done":
-            raise BadRequest(why="a result goes with mark_done")
-        if data.reason is not None and data.decision != "deny":
-            raise BadRequest(why="a reason goes with deny")
+        """Allow, change or deny a tool call; or say what to do about one that may have run."""
         text = data.result if data.result is not None else data.reason
-        await self._engine.resolve(RunId(run_id), CallId(call_id), data.decision, text)
+        await self._engine.resolve(RunId(run_id), CallId(call_id), data.decision, text, allowing(data))
         return await self.show(run_id)
+
+
+def allowing(data: Decided) -> Allowing:
+    """How far a yes reaches. Raises BadRequest for what does not go together."""
+    if data.result is not None and data.decision != "mark_done":
+        raise BadRequest(why="a result goes with mark_done")
+    if data.reason is not None and data.decision != "deny":
+        raise BadRequest(why="a reason goes with deny")
+    said = (("scope", data.scope), ("rule", data.rule), ("arguments", data.arguments))
+    for name, value in said:
+        if value is not None and data.decision != "approve":
+            raise BadRequest(why=f"{name} goes with approve")
+    scope = data.scope or "once"
+    if data.rule is not None and scope == "once":
+        raise BadRequest(why="a rule goes with the scope session or always")
+    return Allowing(scope, data.rule or "", _arguments(data.arguments))
+
+
+def _arguments(sent: dict[str, Any] | str | None) -> str | None:
+    if sent is None:
+        return None
+    written = sent if isinstance(sent, str) else msgspec.json.encode(sent).decode()
+    if not is_complete(written):
+        raise BadRequest(why="arguments: not one whole JSON object")
+    return written

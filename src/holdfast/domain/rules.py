@@ -1,0 +1,115 @@
+"""Rules: what a person has allowed for good, or for one conversation, so that it is not asked about again.
+
+A rule for commands holds words: exactly those of a command, or those it begins with and then a last word
+`*`. It covers a command only where that is one simple command (`domain.commands`); whatever is not
+understood is asked about. A rule for another tool covers all its calls.
+"""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain.clock import Instant
+from holdfast.domain.commands import GIT_VERBS, RUNS_ANYTHING, SHELL, command_of, simple_words
+from holdfast.domain.errors import RuleRefused
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import RULE_CHARS_MAX
+
+ANY = "*"
+_VERSION = re.compile(r"[-\d.]+$")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Allows calls of `tool` that fit `pattern`, in one conversation or, without one, in all."""
+
+    id: str
+    tool: str
+    pattern: str
+    session_id: SessionId | None
+    created_at: Instant
+
+    @property
+    def scope(self) -> f.Scope:
+        return "session" if self.session_id is not None else "always"
+
+
+class Allowing(msgspec.Struct, frozen=True):
+    """How a person says yes: how far it reaches, by which pattern, and with which arguments instead."""
+
+    scope: f.Scope = "once"
+    pattern: str = ""
+    arguments: str | None = None
+
+
+ONCE = Allowing()
+
+
+def covering(rules: Iterable[Rule], tool: str, arguments: str, session_id: SessionId | None) -> Rule | None:
+    """The first rule that allows a call; None: a person is to be asked."""
+    for rule in rules:
+        here = rule.session_id is None or rule.session_id == session_id
+        if here and rule.tool == tool and _fits(rule.pattern, tool, arguments):
+            return rule
+    return None
+
+
+def pattern_for(tool: str, arguments: str, wanted: str) -> str:
+    """The pattern of a rule that is made while allowing a call; without `wanted`, for exactly that.
+
+    Raises RuleRefused, also where it would not allow the very call that it is made from.
+    """
+    if tool != SHELL:
+        return checked(tool, wanted or ANY)
+    words = simple_words(command_of(tool, arguments) or "")
+    if words is None:
+        raise RuleRefused(
+            why="this command is more than one program with its words, so it can be allowed only once"
+        )
+    pattern = checked(tool, wanted or shlex.join(words))
+    if not _fits(pattern, tool, arguments):
+        raise RuleRefused(why=f"`{pattern}` does not allow the command that it is made from")
+    return pattern
+
+
+def checked(tool: str, pattern: str) -> str:
+    """A pattern as it is kept. Raises RuleRefused for one that means nothing, or anything."""
+    if len(pattern) > RULE_CHARS_MAX:
+        raise RuleRefused(why=f"it is longer than {RULE_CHARS_MAX} characters")
+    if tool != SHELL:
+        if pattern != ANY:
+            raise RuleRefused(why=f"a rule for {tool} allows all its calls: its pattern is `*`")
+        return pattern
+    words, more = _parsed(pattern)
+    if words is None and more and not pattern.strip(" *"):
+        raise RuleRefused(why="`*` alone would allow every command")
+    if words is None:
+        raise RuleRefused(why="it is not the words of one command, with `*` alone as the last")
+    name = _VERSION.sub("", posixpath.basename(words[0]).lower()) or words[0]
+    is_tame = name == "git" and words[1:2] and words[1] in GIT_VERBS
+    if more and name in RUNS_ANYTHING and not is_tame:
+        raise RuleRefused(why=f"with any further words `{words[0]}` can run anything")
+    return shlex.join(words) + (" *" if more else "")
+
+
+def _fits(pattern: str, tool: str, arguments: str) -> bool:
+    if tool != SHELL:
+        return pattern == ANY
+    command = command_of(tool, arguments)
+    said = simple_words(command) if command is not None else None
+    words, more = _parsed(pattern)
+    if said is None or words is None:
+        return False
+    return said[: len(words)] == words if more else said == words
+
+
+def _parsed(pattern: str) -> tuple[tuple[str, ...] | None, bool]:
+    """The words of a pattern, and whether any more may follow."""
+    text = pattern.rstrip(" ")
+    if text == ANY:
+        return None, True
+    more = text.endswith(" *")
+    return simple_words(text[:-2] if more else text), more

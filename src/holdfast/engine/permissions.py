@@ -1,0 +1,73 @@
+"""What people have allowed for good, and what is never run: the same for every process of a store."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import NoSuchRule, NoSuchSession, RuleRefused
+from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import RULES_MAX
+from holdfast.domain.rules import Rule, checked
+from holdfast.domain.secrets import Masking, identity
+from holdfast.store.ports import Store
+
+_KIND = "rule"
+
+
+class Permissions:
+    """Rules, kept on the store's shelf. `never_run` is the list that no rule and no person can overrule."""
+
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, never_run: Iterable[str], mask: Masking = identity
+    ) -> None:
+        self._store = store
+        self._mask = mask
+        self._clock = clock
+        self._ids = ids
+        self.forbidden = Forbidden(never_run)
+
+    async def rules(self) -> Sequence[Rule]:
+        """The rules in force, the oldest first, whichever process made them."""
+        found: list[Rule] = []
+        for body in (await self._store.items(_KIND)).values():
+            # One that a newer program wrote in another form allows nothing here.
+            with suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(body, type=Rule))
+        return sorted(found, key=lambda rule: (rule.created_at, rule.id))
+
+    async def add(self, tool: str, pattern: str, session_id: SessionId | None = None) -> Rule:
+        """Allow calls from now on; the same again is the same rule. Raises RuleRefused, NoSuchSession."""
+        pattern = checked(tool, self._mask(pattern))
+        if session_id is not None:
+            await self._store.session(session_id)
+        rules = await self.rules()
+        for rule in rules:
+            if (rule.tool, rule.pattern, rule.session_id) == (tool, pattern, session_id):
+                return rule
+        if len(rules) >= RULES_MAX and not await self._drop_stale(rules):
+            raise RuleRefused(why=f"there are {RULES_MAX} already; revoke some first")
+        made = Rule(self._ids.rule(), tool, pattern, session_id, self._clock.now_ms())
+        await self._store.put_item(_KIND, made.id, msgspec.json.encode(made))
+        return made
+
+    async def revoke(self, rule_id: str) -> Rule:
+        """Ask again from the next call on. Raises NoSuchRule."""
+        body = await self._store.take_item(_KIND, rule_id)
+        if body is None:
+            raise NoSuchRule(rule_id=rule_id)
+        return msgspec.json.decode(body, type=Rule)
+
+    async def _drop_stale(self, rules: Sequence[Rule]) -> int:
+        """Let go of rules whose conversation was deleted; how many those were."""
+        dropped = 0
+        for rule in rules:
+            if rule.session_id is None:
+                continue
+            try:
+                await self._store.session(rule.session_id)
+            except NoSuchSession:
+                dropped += await self._store.take_item(_KIND, rule.id) is not None
+        return dropped

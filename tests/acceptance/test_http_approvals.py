@@ -1,0 +1,147 @@
+"""Allowing, changing, denying, and rules, as a person with a browser or a terminal does it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
+from tests.acceptance.conftest import Holdfast, Running
+from tests.acceptance.talking import Api, Speaker, talking, words_of
+
+
+async def asked(api: Api, command: str, session: str | None = None) -> tuple[str, str, dict[str, Any]]:
+    """A conversation, the address of a call that waits to be allowed, and its entry."""
+    session = session or await api.begin()
+    run = (await api.say(session, f"run {command}"))["run_id"]
+    await api.done(run, "waiting")
+    tool = (await api.entries(session))[-1]
+    assert tool["approval"] == "requested"
+    return session, f"/api/runs/{run}/tools/{tool['id']}", tool
+
+
+async def settled(api: Api, path: str) -> dict[str, Any]:
+    """The call's entry once its run has ended."""
+    run, call = path.split("/")[3], path.split("/")[5]
+    session = (await api.done(run))["session_id"]
+    return next(entry for entry in await api.entries(session) if entry["id"] == call)
+
+
+async def test_a_call_is_changed_before_it_runs(server: Running, speaker: Speaker) -> None:
+    async with talking(server.address) as api:
+        _, path, tool = await asked(api, "echo one")
+        assert "It works in " in tool["reason"]
+        await api.post(path, {"decision": "approve", "arguments": {"command": "echo two"}})
+        assert api.status == 200
+        entry = await settled(api, path)
+        assert "two" in words_of(entry) and "one" not in words_of(entry)
+        assert json.loads(entry["arguments"]) == {"command": "echo two"}
+        answer = (await api.read((await api.get(path.partition("/tools")[0]))["session_id"]))[-1][2]
+        assert "The user changed this call" in answer, "the model was told, and repeats what it was told"
+
+
+async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast: Holdfast) -> None:
+    async with talking(server.address) as api:
+        session, path, _ = await asked(api, "echo a b")
+        refused = await api.post(path, {"decision": "approve", "scope": "always", "rule": "ls *"})
+        assert (api.status, refused["code"]) == (409, "rule_refused")
+        await api.post(path, {"decision": "approve", "scope": "always", "rule": "echo a *"})
+        assert api.status == 200
+        await settled(api, path)
+        [rule] = (await api.get("/api/rules"))["rules"]
+        assert (rule["tool"], rule["pattern"], rule["session_id"]) == ("shell", "echo a *", None)
+        done = await api.say(session, "run echo a c")
+        await api.done(done["run_id"])
+        _, unlike, _ = await asked(api, "echo a c && echo d")
+        assert unlike
+        listed = holdfast.run("rules", "list", "--data", str(server.folder), "--json")
+        assert [each["id"] for each in json.loads(listed.stdout)] == [rule["id"]]
+        table = holdfast.run("rules", "list", "--data", str(server.folder)).stdout
+        assert "echo a *" in table and "everywhere" in table
+        holdfast.run("rules", "revoke", rule["id"], "--data", str(server.folder))
+        assert (await api.get("/api/rules"))["rules"] == []
+        await asked(api, "echo a c", await api.begin())
+        gone = await api.ask("DELETE", f"/api/rules/{rule['id']}")
+        assert (api.status, gone["code"]) == (404, "no_such_rule")
+
+
+async def test_a_rule_can_be_made_without_a_call(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        made = await api.post("/api/rules", {"tool": "shell", "pattern": "echo *", "session_id": session})
+        assert api.status == 201
+        again = await api.post("/api/rules", {"tool": "shell", "pattern": "echo *", "session_id": session})
+        assert again == made
+        await api.done((await api.say(session, "run echo x"))["run_id"])
+        await asked(api, "echo x")
+        await api.ask("DELETE", f"/api/rules/{made['id']}")
+        assert api.status == 204
+        for body, code in (
+            ({"tool": "shell", "pattern": "*"}, "rule_refused"),
+            ({"tool": "shell", "pattern": "sudo *"}, "rule_refused"),
+            ({"tool": "shell", "pattern": "ls", "session_id": "s_0000000000000000"}, "no_such_session"),
+            ({"tool": "shell", "pattern": ""}, "bad_request"),
+        ):
+            assert (await api.post("/api/rules", body))["code"] == code, body
+
+
+async def test_what_is_never_run_is_refused_without_a_question(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        sent = await api.say(session, "run cd / && sudo reboot")
+        await api.done(sent["run_id"])
+        entry = next(each for each in await api.entries(session) if each["role"] == "tool")
+        assert entry["outcome"] == "denied" and "never run: reboot *" in words_of(entry)
+        assert "never run" in (await api.read(session))[-1][2], "the model was told"
+        _, path, _ = await asked(api, "echo x")
+        refused = await api.post(path, {"decision": "approve", "arguments": {"command": "halt"}})
+        assert (api.status, refused["code"]) == (409, "never_run")
+        await api.post(path, {"decision": "deny"})
+        assert api.status == 200, "it is still asked about"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"decision": "deny", "scope": "always"}, "bad_request"),
+        ({"decision": "skip", "arguments": {}}, "bad_request"),
+        ({"decision": "approve", "rule": "echo *"}, "bad_request"),
+        ({"decision": "approve", "scope": "ever"}, "bad_request"),
+        ({"decision": "approve", "reason": "yes"}, "bad_request"),
+        ({"decision": "approve", "arguments": "{"}, "bad_request"),
+        ({"decision": "approve", "arguments": "[]"}, "bad_request"),
+        ({"decision": "approve", "arguments": 3}, "bad_request"),
+        ({"decision": "approve", "arguments": {"command": "x" * ARGUMENTS_BYTES_MAX}}, "too_large"),
+        ({"decision": "rerun"}, "tool_refused"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_refused_and_leaves_the_question(
+    server: Running, body: dict[str, Any], code: str
+) -> None:
+    async with talking(server.address) as api:
+        _, path, _ = await asked(api, "echo x")
+        assert (await api.post(path, body))["code"] == code
+        await api.post(path, {"decision": "deny"})
+        assert api.status == 200
+
+
+async def test_of_many_answers_at_once_one_is_heard(server: Running) -> None:
+    async with talking(server.address) as api:
+        session, path, _ = await asked(api, "echo once >> ran")
+        bodies = [
+            {"decision": "approve"},
+            {"decision": "deny"},
+            {"decision": "approve", "arguments": {"command": "echo changed >> ran"}},
+        ]
+
+        async def answer(body: dict[str, Any]) -> int:
+            async with api.session.post(server.address.rstrip("/") + path, json=body) as said:
+                return said.status
+
+        statuses = await asyncio.gather(*(answer(bodies[i % 3]) for i in range(12)))
+        assert sorted(statuses) == [200, *[409] * 11]
+        entry = await settled(api, path)
+        ran = server.folder / "workspaces" / session / "ran"
+        lines = ran.read_text().split() if ran.exists() else []
+        assert len(lines) == (entry["outcome"] == "done")

@@ -1,0 +1,123 @@
+"""Rules allow exactly what a person meant, and nothing that hides behind it."""
+
+import msgspec
+import pytest
+
+from holdfast.domain.errors import RuleRefused
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import RULE_CHARS_MAX
+from holdfast.domain.rules import Rule, checked, covering, pattern_for
+
+HERE, THERE = SessionId("s_1"), SessionId("s_2")
+
+
+def call(command: str) -> str:
+    return msgspec.json.encode({"command": command}).decode()
+
+
+def allows(pattern: str, command: str, tool: str = "shell") -> bool:
+    rule = Rule("u_1", tool, pattern, None, 0)
+    return covering([rule], tool, call(command), HERE) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "allowed"),
+    [
+        ("git status", "git status", True),
+        ("git status", "git  'status'", True),
+        ("git status", "git status -s", False),
+        ("git status", "git statu", False),
+        ("git status *", "git status", True),
+        ("git status *", "git status -s x", True),
+        ("git status *", "git statusx", False),
+        ("git status *", "git", False),
+        ("git status *", "git status && rm x", False),
+        ("git status *", "git status; rm x", False),
+        ("git status *", "git status | sh", False),
+        ("git status *", "git status $(rm x)", False),
+        ("git status *", "git status `rm x`", False),
+        ("git status *", "git status > x", False),
+        ("git status *", "git status\nrm x", False),
+        ("git status *", "git status &", False),
+        ("git status *", "A=b git status", False),
+        ("git status *", "git status *", False),
+        ("git status *", "git status $X", False),
+        ("git status *", "/tmp/git status", False),
+        ("ls 'a b'", "ls a\\ b", True),
+        ("ls 'a b'", "ls a b", False),
+        ("ls '*'", "ls '*'", True),
+        ("ls '*'", "ls x", False),
+        ("ls '*'", "ls *", False),
+    ],
+)
+def test_a_rule_for_commands_compares_words(pattern: str, command: str, allowed: bool) -> None:
+    assert allows(checked("shell", pattern), command) == allowed
+
+
+def test_a_rule_is_for_its_tool_and_its_conversation() -> None:
+    rules = [Rule("u_1", "write_file", "*", HERE, 0), Rule("u_2", "shell", "ls", None, 0)]
+    assert covering(rules, "write_file", "{}", HERE) == rules[0]
+    assert covering(rules, "write_file", "{}", THERE) is None
+    assert covering(rules, "write_file", "{}", None) is None
+    assert covering(rules, "shell", call("ls"), THERE) == rules[1]
+    assert covering(rules, "read_file", call("ls"), HERE) is None
+    assert (rules[0].scope, rules[1].scope) == ("session", "always")
+
+
+def test_without_a_pattern_a_rule_is_for_exactly_the_command() -> None:
+    pattern = pattern_for("shell", call("ls  'a b' \"*\""), "")
+    assert allows(pattern, "ls 'a b' '*'") and not allows(pattern, "ls 'a b' c")
+    assert pattern_for("write_file", "{}", "") == "*"
+
+
+@pytest.mark.parametrize("command", ["a && b", "echo $(b)", "a > b", "ls *", "", "A=b c"])
+@pytest.mark.parametrize("wanted", ["", "a *", "ls *"])
+def test_no_rule_is_made_from_what_is_not_one_simple_command(command: str, wanted: str) -> None:
+    with pytest.raises(RuleRefused, match="only once"):
+        pattern_for("shell", call(command), wanted)
+
+
+@pytest.mark.parametrize("wanted", ["ls", "git *", "git push *", "git status -x", "git statu *", "gi *"])
+def test_a_rule_allows_the_command_that_it_is_made_from(wanted: str) -> None:
+    with pytest.raises(RuleRefused):
+        pattern_for("shell", call("git status -s"), wanted)
+    assert pattern_for("shell", call("git status -s"), "git status *") == "git status *"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "* ", " * ", "* *", "", "ls * x", "ls x*", "ls && a", "ls\n*", "'a"]
+)
+def test_a_pattern_that_means_nothing_or_everything_is_refused(pattern: str) -> None:
+    with pytest.raises(RuleRefused):
+        checked("shell", pattern)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "sudo", "env", "xargs", "sh", "bash", "/bin/sh", "eval", "command", "exec", "python", "python3",
+        "python3.11",
+        "/usr/bin/perl5", "SUDO", "nice", "timeout", "ssh", "find", "git", "docker", "awk", "node", ".",
+        "source",
+    ],
+)  # fmt: skip
+def test_no_rule_lets_a_program_run_anything(program: str) -> None:
+    with pytest.raises(RuleRefused, match="anything"):
+        checked("shell", f"{program} *")
+    assert checked("shell", f"{program} -x") == f"{program} -x"
+
+
+def test_a_rule_of_another_tool_is_for_all_its_calls() -> None:
+    with pytest.raises(RuleRefused):
+        checked("write_file", "notes.txt")
+    assert checked("write_file", "*") == "*"
+
+
+def test_a_pattern_has_a_longest_length() -> None:
+    with pytest.raises(RuleRefused, match="longer"):
+        checked("shell", "ls " + "x" * RULE_CHARS_MAX)
+
+
+def test_a_pattern_is_kept_so_that_it_means_the_same_when_it_is_read_again() -> None:
+    for text in ("ls 'a b' *", 'ls "it\'s"', "ls '*'", "ls '' *"):
+        assert checked("shell", checked("shell", text)) == checked("shell", text)
