@@ -21,18 +21,23 @@ from holdfast.agent.ports import (
     ToolSpec,
 )
 from holdfast.domain import facts as f
+from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context import Profile, Request
+from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId, Ids, RunId, SessionId
 from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
 from holdfast.domain.transcript import Entry, TranscriptFold
+from holdfast.domain.turns import IfBusy
 from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
+from holdfast.engine.permissions import Permissions
 from holdfast.engine.titles import Ask
 from holdfast.engine.verbs import Accepted
 from holdfast.store.sqlite.store import SqliteStore
 
+UNLIMITED = Allowance()
 Line = ModelDelta | asyncio.Event | Exception
 """What a step does next: says something, waits until told, or fails."""
 
@@ -58,6 +63,9 @@ class Puppet:
     def __init__(self) -> None:
         self.steps: list[list[Line]] = []
         self.requests: list[Request] = []
+
+    async def takes(self) -> frozenset[FileKind]:
+        return frozenset({"text", "image"})
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)
@@ -112,6 +120,10 @@ class House:
         approvals: Approvals,
         resume: f.Resume,
         title: Ask | None,
+        allowance: Allowance,
+        at_once: int,
+        never_run: tuple[str, ...] = (),
+        cautions: tuple[str, ...] = (),
     ) -> None:
         self.store = store
         self.ids = Ids(clock)
@@ -119,14 +131,21 @@ class House:
         self.levers = {lever.spec.name: lever for lever in levers}
         tools: dict[str, Tool] = dict(self.levers)
         asking = Asking(clock, self.ids, tools, lambda: 0.0, _no_sleep)
-        agent = Agent("Be brief.", self.model, tools, asking, Calls(tools, approvals, clock))
-        self.engine = Engine(store, clock, self.ids, lambda session: agent, folder, resume, title)
+        permissions = Permissions(store, clock, self.ids, never_run)
+        calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
+        agent = Agent("Be brief.", self.model, tools, asking, calls, allowance, clock)
+        self.engine = Engine(
+            store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
+            permissions=permissions,
+        )  # fmt: skip
 
     async def begin(self) -> SessionId:
         return await self.engine.verbs.create(f.SessionCreated())
 
-    async def say(self, session_id: SessionId, text: str, key: str | None = None) -> Accepted:
-        return await self.engine.send(session_id, (Text(text),), key)
+    async def say(
+        self, session_id: SessionId, text: str, key: str | None = None, if_busy: IfBusy = "queue"
+    ) -> Accepted:
+        return await self.engine.send(session_id, (Text(text),), key, if_busy)
 
     async def run(self, run_id: RunId | None) -> RunRow:
         assert run_id is not None
@@ -173,11 +192,17 @@ async def house(
     clock: Clock | None = None,
     title: Ask | None = None,
     started: bool = True,
+    allowance: Allowance = UNLIMITED,
+    at_once: int = 100,
+    never_run: tuple[str, ...] = (),
+    cautions: tuple[str, ...] = (),
 ) -> AsyncIterator[House]:
     """A house in `folder` that is checked by doctor when it is left."""
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, clock=clock)
-    here = House(store, folder, clock, levers, approvals, resume, title)
+    here = House(
+        store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions
+    )  # fmt: skip
     if started:
         await here.engine.start()
     try:

@@ -178,3 +178,18 @@ async def test_a_fence_nobody_was_given_is_refused(store: Store) -> None:
     for epoch in (0, 1):
         with pytest.raises(LeaseLost):
             await store.append(word(session_id, story, Fence(story.run_id, epoch)))
+
+
+async def test_a_run_that_waits_is_free_at_once_and_its_old_holder_is_kept_out(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    """Whoever is killed between saying that it waits and letting go leaves nothing that looks cut off."""
+    session_id, story = await begin(store)
+    old = await store.claim(story.run_id, LEASE_MS)
+    await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),), fence=old.fence))
+    with pytest.raises(LeaseLost):
+        await store.append(word(session_id, story, old.fence))
+    new = await (await home.open(clock)).claim(story.run_id, LEASE_MS)
+    assert new.was_free and new.fenced is None and new.epoch > old.epoch
+    await store.release(old)
+    await store.append(word(session_id, story, new.fence))

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.errors import BadQuery
+from holdfast.domain.errors import BadQuery, NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX, SNIPPET_CHARS
 from holdfast.domain.parts import Reasoning, Text
@@ -92,6 +92,24 @@ async def test_the_newest_comes_first_up_to_the_limit(store: Store) -> None:
     hits = await store.search("gull", 5)
     assert [hit.turn for hit in hits] == [12, 11, 10, 9, 8]
     assert len(await store.search("gull", 100_000)) == 12 <= SEARCH_HITS_MAX
+
+
+async def test_search_within_one_session_finds_nothing_of_the_others(store: Store) -> None:
+    one, other, silent = [await begin(store) for _ in range(3)]
+    for n in range(6):
+        await store.append(accept(one if n % 2 else other, f"gull number {n}"))
+    assert [hit.snippet for hit in await store.search("gull", 10, one)] == [
+        f"gull number {n}" for n in (5, 3, 1)
+    ]
+    assert [hit.session_id for hit in await store.search("gull", 2, other)] == [other, other]
+    assert await store.search("gull", 10, silent) == []
+    with pytest.raises(NoSuchSession):
+        await store.search("gull", 10, IDS.session())
+    await store.append(Append(one, (f.TurnsUndone(2),)))
+    assert [hit.turn for hit in await store.search("gull", 10, one)] == [1]
+    await store.append(Append(one, (f.SessionDeleted(),)))
+    with pytest.raises(NoSuchSession):
+        await store.search("gull", 10, one)
 
 
 async def test_search_sees_what_was_just_committed(store: Store, home: Home) -> None:

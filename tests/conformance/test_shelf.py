@@ -15,8 +15,10 @@ async def test_an_item_is_there_until_it_is_taken(store: Store) -> None:
     await store.put_item("rule", "b", b"two")
     await store.put_item("token", "a", b"three")
     assert dict(await store.items("rule")) == {"a": b"one", "b": b"two"}
+    assert await store.item("rule", "a") == b"one"
     assert await store.take_item("rule", "a") == b"one"
     assert await store.take_item("rule", "a") is None
+    assert await store.item("rule", "a") is None
     assert dict(await store.items("rule")) == {"b": b"two"}
     assert dict(await store.items("token")) == {"a": b"three"}
 

@@ -219,6 +219,7 @@ async def test_runs_and_open_calls_are_found(store: Store) -> None:
     other = await begin(store, *TurnStory().opening())
     runs = await store.open_runs()
     assert [(owner, run.turn) for owner, run in runs] == [(session_id, 2), (other, 1)]
+    assert await store.active_runs() == runs
     assert await store.run(story.run_id) == runs[0]
     assert (await store.run(done.run_id))[1].status == "completed"
     (tool,) = await store.tools(session_id, story.run_id)
@@ -244,3 +245,13 @@ async def test_the_runs_of_some_turns_are_read_in_their_order(store: Store) -> N
     assert list(await store.runs(session_id, 6, 9)) == []
     with pytest.raises(NoSuchSession):
         await store.runs(IDS.session(), 1, 1)
+
+
+async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store) -> None:
+    story = TurnStory()
+    session_id = await begin(store, *story.opening())
+    await store.append(Append(session_id, (f.RunWaiting(story.run_id, "approval"),)))
+    assert [run.id for _, run in await store.open_runs()] == [story.run_id]
+    assert await store.active_runs() == []
+    await store.append(Append(session_id, (f.RunResumed(story.run_id, "user", 0),)))
+    assert [run.id for _, run in await store.active_runs()] == [story.run_id]

@@ -1,6 +1,6 @@
 """What can be done to a session in a simulation: decisions over whatever view the store gives them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -43,10 +43,16 @@ class Scene(msgspec.Struct):
         return self.view.written if self.yes else None
 
 
-def accept(scene: Scene) -> Facts:
+def accept(scene: Scene, if_busy: turns.IfBusy = "queue") -> Facts:
     return turns.accept_turn(
-        scene.view, scene.session_id, scene.ids, (Text(scene.text),), None, scene.written
+        scene.view, scene.session_id, scene.ids, (Text(scene.text),), None, scene.written, scene.yes, if_busy
     )
+
+
+def accept_somehow(scene: Scene) -> Facts:
+    """A message that steers, interrupts, or is refused where something is in the way."""
+    how: Sequence[turns.IfBusy] = ("steer", "steer", "interrupt", "reject")
+    return accept(scene, how[scene.pick % 4])
 
 
 def start(scene: Scene) -> Facts:
@@ -151,7 +157,7 @@ def end(scene: Scene) -> Facts:
             return endings.cancel(scene.view, run, "user", scene.written)
         case 3:
             return endings.fail(scene.view, run, f.Failure("x", scene.text), scene.written)
-    return endings.interrupt(scene.view, run, scene.ids.message(), scene.written)
+    return endings.interrupt(scene.view, run, scene.ids.message(), scene.written, asks=scene.yes)
 
 
 def go_on(scene: Scene) -> Facts:
@@ -159,7 +165,8 @@ def go_on(scene: Scene) -> Facts:
     if run is None:
         return ()
     if run.status == "running":
-        return runs.wait(run, "question") if scene.pick % 4 == 0 else ()
+        reason: f.Waiting = "question" if scene.yes else "limit"
+        return runs.wait(run, reason, "2 steps" if reason == "limit" else "") if scene.pick % 4 == 0 else ()
     return runs.answer(run) if run.status == "waiting" else runs.resume(run)
 
 
@@ -176,8 +183,9 @@ def recover(scene: Scene) -> Facts:
 
 
 def steer(scene: Scene) -> Facts:
+    """The messages that are meant for a run, told to it."""
     run = scene.run("running")
-    return runs.steer(run, scene.ids.message(), (Text(scene.text),)) if run is not None else ()
+    return turns.take_steering(scene.view, run, scene.view.written) if run is not None else ()
 
 
 def undo(scene: Scene) -> Facts:
@@ -224,6 +232,7 @@ def come_from_the_future(scene: Scene) -> Facts:
 Deed = Callable[[Scene], Facts]
 DEEDS: Mapping[Deed, int] = MappingProxyType({
     accept: 3, start: 12, step: 8, say: 12, call: 10, settle: 12, mis_settle: 1, use_tool: 30, end: 2,
-    go_on: 6, recover: 2, steer: 2, undo: 1, edit: 1, clear: 1, compact: 1, title: 2, come_from_the_future: 2,
+    accept_somehow: 4, go_on: 6, recover: 2, steer: 6, undo: 1, edit: 1, clear: 1, compact: 1, title: 2,
+    come_from_the_future: 2,
 })  # fmt: skip
 """Each with how often it is tried: what ends things seldom, or few sessions would grow interesting."""

@@ -114,7 +114,7 @@ class Conversation(RuleBasedStateMachine):
             case "accept":
                 self.accept(blank=pick == 7, written=yes)
             case "steer":
-                self.steer()
+                self.steer(takes=yes)
             case "take back":
                 how = data.draw(st.sampled_from(["undo", "undo from", "retry", "clear"]))
                 self.take_back(pick, how, yes)
@@ -157,13 +157,25 @@ class Conversation(RuleBasedStateMachine):
         self.commit(turns.accept_turn(self.journal.book, SESSION, self.journal.ids, parts, None, known))
         self.start()
 
-    def steer(self) -> None:
-        if not self.runs_in("running"):
+    def steer(self, takes: bool) -> None:
+        """A message for the run under way; what was meant for it is told to it, now or later."""
+        row, at_work = self.journal.book.row, self.runs_in("running")
+        if row is None or not at_work:
             return
-        run = self.runs_in("running")[0]
-        mark = self.mark(run.turn)
-        self.user_marks[mark] = run.turn
-        self.commit(runs.steer(run, self.journal.ids.message(), (Text(f"also {mark}"),)))
+        mark = self.mark(row.last_turn + 1)
+        self.user_marks[mark] = row.last_turn + 1
+        parts = (Text(f"also {mark}"),)
+        self.commit(turns.accept_turn(
+            self.journal.book, SESSION, self.journal.ids, parts, None, self.journal.written, True, "steer"
+        ))  # fmt: skip
+        told = [run.turn for run in self.runs_in("queued") if run.steers == at_work[0].id] if takes else []
+        if takes:
+            self.commit(
+                turns.take_steering(self.journal.book, self.journal.run(at_work[0].id), self.journal.written)
+            )
+        for marks in (self.marks, self.user_marks):
+            marks.update({name: at_work[0].turn for name, turn in marks.items() if turn in told})
+        assert not any(self.journal.book.message(turn, 0) for turn in told)
 
     def take_back(self, pick: int, how: str, written: bool) -> None:
         if len(self.journal.book.turns) < 2:

@@ -1,15 +1,16 @@
 """Fan-out within a process: the same objects to all readers, and a bound on what one may leave unread."""
 
 from holdfast.domain.codec import Event
+from holdfast.domain.facts import DELTA_KINDS, FACTS_BY_KIND
 from holdfast.domain.ids import SessionId
-from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX
-from holdfast.store.hub import Hub
+from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
+from holdfast.store.hub import QUIET_KINDS, Hub
 
 ONE, TWO = SessionId("s_one"), SessionId("s_two")
 
 
-def event(seq: int) -> Event:
-    return Event(seq, 0, "session_renamed", 1, b"{}")
+def event(seq: int, kind: str = "session_renamed") -> Event:
+    return Event(seq, 0, kind, 1, b"{}")
 
 
 class Bell:
@@ -69,3 +70,45 @@ def test_a_reader_that_has_gone_is_forgotten() -> None:
     hub.publish([(ONE, event(1))])
     hub.wake()
     assert bell.rung == 0
+
+
+def test_a_watcher_is_told_once_which_sessions_changed() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.watch(bell.ring) as one, hub.watch(bell.ring) as two:
+        hub.publish([(ONE, event(1)), (TWO, event(1)), (ONE, event(2))])
+        assert one.take() == two.take() == frozenset({ONE, TWO})
+        assert one.take() == frozenset()
+    assert bell.rung == 2, "once for each, whatever came in one commit"
+    hub.publish([(ONE, event(3))])
+    assert bell.rung == 2
+
+
+def test_text_rings_no_watcher() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.watch(bell.ring) as watch:
+        for kind in DELTA_KINDS:
+            hub.publish([(ONE, event(seq, kind)) for seq in range(100)])
+        assert (bell.rung, watch.take()) == (0, frozenset())
+        hub.publish([(ONE, event(1, "text_appended")), (TWO, event(1, "run_completed"))])
+        assert (bell.rung, watch.take()) == (1, frozenset({TWO}))
+    assert DELTA_KINDS < QUIET_KINDS < set(FACTS_BY_KIND)
+
+
+def test_an_event_of_a_kind_that_is_not_known_rings() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.watch(bell.ring) as watch:
+        hub.publish([(ONE, event(1, "something_new"))])
+        assert watch.take() == frozenset({ONE})
+
+
+def test_a_watcher_that_falls_behind_is_to_look_at_everything() -> None:
+    hub, bell = Hub(), Bell()
+    with hub.watch(bell.ring) as watch:
+        for n in range(WATCH_SESSIONS_MAX):
+            hub.publish([(SessionId(f"s_{n}"), event(1))])
+        hub.publish([(ONE, event(1))])
+        assert watch.take() is None
+        hub.wake()
+        assert watch.take() is None
+        hub.touch(frozenset({TWO}))
+        assert watch.take() == frozenset({TWO})

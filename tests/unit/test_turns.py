@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from holdfast.domain import endings, runs, turns
 from holdfast.domain import facts as f
-from holdfast.domain import runs, turns
-from holdfast.domain.errors import NoSuchSession, NoSuchTurn, RunRefused, SessionExists, TooLarge
+from holdfast.domain.errors import Busy, NoSuchSession, NoSuchTurn, RunRefused, SessionExists, TooLarge
 from holdfast.domain.ids import CallId, MessageId, TurnId
 from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
+from holdfast.domain.transcript import fold as fold_transcript
 from tests.journal import SESSION, Journal
 
 
@@ -19,9 +20,13 @@ def begun() -> Journal:
     return journal
 
 
-def accept(journal: Journal, text: str = "hello") -> RunRow:
+def accept(
+    journal: Journal, text: str = "hello", if_busy: turns.IfBusy = "queue", key: str | None = None
+) -> RunRow:
     journal.append(
-        *turns.accept_turn(journal.book, SESSION, journal.ids, (Text(text),), None, journal.written)
+        *turns.accept_turn(
+            journal.book, SESSION, journal.ids, (Text(text),), key, journal.written, True, if_busy
+        )
     )
     assert journal.book.row is not None
     return next(r for r in journal.book.runs.values() if r.turn == journal.book.row.last_turn)
@@ -70,6 +75,90 @@ def test_a_turn_ends_a_run_that_waits_for_a_person() -> None:
     assert kinds(facts)[-2:] == ["run_cancelled", "turn_accepted"]
     assert journal.run(run.id).status == "cancelled"
     assert [r.status for r in journal.book.open_runs()] == ["accepted"]
+
+
+@pytest.mark.parametrize("status", ["accepted", "running", "interrupted"])
+def test_a_message_that_steers_is_queued_and_says_whom_it_is_meant_for(status: str) -> None:
+    journal = begun()
+    run = in_state(journal, accept(journal), status)
+    told = accept(journal, "quick", "steer")
+    assert (told.status, told.steers, run.steers) == ("queued", run.id, None)
+    # Nothing under way, only a queue that stood still: it is a turn like any other.
+    journal.append(*endings.cancel(journal.book, journal.run(run.id)))
+    assert accept(journal, "and this", "steer").steers is None
+
+
+def in_state(journal: Journal, run: RunRow, status: str) -> RunRow:
+    if status != "accepted":
+        journal.append(*runs.start(run))
+    if status == "interrupted":
+        journal.append(*endings.interrupt(journal.book, journal.run(run.id), journal.ids.message()))
+    assert journal.run(run.id).status == status
+    return journal.run(run.id)
+
+
+def test_what_is_meant_for_a_run_moves_into_its_turn_and_leaves_nothing_behind() -> None:
+    journal = begun()
+    run = in_state(journal, accept(journal), "running")
+    accept(journal, "for later")
+    told = [accept(journal, text, "steer") for text in ("first", "second")]
+    facts = turns.take_steering(journal.book, journal.run(run.id), journal.written)
+    journal.append(*facts)
+    assert [(fact.turn, fact.place, fact.from_turn) for fact in facts if isinstance(fact, f.TurnSteered)] == [
+        (1, 1, 3), (1, 2, 4),
+    ]  # fmt: skip
+    assert [journal.run(each.id).status for each in told] == ["completed"] * 2
+    assert [journal.book.turns[number].status for number in (1, 2, 3, 4)] == ["live", "live"] + 2 * [
+        "steered"
+    ]
+    assert journal.book.message(3, 0) is None and journal.book.message(4, 0) is None
+    assert journal.run(run.id).place == 2
+    row = journal.book.row
+    assert row is not None and (row.live_turns, row.last_turn, row.run_id) == (2, 4, run.id)
+    assert turns.take_steering(journal.book, journal.run(run.id), journal.written) == []
+
+
+def test_a_fact_that_names_another_turns_message_leaves_that_turn_alone() -> None:
+    journal = begun()
+    run = in_state(journal, accept(journal), "running")
+    waiting = accept(journal, "for later")
+    for from_turn in (1, 2, 9):
+        journal.append(*runs.steer(journal.run(run.id), MessageId("m_stray"), (Text("?"),), None, from_turn))
+    assert journal.run(waiting.id).status == "queued" and journal.book.message(2, 0) is not None
+    assert [turn.turn for turn in journal.book.live_turns(0)] == [1, 2]
+    assert [turn.turn for turn in fold_transcript(journal.events).turns] == [1, 2]
+
+
+@pytest.mark.parametrize("status", ["accepted", "running", "interrupted"])
+def test_to_interrupt_ends_what_is_under_way_and_leaves_the_queue_its_order(status: str) -> None:
+    journal = begun()
+    run = in_state(journal, accept(journal), status)
+    second, third = accept(journal, "2"), accept(journal, "3")
+    last = accept(journal, "4", "interrupt")
+    assert journal.run(run.id).status == "cancelled"
+    assert [(r.id, r.status) for r in journal.book.open_runs()] == [
+        (second.id, "accepted"), (third.id, "queued"), (last.id, "queued"),
+    ]  # fmt: skip
+
+
+def test_a_message_that_is_not_to_wait_is_refused_unless_it_was_kept_before() -> None:
+    journal = begun()
+    finish(journal, accept(journal, "kept", "reject", "k"))
+    run = accept(journal)
+    moves: Sequence[Callable[[], list[f.AnyFact]]] = (
+        list,
+        lambda: runs.start(run),
+        lambda: endings.interrupt(journal.book, journal.run(run.id), journal.ids.message()),
+    )
+    for move in moves:
+        journal.append(*move())
+        with pytest.raises(Busy):
+            turns.accept_turn(journal.book, SESSION, journal.ids, (Text("x"),), None, None, True, "reject")
+        parts = (Text("kept"),)
+        assert turns.accept_turn(journal.book, SESSION, journal.ids, parts, "k", None, True, "reject")
+    # One that will not go on by itself is in nobody's way.
+    facts = turns.accept_turn(journal.book, SESSION, journal.ids, (Text("x"),), None, None, False, "reject")
+    assert kinds(facts) == ["run_cancelled", "turn_accepted"]
 
 
 def call_named(name: str) -> CallId:

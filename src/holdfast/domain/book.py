@@ -47,6 +47,8 @@ class Book(View, Protocol):
     def put_run(self, row: RunRow) -> None: ...
     def put_tool(self, row: ToolRow) -> None: ...
     def put_message(self, row: MessageRow) -> None: ...
+    def drop_message(self, turn: int, place: int) -> None:
+        """There is no row at that place any more: what it says is somewhere else now."""
 
 
 Facts = Sequence[AnyFact | Unknown]
@@ -123,3 +125,7 @@ class MemoryBook:
             self._streaming.setdefault(row.turn, {})[row.place] = row
         elif row.turn in self._streaming:
             self._streaming[row.turn].pop(row.place, None)
+
+    def drop_message(self, turn: int, place: int) -> None:
+        self.messages.pop((turn, place), None)
+        self._streaming.get(turn, {}).pop(place, None)

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain import facts as f
+from holdfast.domain.files import FileKind, file_tokens
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.tools import is_complete
 from holdfast.domain.transcript import Entry, Transcript, Turn
@@ -21,14 +22,14 @@ GO_ON = (
 )
 NOT_RUN = "Not run: interrupted."
 UNKNOWN = "Outcome unknown: the server stopped while this ran. It may or may not have taken effect."
-DENIED = "Not run: the user did not allow it."
+DENIED = "Not run: it was not allowed."
+EDITED = "The user changed this call before allowing it. What counts is what they made of it: "
 NO_OUTPUT = "(no output)"
 NO_TEXT = "(no text)"
 SUMMARY = "Summary of the conversation so far:\n\n"
 MEMORIES = "What you remember that may matter here:\n\n"
 
 _MESSAGE_TOKENS = 8
-_FILE_TOKENS_MAX = 2_000
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
@@ -59,12 +60,23 @@ class Profile(msgspec.Struct, frozen=True):
     prefill: bool = False
 
 
+class FileContent(msgspec.Struct, frozen=True):
+    """A file as a model is sent it: text as it is, anything else in base 64. A note says why it is not sent."""
+
+    kind: FileKind | Literal["note"]
+    body: str
+
+
 class Request(msgspec.Struct, frozen=True):
-    """What a model is sent. `cut_turns` are the live turns that did not fit."""
+    """What a model is sent. `cut_turns` are the live turns that did not fit.
+
+    `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
+    """
 
     system: str
     messages: tuple[RequestMessage, ...]
     cut_turns: tuple[int, ...] = ()
+    files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)
 
 
 Estimate = Callable[[str], int]
@@ -185,17 +197,20 @@ def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Re
 def _result(call_id: str, entry: Entry | None) -> ToolMessage:
     if entry is None or entry.outcome == "not_run":
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
+    # It answers a call that the model wrote otherwise.
+    changed = (Text(EDITED + entry.arguments),) if entry.arguments else ()
     if entry.late:
-        return ToolMessage(call_id, (Text(UNKNOWN),), failed=True)
+        return ToolMessage(call_id, (*changed, Text(UNKNOWN)), failed=True)
     said = _said(entry.parts)
     # One that was to run again has printed before, and may have taken effect then.
     if entry.state == "intended" and not entry.parts:
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
     if entry.outcome == "denied":
-        return ToolMessage(call_id, (Text(DENIED), *said), failed=True)
+        return ToolMessage(call_id, (*changed, Text(DENIED), *said), failed=True)
     if entry.outcome in ("done", "failed"):
-        return ToolMessage(call_id, said or (Text(NO_OUTPUT),), failed=entry.outcome == "failed")
-    return ToolMessage(call_id, (Text(UNKNOWN), *said), failed=True)
+        given = said or (Text(NO_OUTPUT),)
+        return ToolMessage(call_id, (*changed, *given), failed=entry.outcome == "failed")
+    return ToolMessage(call_id, (*changed, Text(UNKNOWN), *said), failed=True)
 
 
 def _joined(messages: Iterable[RequestMessage], profile: Profile) -> list[RequestMessage]:
@@ -243,7 +258,7 @@ def _part_cost(part: AnyPart, estimate: Estimate) -> int:
     if isinstance(part, ToolCall):
         return estimate(part.name) + estimate(part.arguments) + _MESSAGE_TOKENS
     if isinstance(part, File):
-        return _FILE_TOKENS_MAX if not part.media_type.startswith("text/") else -(-part.size_bytes // 3)
+        return estimate(part.name) + file_tokens(part)
     return estimate(part.text) + (estimate(part.signature) if isinstance(part, Reasoning) else 0)
 
 

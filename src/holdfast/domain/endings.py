@@ -36,13 +36,18 @@ def fail(view: View, run: RunRow, failure: f.Failure, written: Written | None = 
 
 
 def interrupt(
-    view: View, run: RunRow, notice_id: MessageId, written: Written | None = None
+    view: View,
+    run: RunRow,
+    notice_id: MessageId,
+    written: Written | None = None,
+    asks: bool = False,
 ) -> list[f.AnyFact]:
     """The run's process is gone: fold in what there is, doubt what may have run, leave a notice.
 
-    Calls that have certainly not run, or may run again, stay open for the resumption.
+    Calls that have certainly not run, or may run again, stay open for the resumption. `asks`: a person is to
+    say whether there is one.
     """
-    notice = runs.mark_interrupted(run, notice_id)
+    notice = runs.mark_interrupted(run, notice_id, asks)
     facts = _settle_messages(view, run, written)
     for tool in view.open_tools(run.id):
         if tool.state == "started" and not tools.repeatable(tool):
@@ -66,7 +71,8 @@ def _settle_tool(
     view: View, run: RunRow, tool: ToolRow, by: f.Actor, written: Written | None
 ) -> list[f.AnyFact]:
     row = view.message(tool.turn, tool.place)
-    output = output_of(written(row)) if written is not None and row is not None else None
+    events = written(row) if written is not None and row is not None else None
+    output = output_of(events) if events is not None else None
     if tool.state == "intended" and tool.approval == "requested" and output is not None:
         return tools.answer_approval(view, run, tool, "deny", by)
     facts: list[f.AnyFact] = []
@@ -74,12 +80,13 @@ def _settle_tool(
         facts.append(f.ApprovalResolved(run.id, tool.id, "deny", by))
     if tool.state == "in_doubt":
         facts.append(f.ToolResolved(run.id, tool.id, "skip", by))
-    if output is None:
+    if output is None or events is None:
         return facts
+    edited = tools.edited_arguments(events)
     # A call that was to run again has printed before: saying that it never ran would hide that.
     if tool.state == "intended" and output.is_empty:
-        return [*facts, tools.settle(view, tool, "not_run")]
-    return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted")]
+        return [*facts, tools.settle(view, tool, "not_run", edited=edited)]
+    return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted", edited=edited)]
 
 
 def _settle_messages(view: View, run: RunRow, written: Written | None) -> list[f.AnyFact]:

@@ -52,10 +52,28 @@ class NoSuchTool(HoldfastError):
     code, status = "no_such_tool", 404
 
 
+class NoSuchRule(HoldfastError):
+    """There is no rule {rule_id}."""
+
+    code, status = "no_such_rule", 404
+
+
 class NoSuchBlob(HoldfastError):
     """There is no stored file {digest}."""
 
     code, status = "no_such_blob", 404
+
+
+class NoSuchToken(HoldfastError):
+    """There is no token {token_id}."""
+
+    code, status = "no_such_token", 404
+
+
+class BadPassword(HoldfastError):
+    """A password has {shortest} to {longest} characters."""
+
+    code, status = "bad_password", 400
 
 
 class SessionExists(HoldfastError):
@@ -94,10 +112,29 @@ class RunRefused(HoldfastError):
     code, status = "run_refused", 409
 
 
+class Busy(HoldfastError):
+    """Conversation {session_id} is busy: run {run_id} is {status}. Nothing was kept of this message."""
+
+    code, status = "busy", 409
+
+
 class ToolRefused(HoldfastError):
     """Tool call {call_id} is {state}: it cannot {verb}."""
 
     code, status = "tool_refused", 409
+
+
+class RuleRefused(HoldfastError):
+    """This rule cannot be made: {why}."""
+
+    code, status = "rule_refused", 409
+
+
+class NeverRun(HoldfastError):
+    """This command is on the list of commands that are never run: {pattern}"""
+
+    code, status = "never_run", 409
+    remedy = "The list is the setting `never_run`."
 
 
 class TooLarge(HoldfastError):

@@ -191,12 +191,16 @@ class RunFailed(Fact, frozen=True):
 
 
 class RunInterrupted(Fact, frozen=True):
-    """The process that worked on the run is gone. Leaves a notice at (`turn`, `place`)."""
+    """The process that worked on the run is gone. Leaves a notice at (`turn`, `place`).
+
+    `asks`: whether it goes on is put to a person.
+    """
 
     run_id: RunId
     turn: int
     place: int
     message_id: MessageId
+    asks: bool = False
 
 
 class RecoveryPending(Fact, frozen=True):

@@ -55,8 +55,14 @@ class Ids:
     def call(self) -> CallId:
         return CallId(self._mint("c"))
 
+    def rule(self) -> str:
+        return self._mint("u")
+
     def process(self) -> ProcessId:
         return ProcessId(self._mint("p"))
+
+    def token(self) -> str:
+        return self._mint("k")
 
     def _mint(self, prefix: str) -> str:
         ms = self._clock.now_ms() & ((1 << _TIME_BITS) - 1)

@@ -11,8 +11,26 @@ DELTA_BYTES_MAX = 64_000
 FACTS_PER_APPEND_MAX = 10_000
 BLOB_BYTES_MAX = 64_000_000
 BLOB_CHUNK_BYTES = 256_000
-ITEM_BYTES_MAX = 64_000
-"""One of the small things that belong to no session."""
+FILE_BYTES_MAX = 20_000_000
+"""One file that a person attaches."""
+TEXT_FILE_BYTES_MAX = 1_000_000
+"""The same, if it is text."""
+FILE_NAME_CHARS_MAX = 200
+"""Its name; what is longer is cut, the ending kept."""
+IMAGE_SIDE_PX_MAX = 20_000
+"""Each side of an image, as its header says."""
+IMAGE_PIXELS_MAX = 100_000_000
+"""The whole of it: what is larger may be small as a file and fill a machine's memory when it is shown."""
+ATTACHMENTS_MAX = 10
+"""Files that one message may have."""
+UPLOADS_AT_ONCE_MAX = 3
+"""Files that are taken in at the same time; the next one waits for its turn."""
+UPLOAD_OVERRUN_BYTES_MAX = 64_000_000
+"""How much of a file that is too large is still read, so that its sender hears why before it is cut off."""
+REQUEST_FILE_BYTES_MAX = 32_000_000
+"""Files shown to a model at once, the newest first."""
+ITEM_BYTES_MAX = 1_000_000
+"""One of the things kept beside the sessions; the longest is the draft of a message."""
 
 STEP_BYTES_MAX = 1_000_000
 """What one step of a model may write; it is ended there, as if the model had."""
@@ -30,6 +48,12 @@ PENDING_APPENDS_MAX = 10_000
 """Appends that may wait for the writer; the next one waits for room."""
 SUBSCRIBER_EVENTS_MAX = 1_000
 """Events held for one slow reader; past that it reads from the store again."""
+WATCH_SESSIONS_MAX = 1_000
+"""Changed sessions remembered for one who watches all; past that it looks at everything again."""
+SEEN_NEWS_MAX = 50
+"""Marks and pins that processes tell each other of one by one; past that they look at everything."""
+PINS_MAX = 100
+"""Conversations that may be pinned at once."""
 
 PACE_SAMPLES_PER_S_MAX = 10
 PACE_SAMPLES_MAX = 100
@@ -51,6 +75,12 @@ SHELL_TIMEOUT_S_MAX = 3_600
 """The longest that it can ask for."""
 SHELL_COMMAND_BYTES_MAX = 100_000
 """One shell command."""
+ARGUMENTS_BYTES_MAX = 1_000_000
+"""A call's arguments, as a person may change them."""
+RULE_CHARS_MAX = 4_000
+"""The pattern of one rule."""
+RULES_MAX = 1_000
+"""Rules that are kept."""
 SHELL_HEAD_BYTES_MAX = 40_000
 """The beginning of a command's output that is kept."""
 SHELL_TAIL_BYTES_MAX = 20_000
@@ -96,3 +126,57 @@ HEARTBEAT_S = 15
 """How long a stream may be silent."""
 STREAM_STALLED_BEATS_MAX = 2
 """Heartbeats for which a reader may take nothing; then it is cut off, to come back with its cursor."""
+
+FEED_SESSIONS_MAX = 200
+"""The newest conversations that a feed begins with."""
+FEED_OPEN_MAX = 500
+"""Those beyond them that are at work, need a person, failed or were interrupted."""
+FEED_PENDING_MAX = 1_000
+"""Changed conversations held for a feed's slow reader; past that it gets a new snapshot."""
+FEED_ROUND_MS = 50
+"""Changes within so long are told as one."""
+FEED_MARKS_MS = 50
+"""How soon a feed looks for what was read through another process."""
+FEED_LOOK_S = 60
+"""How often a feed looks at everything, told to or not."""
+QUESTIONS_MAX = 500
+"""Waiting questions that are given at once, the oldest first."""
+QUESTION_ARGUMENTS_CHARS_MAX = 8_000
+"""The beginning of a call's arguments that its question holds; the conversation has all of them."""
+
+TOKENS_MAX = 200
+"""Tokens that may be there at once."""
+TOKEN_NAME_CHARS_MAX = 100
+SIGN_INS_MAX = 200
+"""Browsers that may be signed in at once; past that the oldest is signed out."""
+SIGN_IN_MS_MAX = 2_592_000_000
+"""How long a browser stays signed in."""
+CODES_MAX = 100
+"""One-time codes that may wait to be used; past that the oldest is void."""
+CODE_MS_MAX = 900_000
+"""How long the code in a sign-in link can be used."""
+PASSWORD_CHARS_MIN = 10
+PASSWORD_CHARS_MAX = 1_000
+PASSWORD_CHECKS_WAITING_MAX = 4
+"""Passwords that wait to be checked, one after the other; more are told to come back."""
+TRIES_WINDOW_S = 60
+"""The time over which failed tries to come in are counted."""
+TRIES_PER_ADDRESS_MAX = 10
+"""Failed tries to come in from one address in that time."""
+TRIES_MAX = 60
+"""The same from all addresses together."""
+TRIES_ADDRESSES_MAX = 10_000
+"""Addresses that are told apart by that count; further ones share one."""
+KEYS_STALE_MS = 1_000
+"""How old what a server knows of tokens and sign-ins may be: a revocation elsewhere holds by then."""
+
+HEAD_BYTES_MAX = 64_000
+"""A request's line and headers."""
+HEAD_S_MAX = 10
+"""How long they may take to arrive, counted from the connection or from their first byte."""
+BODY_SILENT_S_MAX = 30
+"""How long the rest of a body may be silent; and all that it may take where nobody has come in."""
+BODY_S_MAX = 600
+"""How long a whole body may take to arrive."""
+CONNECTIONS_NEW_MAX = 1_000
+"""Connections on which nobody has come in yet; past that the oldest is cut off."""

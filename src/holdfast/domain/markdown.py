@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from holdfast.domain.clock import Instant
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import (
+    CHANGED,
     TAKEN_BACK,
     calls_of,
     clean,
@@ -62,6 +63,9 @@ class _Page:
         call = self._calls.get(entry.id) if entry.role == "tool" else None
         if call is not None and call.arguments not in ("", "{}"):
             yield _fenced(call.arguments, "json")
+        if entry.arguments:
+            yield f"*{CHANGED}*"
+            yield _fenced(entry.arguments, "json")
         for part in entry.parts:
             yield from self._part(part, entry.role == "tool")
 

@@ -148,7 +148,7 @@ def _turn_accepted(book: Book, fact: f.TurnAccepted, at: _At) -> None:
     ))  # fmt: skip
     book.put_message(MessageRow(fact.turn, 0, fact.message_id, "user", "settled", at.seq, at.seq))
     if fact.run_id is not None:
-        book.put_run(RunRow(fact.run_id, fact.turn))
+        book.put_run(RunRow(fact.run_id, fact.turn, steers=fact.steers))
     row = book.session()
     if row is not None:
         last = max(row.last_turn, fact.turn)
@@ -167,6 +167,20 @@ def _turn_steered(book: Book, fact: f.TurnSteered, at: _At) -> None:
     row = MessageRow(fact.turn, fact.place, fact.message_id, "user", "settled", at.seq, at.seq, fact.run_id)
     book.put_message(row)
     _reach_place(book, fact.run_id, fact.place)
+    moved = book.message(fact.from_turn, 0)
+    if moved is not None and moved.id == fact.message_id and fact.from_turn != fact.turn:
+        book.drop_message(fact.from_turn, 0)
+        _end_steered(book, fact.from_turn, at)
+
+
+def _end_steered(book: Book, number: int, at: _At) -> None:
+    """The turn whose message was told to another run has nothing left to be done, nor to be shown."""
+    turn = book.turn(number)
+    if turn is not None and turn.status == "live":
+        _end_turns(book, [turn], "steered")
+    run = book.run(turn.run_id) if turn is not None and turn.run_id is not None else None
+    if run is not None and run.status == "queued":
+        _end_run(book, run.id, at, status="completed")
 
 
 def _move_run(book: Book, run_id: RunId, **changes: Any) -> None:
@@ -187,7 +201,7 @@ def _run_started(book: Book, fact: f.RunStarted, at: _At) -> None:
 
 
 def _run_waiting(book: Book, fact: f.RunWaiting, at: _At) -> None:
-    _move_run(book, fact.run_id, status="waiting", waiting=fact.reason)
+    _move_run(book, fact.run_id, status="waiting", waiting=fact.reason, detail=fact.detail)
     _change_session(book, status="needs_you")
 
 
@@ -196,8 +210,9 @@ def _run_resumed(book: Book, fact: f.RunResumed, at: _At) -> None:
     if run is not None:
         # A person's answer is no attempt; it leaves both counts alone.
         stalled = run.stalled + (fact.attempt > run.attempts)
-        changes = {"status": "running", "waiting": None, "ended_at": None, "stalled": stalled}
-        book.put_run(replace(run, attempts=fact.attempt, **changes))
+        allowances = run.allowances + (run.waiting == "limit")
+        changes = {"status": "running", "waiting": None, "detail": "", "ended_at": None, "stalled": stalled}
+        book.put_run(replace(run, attempts=fact.attempt, allowances=allowances, **changes))
     _change_session(book, status="working", run_id=fact.run_id)
 
 
@@ -215,6 +230,8 @@ def _run_failed(book: Book, fact: f.RunFailed, at: _At) -> None:
 
 def _run_interrupted(book: Book, fact: f.RunInterrupted, at: _At) -> None:
     _end_run(book, fact.run_id, at, status="interrupted", notice_place=fact.place)
+    if fact.asks:
+        _change_session(book, status="needs_you")
     _reach_place(book, fact.run_id, fact.place)
     book.put_message(MessageRow(
         fact.turn, fact.place, fact.message_id, "notice", "interrupted", at.seq, at.seq, fact.run_id
@@ -227,7 +244,7 @@ def _end_run(book: Book, run_id: RunId, at: _At, status: RunStatus, **changes: A
         return
     for message in book.streaming(run.turn):
         book.put_message(replace(message, status="interrupted"))
-    book.put_run(replace(run, status=status, waiting=None, ended_at=at.at, **changes))
+    book.put_run(replace(run, status=status, waiting=None, detail="", ended_at=at.at, **changes))
     row = book.session()
     # A queued run that is cancelled ends without having been the one that works.
     if row is not None and (row.run_id == run_id or run.status != "queued"):

@@ -11,6 +11,7 @@ from holdfast.domain.transcript import Entry, Transcript
 UNTITLED = "Untitled"
 TAKEN_BACK = "No longer part of the conversation."
 LATE = "Arrived after the answer had gone on without it; not part of the conversation."
+CHANGED = "Changed before it was allowed:"
 MAY_HAVE_RUN = "This may have run: the server stopped during it."
 
 STATUS: Mapping[SessionStatus, str] = MappingProxyType({

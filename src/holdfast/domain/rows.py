@@ -75,7 +75,8 @@ class RunRow(msgspec.Struct, frozen=True):
     `stalled` those since the last step that became durable.
 
     `steers` is the run that a queued one is to be told to, if that comes to another step. `allowances` is how
-    many times the limits it may use: one, and one more each time that a person let it go on past one."""
+    many times the limits it may use: one, and one more each time that a person let it go on past one.
+    `detail` is the limit that it waits at, as people read it."""
 
     id: RunId
     turn: int
@@ -93,6 +94,7 @@ class RunRow(msgspec.Struct, frozen=True):
     ended_at: Instant | None = None
     steers: RunId | None = None
     allowances: int = 1
+    detail: str = ""
 
     @property
     def is_over(self) -> bool:

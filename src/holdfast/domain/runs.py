@@ -74,17 +74,27 @@ def begin_step(
 
 
 def steer(
-    run: RunRow, message_id: MessageId, parts: tuple[AnyPart, ...], key: str | None = None
+    run: RunRow,
+    message_id: MessageId,
+    parts: tuple[AnyPart, ...],
+    place: int | None = None,
+    from_turn: int = 0,
 ) -> list[f.AnyFact]:
-    """Give the run a person's message to read before its next step."""
+    """Give the run a person's message to read before its next step: what the queued turn `from_turn` said."""
     allow(run, "be told more")
-    return [f.TurnSteered(run.id, run.turn, next_place(run), message_id, parts, key)]
+    told_at = place if place is not None else next_place(run)
+    return [f.TurnSteered(run.id, run.turn, told_at, message_id, parts, from_turn=from_turn)]
 
 
-def wait(run: RunRow, reason: f.Waiting) -> list[f.AnyFact]:
+def wait(run: RunRow, reason: f.Waiting, detail: str = "") -> list[f.AnyFact]:
     """The run needs someone. Its lease is to be released after this is committed."""
     allow(run, "wait")
-    return [f.RunWaiting(run.id, reason)]
+    return [f.RunWaiting(run.id, reason, detail)]
+
+
+def go_on(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
+    """Let a run go on that waits at a limit, with one more allowance, or one that was interrupted."""
+    return answer(run, by) if run.waiting == "limit" else resume(run, by)
 
 
 def answer(run: RunRow, by: f.Actor = "user") -> list[f.AnyFact]:
@@ -104,10 +114,10 @@ def complete(run: RunRow) -> list[f.AnyFact]:
     return [f.RunCompleted(run.id)]
 
 
-def mark_interrupted(run: RunRow, message_id: MessageId) -> f.RunInterrupted:
+def mark_interrupted(run: RunRow, message_id: MessageId, asks: bool = False) -> f.RunInterrupted:
     """Leave a notice, with room before it for output that is found later."""
     allow(run, "be interrupted")
-    return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id)
+    return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id, asks)
 
 
 def may_resume(run: RunRow) -> bool:

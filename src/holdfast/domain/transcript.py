@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as it reads now. `at` is the time of its body; without one, of its beginning.
 
     Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
-    ledger while it is open.
+    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote.
     """
 
     turn: int
@@ -42,6 +42,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     state: ToolState | None = None
     outcome: f.ToolOutcome | None = None
+    arguments: str = ""
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -176,6 +177,7 @@ class TranscriptFold:
             entry = Entry(
                 fact.turn, fact.place, fact.call_id, "tool", "streaming", event.at,
                 run_id=fact.run_id, message_id=fact.message_id, name=fact.name, state="intended",
+                arguments=fact.arguments if fact.edited else "",
             )  # fmt: skip
             self._put(entry, OutputFold(event.at))
 
@@ -198,6 +200,7 @@ class TranscriptFold:
                 self._put(Entry(
                     fact.turn, fact.place, fact.call_id, "tool", fact.status, event.at, fact.parts,
                     fact.run_id, fact.late, None, fact.message_id, fact.name, "settled", fact.outcome,
+                    fact.arguments,
                 ))  # fmt: skip
             case f.RunInterrupted():
                 self._put(Entry(
@@ -221,6 +224,19 @@ class TranscriptFold:
                 self._move(fact.call_id, "in_doubt")
             case f.ToolResolved():
                 self._move(fact.call_id, "resolved")
+            case f.TurnSteered():
+                self._leave(fact)
+
+    def _leave(self, fact: f.TurnSteered) -> None:
+        """The message that was told to another turn's run is no longer where it waited."""
+        slot = self._slot(fact.from_turn, 0)
+        if slot is None or slot.entry.id != fact.message_id or fact.from_turn == fact.turn:
+            return
+        self._live.discard(fact.from_turn)
+        self._accepted.pop(fact.from_turn, None)
+        del self._turns[fact.from_turn][0]
+        if not self._turns[fact.from_turn]:
+            del self._turns[fact.from_turn]
 
     def _put(self, entry: Entry, stream: StreamFold | OutputFold | None = None) -> None:
         place = (entry.turn, entry.place)

@@ -12,16 +12,21 @@ from holdfast.domain import runs
 from holdfast.domain.book import View
 from holdfast.domain.endings import Written, cancel
 from holdfast.domain.errors import (
+    Busy,
     NoSuchSession,
     NoSuchTurn,
     RunRefused,
     SessionExists,
     TooLarge,
 )
-from holdfast.domain.ids import Ids, SessionId, TurnId
+from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
 from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
 from holdfast.domain.rows import RunRow, SessionRow, TurnRow
+
+IfBusy = Literal["queue", "steer", "interrupt", "reject"]
+"""What becomes of a message to a session that is busy: it waits; it is told to the run under way before its
+next step; that run is cancelled; or it is not kept."""
 
 
 def create_session(view: View, created: f.SessionCreated) -> list[f.AnyFact]:
@@ -41,22 +46,44 @@ def accept_turn(
     key: str | None = None,
     written: Written | None = None,
     resumes: bool = True,
+    if_busy: IfBusy = "queue",
 ) -> list[f.AnyFact]:
     """Keep a person's message and the run it asks for; queue it behind a run that is at work.
 
     A run that waits for a person is ended: the new message is the answer. So is an interrupted one, unless it
-    `resumes` by itself. A queue that stood still goes on: whoever sends wants it to.
-    Raises NoSuchSession, TooLarge.
+    `resumes` by itself. A queue that stood still goes on: whoever sends wants it to. A conversation is
+    answered in the order it was written in: to interrupt ends what is under way, and what is queued still
+    comes first. Raises NoSuchSession, TooLarge, and Busy where that is to be rejected.
     """
     row = _session(view, session_id)
     _check_message(parts, key)
     open_runs = view.open_runs()
-    passed = [run for run in open_runs if _is_passed(run, resumes)]
+    passed = [run for run in open_runs if _is_passed(run, resumes, if_busy)]
     ahead = [run for run in open_runs if run not in passed]
+    # A message that was kept before is not refused now: the store says what became of it.
+    if ahead and if_busy == "reject" and (key is None or view.turn_by_key(key) is None):
+        raise Busy(session_id=session_id, run_id=ahead[0].id, status=ahead[0].status)
     facts = _cancel_all(view, passed, written)
     if ahead and ahead[0].status == "queued":
         facts += runs.dequeue(ahead[0])
-    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(ahead))]
+    at_work = next((run.id for run in ahead if run.status != "queued"), None)
+    steers = at_work if if_busy == "steer" else None
+    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(ahead), steers)]
+
+
+def take_steering(view: View, run: RunRow, written: Written) -> list[f.AnyFact]:
+    """Give the run every queued message meant for it: before its next step, in the order they came."""
+    facts: list[f.AnyFact] = []
+    for queued in view.open_runs():
+        if queued.status != "queued" or queued.steers != run.id:
+            continue
+        row = view.message(queued.turn, 0)
+        events = written(row) if row is not None else ()
+        said = events[0].fact if events else None
+        if isinstance(said, f.TurnAccepted):
+            place = runs.next_place(run) + len(facts)
+            facts += runs.steer(run, said.message_id, said.parts, place, queued.turn)
+    return facts
 
 
 def replace_turns(
@@ -185,15 +212,23 @@ def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
 
 
 def _accept(
-    turn: int, ids: Ids, parts: tuple[AnyPart, ...], key: str | None, replaces: TurnId | None, busy: bool
+    turn: int,
+    ids: Ids,
+    parts: tuple[AnyPart, ...],
+    key: str | None,
+    replaces: TurnId | None,
+    busy: bool,
+    steers: RunId | None = None,
 ) -> list[f.AnyFact]:
     run_id = ids.run()
-    accepted = f.TurnAccepted(ids.turn(), turn, ids.message(), parts, run_id, key, replaces)
+    accepted = f.TurnAccepted(ids.turn(), turn, ids.message(), parts, run_id, key, replaces, steers)
     return [accepted, f.TurnQueued(turn, run_id)] if busy else [accepted]
 
 
-def _is_passed(run: RunRow, resumes: bool) -> bool:
+def _is_passed(run: RunRow, resumes: bool, if_busy: IfBusy) -> bool:
     """Whether a new message ends the run: it waits for a person, and that person has moved on."""
+    if if_busy == "interrupt":
+        return run.status != "queued"
     gone_quiet = run.status == "interrupted" and not (resumes and runs.may_resume(run))
     return run.status == "waiting" or gone_quiet
 

@@ -8,8 +8,14 @@ from pathlib import Path
 from holdfast.domain import facts as f
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, ToolRefused
+from holdfast.domain.files import ModelCannotTake, files_among
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.rules import ONCE, Allowing
+from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.turns import IfBusy
+from holdfast.engine.drafts import Drafts
+from holdfast.engine.permissions import Permissions
 from holdfast.engine.ports import Workers
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.runner import Runner
@@ -35,13 +41,20 @@ class Engine:
         folder: Path,
         resume: f.Resume,
         ask_title: Ask | None,
+        runs_at_once: int,
+        mask: Masking = identity,
+        permissions: Permissions | None = None,
     ) -> None:
         self.store = store
+        self.permissions = permissions or Permissions(store, clock, ids, ())
+        self.drafts = Drafts(store, mask)
         self._workers = workers
-        self.verbs = Verbs(store, ids, resume, self._halt)
+        self.verbs = Verbs(store, ids, resume, self._halt, mask)
         self._titles = Titles(store, self.verbs, ask_title)
         spools = Spools(folder, store.own_process)
-        self.runner = Runner(store, clock, ids, workers, folder, spools, self._titles.consider)
+        self.runner = Runner(
+            store, clock, ids, workers, folder, spools, self._titles.consider, runs_at_once, resume, mask
+        )
         self.recovery = Recovery(store, clock, ids, self.runner, spools, resume)
         self._chores: list[asyncio.Task[None]] = []
 
@@ -61,11 +74,21 @@ class Engine:
         await self.runner.stop(grace_s)
         await self._titles.close()
 
+    def change(self, resume: f.Resume, runs_at_once: int) -> None:
+        """Another policy from now on, and room for more or fewer runs at a time."""
+        self.verbs.resume_policy = self.runner.resume = self.recovery.resume = resume
+        self.runner.slots.resize(runs_at_once)
+
     async def send(
-        self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
+        self,
+        session_id: SessionId,
+        parts: tuple[AnyPart, ...],
+        key: str | None = None,
+        if_busy: IfBusy = "queue",
     ) -> Accepted:
-        """Keep a message, then answer it. Durable on return."""
-        return self._begin(await self.verbs.accept(session_id, parts, key))
+        """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected."""
+        await self._check_files(session_id, parts, key)
+        return self._begin(await self.verbs.accept(session_id, parts, key, if_busy))
 
     async def replace(
         self,
@@ -75,6 +98,7 @@ class Engine:
         expect: Seq | None = None,
     ) -> Accepted:
         """Edit or try again, then answer that."""
+        await self._check_files(session_id, parts or ())
         return self._begin(await self.verbs.replace(session_id, turn_id, parts, expect))
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
@@ -92,14 +116,37 @@ class Engine:
         self.runner.begin(await self.verbs.resume(run_id), run_id)
 
     async def resolve(
-        self, run_id: RunId, call_id: CallId, decision: f.Decision, text: str | None = None
+        self,
+        run_id: RunId,
+        call_id: CallId,
+        decision: f.Decision,
+        text: str | None = None,
+        allowing: Allowing = ONCE,
     ) -> None:
         """A person's word on a call, then on with the run if that was all it waited for."""
         if decision == "rerun":
             await self._refuse_while_running(run_id, call_id)
-        session_id, goes_on = await self.verbs.resolve(run_id, call_id, decision, text)
-        if goes_on:
-            self.runner.begin(session_id, run_id)
+        forbidden = self.permissions.forbidden
+        done = await self.verbs.resolve(run_id, call_id, decision, text, allowing, forbidden)
+        if allowing.scope != "once":
+            # After the answer: whoever answers too late makes no rule.
+            here = done.session_id if allowing.scope == "session" else None
+            await self.permissions.add(done.tool, done.rule, here)
+        if done.goes_on:
+            self.runner.begin(done.session_id, run_id)
+
+    async def _check_files(
+        self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
+    ) -> None:
+        """Refuse what cannot be shown to the model, unless it was kept before. Raises ModelCannotTake."""
+        if not files_among(parts):
+            return
+        worker = self._workers(await self.store.session(session_id))
+        try:
+            await worker.check_files(parts)
+        except ModelCannotTake:
+            if key is None or not await self.verbs.is_kept(session_id, key):
+                raise
 
     async def _refuse_while_running(self, run_id: RunId, call_id: CallId) -> None:
         session_id, _ = await self.store.run(run_id)

@@ -1,9 +1,10 @@
 """What the engine needs of an agent: someone who carries out a run and says how that went."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from holdfast.domain.ids import CallId
+from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import SessionRow
 from holdfast.engine.recorder import RunRecorder
 
@@ -14,6 +15,9 @@ class Worker(Protocol):
     @property
     def context_chars(self) -> int:
         """How much of a conversation's end it can make use of."""
+
+    async def check_files(self, parts: Sequence[AnyPart]) -> None:
+        """Be sure that the files among `parts` can be shown to the model. Raises ModelCannotTake."""
 
     async def is_gone(self, tool: str, call_id: CallId) -> bool:
         """Whether nothing of an earlier try at a call is still at work."""

@@ -8,6 +8,7 @@ from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.clock import Clock
 from holdfast.domain.codec import Event, Unknown, encode
 from holdfast.domain.endings import output_of
+from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.facts import Delta
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX
@@ -100,6 +101,12 @@ class RunRecorder:
         await self.record(look)
         self.unsaved.open(tool.id, tool.turn, tool.place)
         return output_of(events)
+
+    async def file(self, blob: str) -> bytes | None:
+        try:
+            return await self._store.get_blob(blob)
+        except NoSuchBlob:
+            return None
 
     async def _read_back(self) -> TranscriptFold:
         """The newest pages, until there is more than any context can hold; small ones first."""

@@ -16,7 +16,7 @@ from holdfast.domain.facts import Resume
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.rows import RunRow
-from holdfast.engine.runner import LEASE_MS, Runner, deliver, interrupt
+from holdfast.engine.runner import LEASE_MS, Runner, deliver
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 
@@ -35,13 +35,13 @@ class Recovery:
         self._ids = ids
         self._runner = runner
         self._spools = spools
-        self._resume = resume
+        self.resume = resume
         self._looked_at: dict[RunId, Instant] = {}
         self.recovered = 0
 
     async def mark(self) -> None:
         """Mark every run whose process is gone, and fold in what it wrote. Nothing is started yet."""
-        for session_id, run in await self._store.open_runs():
+        for session_id, run in await self._store.active_runs():
             if run.status == "running" and not self._runner.is_at_work(run.id):
                 # One that cannot be marked must not keep all the others from being reached.
                 with suppress(HoldfastError):
@@ -52,7 +52,7 @@ class Recovery:
 
     async def sweep(self) -> None:
         """Mark what is new since the last look, and set going whatever should be."""
-        for session_id, run in await self._store.open_runs():
+        for session_id, run in await self._store.active_runs():
             if self._runner.is_at_work(run.id):
                 continue
             # One session's trouble is not another's; what failed here is met again at the next look.
@@ -111,13 +111,13 @@ class Recovery:
             lease = await self._store.claim(run.id, LEASE_MS)
         except (LeaseHeld, RunRefused, NoSuchRun):
             return None, False
-        was_interrupted = await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
+        was_interrupted = await self._runner.mark(session_id, lease)
         self.recovered += was_interrupted
         return lease, was_interrupted
 
     async def _go_on(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
         session = await self._store.session(session_id)
-        if (session.resume or self._resume) == "auto" and runs.may_resume(run):
+        if (session.resume or self.resume) == "auto" and runs.may_resume(run):
             self._runner.begin(session_id, run.id, lease)
         elif lease is not None:
             await self._store.release(lease)

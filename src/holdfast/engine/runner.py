@@ -1,4 +1,8 @@
-"""Runs at work in this process: each holds a lease that it renews, and stops when it has lost it."""
+"""Runs at work in this process: each holds a lease that it renews, and stops when it has lost it.
+
+So many are worked on at once; the others wait in line, first come first served. A conversation has at most
+one run that can be worked on, so none keeps the others from their turn.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,9 +17,11 @@ from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRu
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.rows import RunRow
+from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.ports import Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
+from holdfast.engine.slots import Slots
 from holdfast.engine.workspaces import workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
@@ -31,7 +37,9 @@ DELIVER_S = 30.0
 class Runner:
     """Starts runs, keeps their leases, ends them in a settled state whatever happens.
 
-    `completed` is called with the session of each run that came to its end.
+    `completed` is called with the session of each run that came to its end. `at_once` is how many are worked
+    on at the same time; a run that waits in line holds no lease, and is as the journal says. `resume` is what
+    becomes of one that is cut off where a session has no policy of its own.
     """
 
     def __init__(
@@ -43,6 +51,9 @@ class Runner:
         folder: Path,
         spools: Spools,
         completed: Callable[[SessionId], None],
+        at_once: int,
+        resume: f.Resume,
+        mask: Masking = identity,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -51,17 +62,27 @@ class Runner:
         self._folder = folder
         self._spools = spools
         self._completed = completed
+        self.resume = resume
+        self._mask = mask
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._again: dict[RunId, Lease | None] = {}
         self._recorders: dict[RunId, RunRecorder] = {}
+        self.slots = Slots(at_once)
+        self._in_line: dict[RunId, asyncio.Task[None]] = {}
         self._stopping = False
 
     def is_at_work(self, run_id: RunId) -> bool:
+        """Whether this process looks after the run: works on it, or has it in line."""
         return run_id in self._tasks
 
     @property
     def at_work(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) - len(self._in_line)
+
+    @property
+    def in_line(self) -> int:
+        """Runs that wait until another has ended or needs a person."""
+        return len(self._in_line)
 
     def begin(self, session_id: SessionId, run_id: RunId, lease: Lease | None = None) -> None:
         """Carry out a run in the background, unless the server is stopping.
@@ -71,10 +92,12 @@ class Runner:
         """
         if self._stopping:
             return
+        if run_id in self._in_line and lease is None:
+            return
         if run_id in self._tasks:
             self._again[run_id] = lease or self._again.get(run_id)
             return
-        task = asyncio.create_task(self._carry_out(session_id, run_id, lease), name=run_id)
+        task = asyncio.create_task(self._take_turn(session_id, run_id, lease), name=run_id)
         self._tasks[run_id] = task
         task.add_done_callback(lambda _: self._ended(session_id, run_id))
 
@@ -106,6 +129,8 @@ class Runner:
     async def stop(self, grace_s: float) -> None:
         """Let runs reach the end of a step, for at most `grace_s`; the rest is left to be resumed."""
         self._stopping = True
+        for waiting in self._in_line.values():
+            waiting.cancel()
         for recorder in self._recorders.values():
             recorder.stop()
         tasks = list(self._tasks.values())
@@ -115,10 +140,32 @@ class Runner:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _take_turn(self, session_id: SessionId, run_id: RunId, lease: Lease | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "it was made for this"
+        if self.slots.are_taken:
+            self._in_line[run_id] = task
+        try:
+            if lease is not None and self.slots.are_taken:
+                # Whoever waits holds nothing: another process may well have room for it.
+                await self._let_go(lease)
+                lease = None
+            await self.slots.take()
+        finally:
+            self._in_line.pop(run_id, None)
+        try:
+            await self._carry_out(session_id, run_id, lease)
+        finally:
+            self.slots.give_back()
+
+    async def _let_go(self, lease: Lease) -> None:
+        with suppress(StoreFault):
+            await self._store.release(lease)
+
     async def _carry_out(self, session_id: SessionId, run_id: RunId, lease: Lease | None) -> None:
         try:
-            lease = lease or await self._store.claim(run_id, LEASE_MS)
-        except (LeaseHeld, RunRefused, NoSuchRun, StoreFault):
+            lease = lease or await self._claim(session_id, run_id)
+        except (LeaseHeld, LeaseLost, RunRefused, NoSuchRun, StoreFault):
             return
         renewing = asyncio.create_task(self._renew(lease, asyncio.current_task()))
         try:
@@ -126,9 +173,19 @@ class Runner:
         finally:
             renewing.cancel()
             self._recorders.pop(run_id, None)
-            with suppress(StoreFault):
-                await self._store.release(lease)
+            await self._let_go(lease)
         await self.drain(session_id)
+
+    async def _claim(self, session_id: SessionId, run_id: RunId) -> Lease:
+        """Claim a run to work on. Raises LeaseLost if another process began it meanwhile and is gone.
+
+        That one is marked then, as any run is whose process is gone; whether it goes on is not decided here.
+        """
+        lease = await self._store.claim(run_id, LEASE_MS)
+        if not lease.was_free and await self.mark(session_id, lease):
+            await self._let_go(lease)
+            raise LeaseLost(run_id=run_id)
+        return lease
 
     async def _work(self, session_id: SessionId, lease: Lease, renewing: "asyncio.Task[None]") -> None:
         try:
@@ -163,7 +220,7 @@ class Runner:
 
     async def _fail(self, session_id: SessionId, lease: Lease, error: Exception) -> None:
         code = error.code if isinstance(error, HoldfastError) else "internal_error"
-        failure = f.Failure(code, str(error) or type(error).__name__)
+        failure = f.Failure(code, self._mask(str(error)) or type(error).__name__)
 
         def decide(view: View) -> Facts:
             return endings.fail(view, _run(view, lease.run_id), failure, view.written)
@@ -210,7 +267,26 @@ class Runner:
 
     async def _interrupt(self, session_id: SessionId, lease: Lease) -> None:
         with suppress(HoldfastError):
-            await interrupt(self._store, self._ids, session_id, lease, self._clock.now_ms())
+            await self.mark(session_id, lease)
+
+    async def mark(self, session_id: SessionId, lease: Lease) -> bool:
+        """Say that a run's process is gone, with all there is of its output; False if none was at work.
+
+        If that process is alive after all, only past its lease, more may come: the notice says so.
+        """
+        decided: list[Facts] = []
+
+        def decide(view: View) -> Facts:
+            run, session = _run(view, lease.run_id), view.session()
+            decided[:] = [()]
+            if run.status == "running" and not (lease.was_free and _is_between_steps(view, run)):
+                asks = ((session.resume if session is not None else None) or self.resume) == "ask"
+                facts = endings.interrupt(view, run, self._ids.message(), view.written, asks)
+                decided[:] = [[*facts, *_pending(facts, lease, self._clock.now_ms())]]
+            return decided[0]
+
+        await self._store.append(Append(session_id, decide, fence=lease.fence))
+        return bool(decided[0])
 
     async def _renew(self, lease: Lease, work: "asyncio.Task[None] | None") -> None:
         while True:
@@ -223,25 +299,6 @@ class Runner:
                 return
             except StoreFault:
                 continue
-
-
-async def interrupt(store: Store, ids: Ids, session_id: SessionId, lease: Lease, now_ms: Instant) -> bool:
-    """Say that a run's process is gone, with everything there is of its output; False if none was at work.
-
-    If that process is alive after all, only past its lease, more may come: the notice says so.
-    """
-    decided: list[Facts] = []
-
-    def decide(view: View) -> Facts:
-        run = _run(view, lease.run_id)
-        decided[:] = [()]
-        if run.status == "running" and not (lease.was_free and _is_between_steps(view, run)):
-            facts = endings.interrupt(view, run, ids.message(), view.written)
-            decided[:] = [[*facts, *_pending(facts, lease, now_ms)]]
-        return decided[0]
-
-    await store.append(Append(session_id, decide, fence=lease.fence))
-    return bool(decided[0])
 
 
 async def deliver(

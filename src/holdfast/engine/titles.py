@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.files import files_among
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
-from holdfast.domain.parts import text_of
+from holdfast.domain.parts import AnyPart, text_of
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.verbs import Verbs
 from holdfast.store.ports import Store
@@ -50,7 +51,7 @@ class Titles:
             fold.add_page(page.messages)
             entries = [entry for turn in fold.transcript().turns for entry in turn.entries]
             # What a person said first, and the first answer to it.
-            asked = [text_of(entry.parts) for entry in entries if entry.role == "user"]
+            asked = [text_of(e.parts) or _names(e.parts) for e in entries if e.role == "user"]
             told = [text for e in entries if e.role == "assistant" and (text := text_of(e.parts))]
             said = [*asked[:1], *told[:1]]
             title = await self._title(said)
@@ -65,6 +66,10 @@ class Titles:
             asked = (await self._ask("\n\n".join(said))).strip().strip("\"'").strip()
             return shortened(asked, TITLE_CHARS_MAX) or first
         return first
+
+
+def _names(parts: tuple[AnyPart, ...]) -> str:
+    return ", ".join(file.name for file in files_among(parts))
 
 
 def shortened(text: str, chars: int) -> str:

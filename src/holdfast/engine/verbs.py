@@ -5,16 +5,19 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain import endings, forks, runs, tools, turns
+from holdfast.domain import answers, endings, forks, runs, turns
 from holdfast.domain import facts as f
 from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchRun, NoSuchSession, NoSuchTool, NoSuchTurn, RunRefused
+from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
-from holdfast.domain.parts import AnyPart, Text
+from holdfast.domain.parts import AnyPart
 from holdfast.domain.projections import fold
 from holdfast.domain.rows import RunRow, ToolRow, TurnRow
+from holdfast.domain.rules import ONCE, Allowing
+from holdfast.domain.secrets import Masking, identity, masked
 from holdfast.store.ports import Append, Receipt, Store
 
 
@@ -32,35 +35,69 @@ class Accepted(msgspec.Struct, frozen=True):
     begins: RunId | None = None
 
 
+class Resolved(msgspec.Struct, frozen=True):
+    """What an answer brought about: whether the run can go on now, and the rule that came with it, if any."""
+
+    session_id: SessionId
+    goes_on: bool
+    tool: str
+    rule: str
+
+
 class Verbs:
     """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped.
 
-    `resume` is what becomes of an interrupted run where a session has no policy of its own.
+    `resume` is what becomes of an interrupted run where a session has no policy of its own. Whatever people
+    write goes through `mask` before it is kept.
     """
 
-    def __init__(self, store: Store, ids: Ids, resume: f.Resume, ended: Callable[[RunId], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ids: Ids,
+        resume: f.Resume,
+        ended: Callable[[RunId], None],
+        mask: Masking = identity,
+    ) -> None:
         self._store = store
-        self._resume = resume
+        self.resume_policy = resume
         self._ids = ids
         self._ended = ended
+        self._mask = mask
 
     async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
-        session_id = session_id or self._ids.session()
+        session_id, created = session_id or self._ids.session(), masked(created, self._mask)
         await self._change(session_id, lambda view: turns.create_session(view, created))
         return session_id
 
     async def accept(
-        self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
+        self,
+        session_id: SessionId,
+        parts: tuple[AnyPart, ...],
+        key: str | None = None,
+        if_busy: turns.IfBusy = "queue",
     ) -> Accepted:
         """Keep a message and its run. The same key again gives the same answer."""
+        parts = masked(parts, self._mask)
 
         def decide(view: View) -> Facts:
             session = view.session()
             policy = session.resume if session is not None else None
-            resumes = (policy or self._resume) == "auto"
-            return turns.accept_turn(view, session_id, self._ids, parts, key, view.written, resumes)
+            resumes = (policy or self.resume_policy) == "auto"
+            return turns.accept_turn(view, session_id, self._ids, parts, key, view.written, resumes, if_busy)
 
         return _accepted(*await self._change(session_id, decide))
+
+    async def is_kept(self, session_id: SessionId, key: str) -> bool:
+        """Whether a message with this key is there already."""
+        found: list[bool] = []
+
+        def look(view: View) -> Facts:
+            found[:] = [view.turn_by_key(key) is not None]
+            return ()
+
+        await self._change(session_id, look)
+        return found[0]
 
     async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
         """Stop a run for good: everything that said it was working is gone in the same moment."""
@@ -83,6 +120,7 @@ class Verbs:
         expect: Seq | None = None,
     ) -> Accepted:
         """Edit a turn, or with no parts try it again: what it and all after it said is undone."""
+        parts = masked(parts, self._mask)
 
         def decide(view: View) -> Facts:
             if view.session() is None:
@@ -100,9 +138,11 @@ class Verbs:
         await self._change(session_id, lambda view: turns.clear(view, session_id, view.written), expect)
 
     async def rename(self, session_id: SessionId, title: str, by: Literal["user", "model"] = "user") -> None:
+        title = self._mask(title)
         await self._change(session_id, lambda view: turns.rename(view, session_id, title, by))
 
     async def configure(self, session_id: SessionId, wanted: f.SessionConfigured) -> None:
+        wanted = masked(wanted, self._mask)
         await self._change(session_id, lambda view: turns.configure(view, session_id, wanted))
 
     async def archive(self, session_id: SessionId, archived: bool) -> None:
@@ -117,6 +157,7 @@ class Verbs:
         expect: Seq | None = None,
     ) -> None:
         """Rename, archive and configure at once; what is None stays."""
+        title, wanted = masked(title, self._mask), masked(wanted, self._mask)
 
         def decide(view: View) -> Facts:
             renamed = turns.rename(view, session_id, title, "user") if title is not None else []
@@ -129,38 +170,48 @@ class Verbs:
         await self._change(session_id, lambda view: turns.delete(view, session_id, view.written))
 
     async def resume(self, run_id: RunId) -> SessionId:
-        """Let an interrupted run go on, or a queued one begin: a person says so, whatever the policy."""
+        """A person lets a run go on that was interrupted or waits at a limit, or a queued one begin."""
         session_id, _ = await self._store.run(run_id)
 
         def decide(view: View) -> Facts:
             run = _run(view, run_id)
             if run.status == "queued" and any(other.turn < run.turn for other in view.open_runs()):
                 raise RunRefused(run_id=run_id, status="behind another run", verb="begin")
-            return runs.dequeue(run) if run.status == "queued" else runs.resume(run, "user")
+            return runs.dequeue(run) if run.status == "queued" else runs.go_on(run)
 
         await self._change(session_id, decide)
         return session_id
 
     async def resolve(
-        self, run_id: RunId, call_id: CallId, decision: f.Decision, text: str | None = None
-    ) -> tuple[SessionId, bool]:
-        """A person's word on a call; returns whether the run can go on now.
+        self,
+        run_id: RunId,
+        call_id: CallId,
+        decision: f.Decision,
+        text: str | None = None,
+        allowing: Allowing = ONCE,
+        forbidden: Forbidden | None = None,
+    ) -> Resolved:
+        """A person's word on a call.
 
-        `text` is the reason of a denial, or what a call that did run gave.
+        `text` is the reason of a denial, or what a call that did run gave. Raises ToolRefused when it is not
+        asked about (any more), RuleRefused, NeverRun.
         """
+        text, allowing = masked(text, self._mask), masked(allowing, self._mask)
         session_id, _ = await self._store.run(run_id)
-        goes_on: list[bool] = []
+        resolved: list[Resolved] = []
 
         def decide(view: View) -> Facts:
             run, tool = _run(view, run_id), _tool(view, run_id, call_id)
-            facts = _answer(view, run, tool, decision, text)
+            facts = answers.answer(view, run, tool, decision, text, allowing, forbidden)
             rest = [other for other in view.open_tools(run_id) if other.id != call_id]
             waits = any(other.state == "in_doubt" or other.approval == "requested" for other in rest)
-            goes_on[:] = [not waits and run.status == "waiting"]
-            return [*facts, *(runs.answer(run) if goes_on[0] else [])]
+            goes_on = not waits and run.status == "waiting"
+            rule = next((fact.rule for fact in facts if isinstance(fact, f.ApprovalResolved)), "")
+            resolved[:] = [Resolved(session_id, goes_on, tool.name, rule)]
+            return [*facts, *(runs.answer(run) if goes_on else [])]
 
         await self._change(session_id, decide)
-        return session_id, goes_on[0]
+        return resolved[0]
 
     async def fork(self, session_id: SessionId, turn_id: TurnId | None = None) -> SessionId:
         """A new session that begins with a copy of this one's live turns, up to `turn_id`."""
@@ -194,17 +245,6 @@ def _bodies(book: MemoryBook, events: list[Event]) -> list[f.Body]:
     rows = [book.messages[place] for place in sorted(book.messages)]
     facts = [by_seq[row.body_seq].fact for row in rows if row.body_seq in by_seq]
     return [fact for fact in facts if isinstance(fact, f.Body)]
-
-
-def _answer(
-    view: View, run: RunRow, tool: ToolRow, decision: f.Decision, text: str | None
-) -> list[f.AnyFact]:
-    if decision == "approve" or decision == "deny":
-        return tools.answer_approval(view, run, tool, decision, "user", text or "")
-    row = view.message(tool.turn, tool.place)
-    output = endings.output_of(view.written(row)) if row is not None else None
-    result: tuple[AnyPart, ...] | None = (Text(text),) if text else None
-    return tools.resolve(view, run, tool, decision, "user", output, result)
 
 
 def _accepted(receipt: Receipt, facts: Facts) -> Accepted:

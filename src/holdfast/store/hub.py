@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.domain.codec import Event
+from holdfast.domain.facts import DELTA_KINDS
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX
+from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
 
 News = Sequence[tuple[SessionId, Event]]
+QUIET_KINDS = DELTA_KINDS | {"context_prepared", "model_step_started", "model_step_retried", "tool_started"}
+"""Events that change nothing a list of sessions shows."""
 
 
 class Subscription:
@@ -52,11 +55,44 @@ class Subscription:
         self.overrun = False
 
 
+class Watch:
+    """Which sessions have changed since the watcher last asked, at most WATCH_SESSIONS_MAX of them.
+
+    `ring` is called when there are some; it must only wake the watcher.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._changed: set[SessionId] = set()
+        self._ring = ring
+        self._overrun = False
+
+    def offer(self, changed: frozenset[SessionId]) -> None:
+        self._changed |= changed
+        if len(self._changed) > WATCH_SESSIONS_MAX:
+            self.nudge()
+        else:
+            self._ring()
+
+    def nudge(self) -> None:
+        """Have the watcher look at everything."""
+        self._changed.clear()
+        self._overrun = True
+        self._ring()
+
+    def take(self) -> frozenset[SessionId] | None:
+        """Those that changed since the last time; None: too many to tell, look at everything."""
+        changed, overrun = frozenset(self._changed), self._overrun
+        self._changed.clear()
+        self._overrun = False
+        return None if overrun else changed
+
+
 class Hub:
-    """Who listens to which session."""
+    """Who listens to which session, and who watches them all."""
 
     def __init__(self) -> None:
         self._by_session: dict[SessionId, set[Subscription]] = {}
+        self._watches: set[Watch] = set()
 
     @contextmanager
     def subscribe(self, session_id: SessionId, ring: Callable[[], None]) -> Iterator[Subscription]:
@@ -70,8 +106,24 @@ class Hub:
             if not listeners:
                 del self._by_session[session_id]
 
+    @contextmanager
+    def watch(self, ring: Callable[[], None]) -> Iterator[Watch]:
+        watch = Watch(ring)
+        self._watches.add(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+
+    def touch(self, changed: frozenset[SessionId]) -> None:
+        """Say that these sessions stand differently, though nothing was added to them."""
+        for watch in self._watches:
+            watch.offer(changed)
+
     def wake(self) -> None:
         """Let every reader look into the store: there may be nothing more to wait for."""
+        for watch in self._watches:
+            watch.nudge()
         for subscriptions in self._by_session.values():
             for subscription in subscriptions:
                 subscription.nudge()
@@ -80,3 +132,8 @@ class Hub:
         for session_id, event in news:
             for subscription in self._by_session.get(session_id, ()):
                 subscription.offer(event)
+        if self._watches:
+            # Text comes a hundred times for everything else: it is passed over here, once for all watchers.
+            changed = frozenset(name for name, event in news if event.kind not in QUIET_KINDS)
+            if changed:
+                self.touch(changed)

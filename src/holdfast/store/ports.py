@@ -15,7 +15,8 @@ import msgspec
 from holdfast.domain.book import Decide, Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
-from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.domain.facts import Effect, Waiting
+from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.meter import CommitMeter
 
@@ -136,6 +137,54 @@ class Totals(msgspec.Struct, frozen=True):
     format: int
 
 
+class Question(msgspec.Struct, frozen=True):
+    """Something that waits for a person. With a call it is about that call, else about the run itself.
+
+    `may_have_run`: the process that was to carry the call out is gone, and nobody knows how far it came.
+    """
+
+    session_id: SessionId
+    title: str
+    workspace: str
+    run_id: RunId
+    kind: Waiting
+    asked_at: Instant
+    reason: str = ""
+    call_id: CallId | None = None
+    name: str = ""
+    arguments: str = ""
+    arguments_cut: bool = False
+    effect: Effect | None = None
+    may_have_run: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A session as the list shows it now: is there something in it that nobody has read, what does it ask."""
+
+    row: SessionRow
+    unread: bool
+    questions: tuple[Question, ...]
+    pinned: bool = False
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """The newest sessions, the pinned ones and all that are not idle, within limits.
+
+    `more`: there are others beside them.
+    """
+
+    standings: tuple[Standing, ...]
+    questions: tuple[Question, ...]
+    more: bool
+
+
+class Watch(Protocol):
+    """Which sessions have changed, for one who has all of them in view."""
+
+    def take(self) -> frozenset[SessionId] | None:
+        """Those that changed since the last time; None: too many to tell, look at everything."""
+
+
 class Follower(Protocol):
     """One reader's place in one session."""
 
@@ -208,8 +257,10 @@ class Views(Protocol):
 
     async def head(self, session_id: SessionId) -> Seq: ...
 
-    async def sessions(self, cursor: str | None, limit: int, archived: bool = False) -> SessionPage:
-        """The most recently active first."""
+    async def sessions(
+        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+    ) -> SessionPage:
+        """The most recently active first; with `words`, those whose titles hold all of them."""
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
@@ -217,6 +268,9 @@ class Views(Protocol):
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         """Every run that is not over, of all sessions."""
+
+    async def active_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        """Those of them that do not wait for a person: however many do, they cost nobody anything."""
 
     async def pending_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         """Every run whose output is still waited for after an interruption."""
@@ -227,10 +281,56 @@ class Views(Protocol):
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         """The calls of a run that are not settled."""
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
-        """Live messages that hold every word of `query`, the newest first. Sees all that is committed."""
+    async def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
+        """Live messages that hold every word of `query`, the newest first. Sees all that is committed.
+
+        With `session_id`, those of one session; raises NoSuchSession.
+        """
 
     async def totals(self) -> Totals: ...
+
+
+class Attention(Protocol):
+    """What a person should look at: what is unread, what waits for an answer, and that it has changed."""
+
+    async def survey(self) -> Survey:
+        """Everything that a list begins with, as of one moment."""
+
+    async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
+        """How these stand, as of one moment. One that is deleted is left out."""
+
+    async def questions(self, limit: int) -> Sequence[Question]:
+        """What waits for a person in any session, the oldest first."""
+
+    async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        """Those of them in which something was said that is past the mark and past what a person sent last.
+
+        Nothing is unread in a session whose last turn is a copy, or was taken back.
+        """
+
+    async def see(self, session_id: SessionId, seq: Seq) -> None:
+        """Remember that everything up to `seq` was read. The mark never moves back.
+
+        Raises NoSuchSession, and BadCursor for a number that was not given out yet.
+        """
+
+    async def pin(self, session_id: SessionId, pinned: bool) -> None:
+        """Keep a session at the top of the list, or no longer. Raises NoSuchSession, and TooLarge."""
+
+    async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        """Those of them that are pinned."""
+
+    async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+        """Whose mark or pin was moved after the `number`th move, by any process, and the last one's number.
+
+        None: too many to tell, or the numbers have begun anew.
+        """
+
+    def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
+        """Every change to a session that a list could show, by any process: `ring` says when to take.
+
+        Marks and pins that other processes move are not among them: ask `seen_since`.
+        """
 
 
 class Leases(Protocol):
@@ -264,13 +364,18 @@ class Blobs(Protocol):
 
 
 class Shelf(Protocol):
-    """Small things that belong to no session: who may come in, what is always allowed. By kind and id."""
+    """Things that are no facts of a session: who may come in, what is always allowed. By kind and id.
+
+    What is kept of a kind `draft` under a session's id goes when that session is purged.
+    """
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
         """Keep `body`, in place of what was there. Raises TooLarge."""
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         """Remove an item and return it; of several who take the same one, one gets it."""
+
+    async def item(self, kind: str, item_id: str) -> bytes | None: ...
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
         """All of a kind by their ids; committed, whichever process put them there."""
@@ -295,5 +400,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Leases, Blobs, Shelf, Upkeep, Protocol):
+class Store(Journal, Views, Attention, Leases, Blobs, Shelf, Upkeep, Protocol):
     """All of it."""

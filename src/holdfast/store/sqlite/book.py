@@ -97,12 +97,19 @@ class SqlBook:
         if row.is_over:
             # Nobody may write for it any more, whatever epoch they hold.
             run(self._db, "delete_lease", row.id)
+        elif row.status == "waiting":
+            # At once, not when its process comes to it: if that is killed first, whoever answers is not
+            # mistaken for one who takes over what was cut off.
+            run(self._db, "free_lease", row.id)
 
     def put_tool(self, row: ToolRow) -> None:
         self._tools.put(row, row.id)
 
     def put_message(self, row: MessageRow) -> None:
         self._messages.put(row, row.turn, row.place)
+
+    def drop_message(self, turn: int, place: int) -> None:
+        self._messages.drop(turn, place)
 
     def _all(self, columns: Columns[R], name: str, *keys: Any) -> list[R]:
         if self._no:
@@ -130,9 +137,15 @@ class _Shelf(Generic[R]):
         self._rows[key] = row
         self._changed.add(key)
 
+    def drop(self, *key: Any) -> None:
+        self._rows[key] = None
+        self._changed.add(key)
+
     def flush(self, session_no: int) -> None:
         for key in self._changed:
             row = self._rows[key]
-            assert row is not None, "only rows that are there are changed"
-            run(self._db, f"put_{self._name}", session_no, *self._columns.write(row))
+            if row is None:
+                run(self._db, f"delete_{self._name}", session_no, *key)
+            else:
+                run(self._db, f"put_{self._name}", session_no, *self._columns.write(row))
         self._changed.clear()

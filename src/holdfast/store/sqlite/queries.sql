@@ -108,46 +108,52 @@ DELETE FROM turns WHERE session = ? AND turn = ?;
 
 -- name: get_run
 SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
-    steers, allowances
+    steers, allowances, detail
 FROM runs WHERE session = ? AND id = ?;
 
 -- name: find_run
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at, r.steers, r.allowances
+    r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL;
 
 -- name: open_runs
 SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
-    steers, allowances
+    steers, allowances, detail
 FROM runs WHERE session = ? AND status NOT IN ('completed', 'cancelled', 'failed') ORDER BY turn;
 
 -- name: all_open_runs
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at, r.steers, r.allowances
+    r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
 WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
+-- name: active_runs
+SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
+    r.started_at, r.ended_at, r.steers, r.allowances, r.detail
+FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
+WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND r.status <> 'waiting' AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
+
 -- name: pending_runs
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at, r.steers, r.allowances
+    r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM runs r INDEXED BY runs_pending JOIN sessions s ON s.no = r.session
 WHERE r.pending IS NOT NULL AND s.deleted_at IS NULL ORDER BY r.session, r.turn;
 
 -- name: runs_of_turns
 SELECT r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
-    r.started_at, r.ended_at, r.steers, r.allowances
+    r.started_at, r.ended_at, r.steers, r.allowances, r.detail
 FROM turns t JOIN runs r ON r.session = t.session AND r.id = t.run_id
 WHERE t.session = ? AND t.turn BETWEEN ? AND ? ORDER BY t.turn;
 
 -- name: all_runs
 SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
-    steers, allowances
+    steers, allowances, detail
 FROM runs WHERE session = ?;
 
 -- name: put_run
 INSERT OR REPLACE INTO runs (session, id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure,
-    usage, started_at, ended_at, steers, allowances)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    usage, started_at, ended_at, steers, allowances, detail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_run
 DELETE FROM runs WHERE session = ? AND id = ?;
@@ -197,6 +203,11 @@ FROM sessions
 WHERE deleted_at IS NULL AND archived = ? AND (updated_at, no) < (?, ?)
 ORDER BY updated_at DESC, no DESC LIMIT ?;
 
+-- name: titles_page
+SELECT no, updated_at, title FROM sessions
+WHERE deleted_at IS NULL AND archived = ? AND (updated_at, no) < (?, ?)
+ORDER BY updated_at DESC, no DESC LIMIT ?;
+
 -- name: messages_page
 SELECT m.turn, m.place, m.id, m.role, m.status, m.first_seq, m.body_seq, m.run_id, m.late, t.status
 FROM messages m JOIN turns t ON t.session = m.session AND t.turn = m.turn
@@ -207,6 +218,77 @@ ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
     max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
 
+-- How conversations stand.
+
+-- name: session_by_id
+SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
+    deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage
+FROM sessions WHERE id = ? AND deleted_at IS NULL;
+
+-- name: unsettled_sessions
+SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
+    deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage
+FROM sessions WHERE deleted_at IS NULL AND status <> 'idle'
+ORDER BY status = 'failed', updated_at DESC, no DESC LIMIT ?;
+
+-- name: waiting_runs
+SELECT s.no, s.id, s.title, s.workspace, s.updated_at, r.id, r.waiting
+FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
+WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND r.status = 'waiting' AND s.deleted_at IS NULL
+ORDER BY r.id LIMIT ?;
+
+-- name: waiting_runs_of
+SELECT s.no, s.id, s.title, s.workspace, s.updated_at, r.id, r.waiting
+FROM runs r INDEXED BY runs_open JOIN sessions s ON s.no = r.session
+WHERE r.session = ? AND r.status NOT IN ('completed', 'cancelled', 'failed') AND r.status = 'waiting'
+ORDER BY r.id;
+
+-- name: newest_waiting
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ? AND kind = 'run_waiting' ORDER BY seq DESC LIMIT 1;
+
+-- name: call_events
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ?1 AND kind IN ('tool_intended', 'approval_requested', 'tool_in_doubt')
+    AND seq >= ifnull((SELECT first_seq FROM messages WHERE session = ?1 AND turn = ?2 AND place = ?3), 1)
+ORDER BY seq;
+
+-- name: is_unread
+SELECT EXISTS (
+    SELECT 1 FROM events e WHERE e.session = n.session AND n.context_version > n.known AND e.seq > n.known
+        AND e.kind IN ('message_settled', 'tool_settled', 'run_failed', 'run_interrupted')
+)
+FROM (
+    SELECT t.session, t.run_id, t.status, s.context_version, max(t.seq, ifnull(
+        (SELECT CAST(body AS INTEGER) FROM shelf WHERE kind = 'seen' AND id = s.id), 0)) AS known
+    FROM turns t JOIN sessions s ON s.no = t.session
+    WHERE t.session = ? ORDER BY t.turn DESC LIMIT 1
+) n WHERE n.run_id IS NOT NULL AND n.status NOT IN ('undone', 'cleared');
+
+-- name: mark
+SELECT ifnull((SELECT CAST(body AS INTEGER) FROM shelf WHERE kind = 'seen' AND id = ?), 0);
+
+-- name: is_pinned
+SELECT EXISTS (SELECT 1 FROM shelf WHERE kind = 'pin' AND id = ?);
+
+-- name: count_pins
+SELECT count(*) FROM shelf p JOIN sessions s ON s.id = p.id WHERE p.kind = 'pin' AND s.deleted_at IS NULL;
+
+-- name: pinned_sessions
+SELECT no, s.id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
+    deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
+    successor_session_id, usage
+FROM shelf p JOIN sessions s ON s.id = p.id
+WHERE p.kind = 'pin' AND s.deleted_at IS NULL AND s.archived = 0
+ORDER BY updated_at DESC, no DESC LIMIT ?;
+
+-- name: delete_kept
+DELETE FROM shelf WHERE kind IN ('seen', 'pin', 'draft') AND id = (SELECT id FROM sessions WHERE no = ?1)
+    AND NOT EXISTS (SELECT 1 FROM sessions other JOIN sessions gone ON gone.id = other.id
+        WHERE gone.no = ?1 AND other.deleted_at IS NULL);
+
 -- Leases.
 
 -- name: get_lease
@@ -214,6 +296,9 @@ SELECT epoch, process_id, expires_at FROM leases WHERE run_id = ?;
 
 -- name: put_lease
 INSERT OR REPLACE INTO leases (run_id, epoch, process_id, expires_at) VALUES (?, ?, ?, ?);
+
+-- name: free_lease
+UPDATE leases SET process_id = '', expires_at = 0 WHERE run_id = ?;
 
 -- name: delete_lease
 DELETE FROM leases WHERE run_id = ?;
@@ -258,6 +343,9 @@ INSERT OR REPLACE INTO shelf (kind, id, body) VALUES (?, ?, ?);
 -- name: take_item
 DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
 
+-- name: item
+SELECT body FROM shelf WHERE kind = ? AND id = ?;
+
 -- name: items
 SELECT id, body FROM shelf WHERE kind = ? ORDER BY id;
 
@@ -288,6 +376,19 @@ INSERT INTO search (search) VALUES ('integrity-check');
 SELECT s.id, s.title, s.no, e.position, e.seq, e.at, e.kind, e.version, e.body
 FROM search f JOIN events e ON e.position = f.rowid JOIN sessions s ON s.no = e.session
 WHERE f.words MATCH ? AND f.rowid < ? AND s.deleted_at IS NULL
+ORDER BY f.rowid DESC LIMIT ?;
+
+-- name: session_span
+SELECT ifnull(min(position), 0), ifnull(max(position), 0) FROM (
+    SELECT position FROM (SELECT position FROM events WHERE session = ?1 ORDER BY seq LIMIT 1)
+    UNION ALL
+    SELECT position FROM (SELECT position FROM events WHERE session = ?1 ORDER BY seq DESC LIMIT 1)
+);
+
+-- name: search_session
+SELECT s.id, s.title, s.no, e.position, e.seq, e.at, e.kind, e.version, e.body
+FROM search f JOIN events e ON e.position = f.rowid JOIN sessions s ON s.no = e.session
+WHERE f.words MATCH ? AND f.rowid < ? AND f.rowid >= ? AND e.session = ?
 ORDER BY f.rowid DESC LIMIT ?;
 
 -- name: is_current

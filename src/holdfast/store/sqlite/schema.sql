@@ -98,6 +98,7 @@ CREATE TABLE runs (
     ended_at     INTEGER,
     steers       TEXT,
     allowances   INTEGER NOT NULL DEFAULT 1,
+    detail       TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
 -- Not unique: the same conversation may be imported under two ids, or again while its old self is purged.

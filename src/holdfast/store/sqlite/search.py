@@ -26,7 +26,7 @@ from holdfast.store.ports import Hit
 from holdfast.store.sqlite.bodies import unpack
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, value
-from holdfast.store.sqlite.views import bounded
+from holdfast.store.sqlite.views import bounded, locate
 
 SLICE_EVENTS_MAX = 500
 SLICE_CHARS = 6_000
@@ -77,13 +77,20 @@ def add_slice(tx: Tx, start: Position, end: Position, words: Sequence[tuple[Posi
     run(tx.db, "move_search_cursor", end)
 
 
-def find(db: apsw.Connection, query: str, limit: int) -> list[Hit]:
-    """Live messages that match, the newest first. Raises BadQuery."""
-    match, hits, before = match_query(query), list[Hit](), _NEWEST
+def find(db: apsw.Connection, query: str, limit: int, only: SessionId | None = None) -> list[Hit]:
+    """Live messages that match, the newest first; `only` one session's. Raises BadQuery, NoSuchSession."""
+    match, hits = match_query(query), list[Hit]()
     limit = bounded(limit, SEARCH_HITS_MAX)
+    own = locate(db, only)[0] if only is not None else None
+    # A session lies between its first event and its last: what others said before and after is not looked at.
+    first, last = rows(db, "session_span", own)[0] if own is not None else (0, _NEWEST - 1)
+    before = last + 1
     while len(hits) < limit:
         # What was undone, replaced or deleted is still in the index; it is passed over here.
-        found = rows(db, "search", match, before, 2 * limit)
+        if own is None:
+            found = rows(db, "search", match, before, 2 * limit)
+        else:
+            found = rows(db, "search_session", match, before, first, own, 2 * limit)
         for session_id, title, no, position, seq, at, kind, version, body in found:
             before = position
             hit = _hit(

@@ -1,4 +1,4 @@
-"""Small things that belong to no session, by kind and id."""
+"""Things that are no facts of a session, by kind and id."""
 
 from collections.abc import Mapping
 
@@ -14,6 +14,11 @@ def put(tx: Tx, kind: str, item_id: str, body: bytes) -> None:
 
 def take(tx: Tx, kind: str, item_id: str) -> bytes | None:
     row = one(tx.db, "take_item", kind, item_id)
+    return row[0] if row is not None else None
+
+
+def item(db: apsw.Connection, kind: str, item_id: str) -> bytes | None:
+    row = one(db, "item", kind, item_id)
     return row[0] if row is not None else None
 
 

@@ -13,7 +13,7 @@ from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
 from holdfast.store.following import Follower, following, tail
-from holdfast.store.hub import Hub, News
+from holdfast.store.hub import Hub, News, Watch
 from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import (
     Append,
@@ -23,12 +23,15 @@ from holdfast.store.ports import (
     Lease,
     MessagePage,
     Progress,
+    Question,
     Receipt,
     SessionPage,
+    Standing,
+    Survey,
     Swept,
     Totals,
 )
-from holdfast.store.sqlite import backup, blobs, journal, leases, search, shelf, sweeper, views
+from holdfast.store.sqlite import backup, blobs, journal, leases, search, shelf, standing, sweeper, views
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.checkup import Checkup
 from holdfast.store.sqlite.committer import SqliteCommitter
@@ -135,14 +138,19 @@ class SqliteStore:
     async def head(self, session_id: SessionId) -> Seq:
         return (await self._readers.read(views.locate, session_id))[1]
 
-    async def sessions(self, cursor: str | None, limit: int, archived: bool = False) -> SessionPage:
-        return await self._readers.read(views.sessions, cursor, limit, archived)
+    async def sessions(
+        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+    ) -> SessionPage:
+        return await self._readers.read(views.sessions, cursor, limit, archived, words)
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return await self._readers.read(views.messages, session_id, before, limit)
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
+
+    async def active_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
+        return await self._readers.read(views.active_runs)
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
         return await self._readers.read(views.open_runs)
@@ -156,14 +164,45 @@ class SqliteStore:
     async def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
         return await self._readers.read(views.open_tools, session_id, run_id)
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
         if not query.strip():
             raise BadQuery(query=repr(query))
         await self._index_all()
-        return await self._readers.read(search.find, query, limit)
+        return await self._readers.read(search.find, query, limit, session_id)
 
     async def totals(self) -> Totals:
         return await self._readers.read(views.totals, self._place.file)
+
+    # Attention.
+
+    async def survey(self) -> Survey:
+        return await self._readers.read(standing.survey)
+
+    async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
+        return await self._readers.read(standing.standings, session_ids)
+
+    async def questions(self, limit: int) -> Sequence[Question]:
+        return await self._readers.read(standing.questions, limit)
+
+    async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        return await self._readers.read(standing.unread, session_ids)
+
+    async def see(self, session_id: SessionId, seq: Seq) -> None:
+        if await self._do(lambda tx: standing.see(tx, session_id, seq)):
+            self._hub.touch(frozenset({session_id}))
+
+    async def pin(self, session_id: SessionId, pinned: bool) -> None:
+        if await self._do(lambda tx: standing.pin(tx, session_id, pinned)):
+            self._hub.touch(frozenset({session_id}))
+
+    async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        return await self._readers.read(standing.pinned, session_ids)
+
+    async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
+        return await self._readers.read(standing.seen_since, number)
+
+    def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
+        return self._hub.watch(ring)
 
     # Leases.
 
@@ -189,7 +228,7 @@ class SqliteStore:
     async def put_blob(self, content: bytes) -> str:
         if len(content) > BLOB_BYTES_MAX:
             raise TooLarge(what="A file", size=len(content), limit=BLOB_BYTES_MAX)
-        digest = blobs.digest_of(content)
+        digest = await asyncio.to_thread(blobs.digest_of, content)
         number, complete = await self._do(lambda tx: blobs.begin(tx, digest))
         pieces = [] if complete else blobs.chunks(content)
         for n, piece in enumerate(pieces):
@@ -208,6 +247,9 @@ class SqliteStore:
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         return await self._do(lambda tx: shelf.take(tx, kind, item_id))
+
+    async def item(self, kind: str, item_id: str) -> bytes | None:
+        return await self._readers.read(shelf.item, kind, item_id)
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
         return await self._readers.read(shelf.items, kind)

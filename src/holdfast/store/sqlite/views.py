@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -16,7 +17,9 @@ from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
 from holdfast.store.sqlite.sql import one, rows, snapshot, value
 
-_LAST = 1 << 62
+LAST = 1 << 62
+"""Past every number that is given out."""
+_TITLES_PER_SLICE = 1_000
 
 
 def find(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq] | None:
@@ -54,19 +57,41 @@ def events(
     return found
 
 
-def sessions(db: apsw.Connection, cursor: str | None, limit: int, archived: bool) -> SessionPage:
+def sessions(
+    db: apsw.Connection, cursor: str | None, limit: int, archived: bool, words: Sequence[str] = ()
+) -> SessionPage:
     limit = bounded(limit, PAGE_SESSIONS_MAX)
-    updated_at, no = _two_numbers(cursor) if cursor is not None else (_LAST, _LAST)
-    found = rows(db, "sessions_page", archived, updated_at, no, limit)
+    updated_at, no = _two_numbers(cursor) if cursor is not None else (LAST, LAST)
+    if words:
+        found = _titled(db, updated_at, no, limit, archived, [word.casefold() for word in words])
+    else:
+        found = rows(db, "sessions_page", archived, updated_at, no, limit)
     page = tuple(SESSIONS.read(row[1:]) for row in found)
     more = f"{page[-1].updated_at}.{found[-1][0]}" if len(page) == limit else None
     return SessionPage(page, more)
 
 
+def _titled(
+    db: apsw.Connection, updated_at: int, no: int, limit: int, archived: bool, words: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """The next sessions whose titles hold all of `words`, each with its number in front."""
+    found: list[tuple[Any, ...]] = []
+    with snapshot(db):
+        while slice_ := rows(db, "titles_page", archived, updated_at, no, _TITLES_PER_SLICE):
+            for number, _, title in slice_:
+                folded = title.casefold()
+                if all(word in folded for word in words):
+                    found.append((number, *rows(db, "get_session", number)[0]))
+                    if len(found) == limit:
+                        return found
+            no, updated_at, _ = slice_[-1]
+    return found
+
+
 def messages(db: apsw.Connection, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
     """One page, read in one snapshot, so that no message is seen half settled."""
     limit = bounded(limit, PAGE_MESSAGES_MAX)
-    turn, place = _two_numbers(before) if before is not None else (_LAST, _LAST)
+    turn, place = _two_numbers(before) if before is not None else (LAST, LAST)
     with snapshot(db):
         no, head = locate(db, session_id)
         columns = rows(db, "messages_page", no, turn, place, limit)
@@ -81,6 +106,10 @@ def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
     if row is None:
         raise NoSuchRun(run_id=run_id)
     return SessionId(row[0]), RUNS.read(row[1:])
+
+
+def active_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:
+    return [(SessionId(row[0]), RUNS.read(row[1:])) for row in rows(db, "active_runs")]
 
 
 def open_runs(db: apsw.Connection) -> Sequence[tuple[SessionId, RunRow]]:

@@ -1,0 +1,91 @@
+"""What lets people and programs in: tokens, signed-in browsers, a password, one-time codes.
+
+A secret is shown once, to whoever it is made for. What is kept of it is a digest, which lets nobody in.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+
+Right = Literal["read", "write", "approve", "admin"]
+RIGHTS: tuple[Right, ...] = ("read", "write", "approve", "admin")
+"""Read everything; send and change; allow what the agent asks for; make and revoke tokens."""
+USUAL_RIGHTS: tuple[Right, ...] = ("read", "write")
+"""What a token may do when nobody says: anything but to allow what the agent asks for."""
+
+_MARK = "hf_"
+"""Every secret begins so: people and scanners know one when they see it."""
+_CHANCE_BYTES = 32
+
+
+def new_secret(chance: Callable[[int], str] = secrets.token_urlsafe) -> str:
+    return _MARK + chance(_CHANCE_BYTES)
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret. It has too much chance in it for a slow hash to matter."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+class Token(msgspec.Struct, frozen=True):
+    """Lets a program in, until it is revoked."""
+
+    id: str
+    name: str
+    digest: str
+    rights: tuple[Right, ...]
+    created_at: Instant
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    """Lets a browser in."""
+
+    digest: str
+    created_at: Instant
+    expires_at: Instant
+
+
+class Code(msgspec.Struct, frozen=True):
+    """Signs one browser in, once."""
+
+    digest: str
+    created_at: Instant
+    expires_at: Instant
+
+
+class Password(msgspec.Struct, frozen=True):
+    hash: str
+    set_at: Instant
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """Where a server is reached, and whether one has to sign in there."""
+
+    url: str
+    auth: bool
+    since: Instant
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Everything that lets anybody in at one moment, by digest."""
+
+    tokens: Mapping[str, Token] = MappingProxyType({})
+    sign_ins: Mapping[str, SignIn] = MappingProxyType({})
+    codes: Mapping[str, Code] = MappingProxyType({})
+    password: Password | None = None
+
+
+class Entrance(msgspec.Struct, frozen=True):
+    """How a server may be reached and come in to, as its settings say."""
+
+    auth: bool = True
+    local_digest: str = ""
+    """Of the token that local commands use."""
+    public_url: str = ""
+    allowed_hosts: tuple[str, ...] = ()

@@ -1,0 +1,61 @@
+"""Which right each request needs."""
+
+import pytest
+
+from holdfast.domain.keys import Right
+from holdfast.server.app import PATHS
+from holdfast.server.auth.rights import right_needed
+
+PUBLIC = {("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/api/sign-in")}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "right"),
+    [
+        ("GET", "/", None),
+        ("HEAD", "/", None),
+        ("POST", "/", "write"),
+        ("GET", "/page/page.js", None),
+        ("GET", "/page/a/b", "read"),
+        ("GET", "/health/live", None),
+        ("DELETE", "/health/live", "write"),
+        ("GET", "/health/ready", "read"),
+        ("GET", "/metrics", "read"),
+        ("GET", "/openapi.json", "read"),
+        ("POST", "/api/sign-in", None),
+        ("GET", "/api/sign-in", "read"),
+        ("POST", "/api/sign-in/", "write"),
+        ("GET", "/api/me", "read"),
+        ("POST", "/api/sign-out", "write"),
+        ("GET", "/api/stream", "read"),
+        ("POST", "/api/sessions", "write"),
+        ("PATCH", "/api/sessions/s", "write"),
+        ("DELETE", "/api/sessions/s", "write"),
+        ("POST", "/api/runs/r/cancel", "write"),
+        ("POST", "/api/runs/r/tools/c", "approve"),
+        ("POST", "/api/runs/r/tools/c/", "approve"),
+        ("POST", "//api//runs/r/tools/c", "approve"),
+        ("PUT", "/api/runs/r/tools", "approve"),
+        ("GET", "/api/runs/r/tools/c", "read"),
+        ("GET", "/api/rules", "read"),
+        ("POST", "/api/rules", "approve"),
+        ("DELETE", "/api/rules/u", "approve"),
+        ("DELETE", "/api/rules/u/", "approve"),
+        ("GET", "/api/tokens", "admin"),
+        ("POST", "/api/tokens", "admin"),
+        ("DELETE", "/api/tokens/k", "admin"),
+        ("DELETE", "/api/tokens/k\n", "admin"),
+        ("BREW", "/api/tokens", "admin"),
+        ("BREW", "/nowhere", "write"),
+        ("GET", "/nowhere", "read"),
+        ("GET", "", "read"),
+    ],
+)
+def test_a_request_needs_the_right_of_what_it_does(method: str, path: str, right: Right | None) -> None:
+    assert right_needed(method, path) == right
+
+
+def test_of_all_paths_only_four_are_open_to_everyone() -> None:
+    methods = ("GET", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
+    named = [(method, path.replace("{name}", "x")) for method in methods for path in PATHS]
+    assert {each for each in named if right_needed(*each) is None} == PUBLIC
