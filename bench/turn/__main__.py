@@ -16,7 +16,7 @@ from bench.stage import percentile
 from bench.table import Line, at_most, print_table, shown, write_json
 from bench.turn.history import tell_long_history
 from bench.turn.processes import Process, running
-from bench.turn.reader import Reader, follow
+from bench.turn.reader import ENTRY, Reader, follow
 
 RATE = 50
 LONG_MESSAGES = 10_000
@@ -143,6 +143,8 @@ async def measure(console: Console, streams: int, tokens: int) -> list[Line]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
         folder = Path(name)
         long_id = await tell_long_history(folder / "data", LONG_MESSAGES)
+        (folder / "data" / "token").write_text(ENTRY)
+        (folder / "data" / "token").chmod(0o600)
         with running("-m", "bench.turn.fake_model") as model:
             bare_words = ("-m", "bench.turn.prototype", str(model.port))
             # One model name for all: what it streams is in the name, so the server is started anew for each.
@@ -165,7 +167,7 @@ async def _compare(
 ) -> list[Line]:
     lines: list[Line] = []
     serve = ("-m", "holdfast", "serve", "--port", "0")
-    async with aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {ENTRY}"}) as http:
         fresh, long = Client(http).turn, Client(http, long_id).turn
         with running(*serve, env={**env, "HOLDFAST_MODEL": f"openai:{tokens}@{RATE}"}) as ours:
             lines.append(shown("start", "ready to answer", f"{ours.ready_s:.2f} s, limit 1 s"))

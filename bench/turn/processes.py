@@ -28,7 +28,7 @@ class Process:
     def _read_port(self) -> int:
         assert self._popen.stdout is not None
         for line in self._popen.stdout:
-            last = line.strip().rstrip("/").rsplit(":", 1)[-1]
+            last = line.partition("#")[0].strip().rstrip("/").rsplit(":", 1)[-1]
             if last.isdigit() and (line.strip().isdigit() or line.startswith("http")):
                 return int(last)
         raise RuntimeError("the process ended before it was ready")

@@ -17,6 +17,13 @@ from holdfast.domain.errors import HoldfastError
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
+CHANGEABLE = frozenset({
+    "approvals", "never_run", "resume", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
+    "runs_at_once",
+})  # fmt: skip
+"""Settings that can be changed while a server runs."""
+Origin = Literal["command line", "environment", "file"]
+"""Where a value was given."""
 
 
 class ConfigError(HoldfastError):
@@ -120,7 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "ask"
     never_run: Annotated[
-        tuple[str, ...],
+        tuple[Annotated[str, msgspec.Meta(pattern=r"\S")], ...],
         Says(
             help="Commands that are never run, whoever allows them; a last word `*` stands for any more.",
             allowed="a list of commands",
@@ -190,6 +197,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5.0
     given: frozenset[str] = frozenset()
+    origins: dict[str, Origin] = {}
+    """Where each of those was given."""
 
 
 def settings_told() -> Mapping[str, Says]:
@@ -215,7 +224,34 @@ def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> S
     for name, value in _read(data / FILE_NAME).items():
         chosen.setdefault(name, (str(data / FILE_NAME), value))
     values = {name: _typed(name, *chosen[name]) for name in chosen}
-    return Settings(**{**values, "data": data, "given": frozenset(chosen)})  # type: ignore[arg-type]
+    origins = {name: _origin(where) for name, (where, _) in chosen.items()}
+    return Settings(**{**values, "data": data, "given": frozenset(chosen), "origins": origins})  # type: ignore[arg-type]
+
+
+def altered(settings: Settings, wanted: Mapping[str, object]) -> Settings:
+    """`settings` with other values, as the file will have them; None is the default. Raises ConfigError.
+
+    The values come from a program, so that none of them is text that stands for something else.
+    """
+    where = "what is wanted"
+    _refuse_unknown(where, wanted)
+    hints = get_type_hints(Settings, include_extras=True)
+    defaults = {name: getattr(Settings(data=settings.data), name) for name in wanted}
+    origins = {name: origin for name, origin in settings.origins.items() if name not in wanted}
+    values: dict[str, object] = {}
+    for name, value in wanted.items():
+        try:
+            values[name] = defaults[name] if value is None else msgspec.convert(value, hints[name])
+        except (msgspec.ValidationError, TypeError):
+            problem = f"{name} must be {settings_told()[name].allowed}"
+            raise ConfigError(where=where, problem=problem) from None
+        if value is not None:
+            origins[name] = "file"
+    return msgspec.structs.replace(settings, **values, origins=origins, given=frozenset(origins))
+
+
+def _origin(where: str) -> Origin:
+    return "command line" if where.startswith("--") else "environment" if where.startswith(PREFIX) else "file"
 
 
 def _default_folder(environ: Mapping[str, str]) -> str:

@@ -1,33 +1,52 @@
 """The composition root: the only module that knows which parts are real, and puts them together."""
 
+import asyncio
 import errno
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from random import random
 from typing import Annotated, NoReturn
+from urllib.parse import urlsplit
 
 import typer
 
 from holdfast import __version__
+from holdfast.administration.model_desk import Models, chosen
+from holdfast.administration.settings_desk import Desk
 from holdfast.agent.asking import Asking
 from holdfast.agent.calls import Calls
-from holdfast.agent.instructions import INSTRUCTIONS, TitleAsker
+from holdfast.agent.instructions import INSTRUCTIONS
 from holdfast.agent.loop import Agent
-from holdfast.agent.models.choose import KEY_VARIABLE, choose
+from holdfast.agent.masking import MaskedModel, masked_tools
 from holdfast.agent.models.demo import Demo
+from holdfast.agent.ports import Model
+from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.tools.confinement import Confinement, confine
 from holdfast.agent.tools.toolbox import builtin_tools, by_name
 from holdfast.cli.backup import backup
 from holdfast.cli.doctor import doctor
+from holdfast.cli.link import link
+from holdfast.cli.masking import cover_output
+from holdfast.cli.password import password
 from holdfast.cli.restore import restore
+from holdfast.cli.rules import rules
 from holdfast.cli.serve import serve
 from holdfast.cli.sessions.commands import sessions
+from holdfast.cli.token_file import local_token
+from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
 from holdfast.config import Settings
+from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import DiskFull, HoldfastError
+from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids
+from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.engine import Engine
+from holdfast.engine.permissions import Permissions
+from holdfast.hardening import harden
 from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.premises import SqlitePremises
@@ -38,11 +57,12 @@ from holdfast.store.writer import favour_threads
 def main() -> None:
     """Run the command line. An error of ours is told in a sentence and what to do about it; exit code 1."""
     favour_threads()
-    environ = dict(os.environ)
-    # Whatever is started from here on does not inherit it.
-    os.environ.pop(KEY_VARIABLE, None)
+    # Whatever is started from here on inherits no secret.
+    environ = harden(os.environ)
+    wiring = wire(environ)
+    cover_output(wiring.mask)
     try:
-        command_line(wire(environ))()
+        command_line(wiring)()
     except HoldfastError as error:
         _fail(error)
     except OSError as error:
@@ -61,23 +81,65 @@ def _fail(error: HoldfastError) -> NoReturn:
 
 def wire(environ: Mapping[str, str]) -> Wiring:
     """The real parts."""
+    mask = Mask(secrets_in(environ))
 
-    async def hire(store: Store, settings: Settings) -> Staff:
-        return await _hire(store, settings, environ)
+    async def hire(store: Store, settings: Settings, address: str) -> Staff:
+        return await _hire(store, settings, address, environ, mask)
 
-    return Wiring(SqliteStore.open, HttpDoor.open, SqlitePremises(), hire, environ)
+    open_door = partial(HttpDoor.open, mask=mask.shapes)
+    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, environ, mask)
 
 
-async def _hire(store: Store, settings: Settings, environ: Mapping[str, str]) -> Staff:
+async def _hire(
+    store: Store, settings: Settings, address: str, environ: Mapping[str, str], mask: Mask
+) -> Staff:
     clock = SystemClock()
     ids = Ids(clock)
-    model, why = await choose(settings.model, environ)
-    tools = by_name(builtin_tools(settings.data, environ))
-    asking, calls = Asking(clock, ids, tools, random), Calls(tools, settings.approvals, clock)
-    agent = Agent(INSTRUCTIONS, model, tools, asking, calls)
-    ask_title = None if isinstance(model, Demo) else TitleAsker(model)
-    engine = Engine(store, clock, ids, lambda session: agent, settings.data, settings.resume, ask_title)
-    return Staff(engine, model.name, why, model.close)
+    if settings.auth == "on":
+        mask.learn(local_token(settings.data))
+    (model, why), confinement = await asyncio.gather(
+        chosen(settings, environ, mask), asyncio.to_thread(_confine, settings, address)
+    )
+    tools = by_name(masked_tools(builtin_tools(settings.data, environ, confinement.walls), mask))
+    permissions = Permissions(store, clock, ids, settings.never_run, mask.whole)
+    asking = Asking(clock, ids, tools, random)
+    calls = Calls(tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps)
+
+    def agent_of(model: Model) -> Agent:
+        return Agent(INSTRUCTIONS, model, tools, asking, calls, _allowance(desk.settings), clock)
+
+    def apply(changed: Settings) -> None:
+        calls.change(changed.approvals, changed.never_run)
+        permissions.forbidden = Forbidden(changed.never_run)
+        board.allow(_allowance(changed))
+        engine.change(changed.resume, changed.runs_at_once)
+
+    desk = Desk(settings, apply)
+    board = Switchboard(
+        agent_of, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo)
+    )
+    engine = Engine(
+        store, clock, ids, lambda session: board, settings.data, settings.resume, board.ask_title,
+        settings.runs_at_once, mask.whole, permissions,
+    )  # fmt: skip
+    models = Models(desk, board, environ, mask)
+    return Staff(engine, board, desk, models, board.close, confinement.made_of, confinement.gaps)
+
+
+def _confine(settings: Settings, address: str) -> Confinement:
+    parts = urlsplit(address)
+    assert parts.hostname is not None, f"{address} is where the server listens"
+    assert parts.port is not None, f"{address} is where the server listens"
+    return confine(settings.data, parts.hostname, parts.port)
+
+
+def _allowance(settings: Settings) -> Allowance:
+    return Allowance(
+        settings.run_steps_max,
+        settings.run_tokens_max,
+        round(settings.run_cost_usd_max * 1_000_000),
+        settings.run_time_s_max,
+    )
 
 
 def command_line(wiring: Wiring) -> typer.Typer:
@@ -93,8 +155,10 @@ def command_line(wiring: Wiring) -> typer.Typer:
     ) -> None:
         context.obj = wiring
 
-    for command in (serve, doctor, backup, restore):
+    for command in (serve, link, password, doctor, backup, restore):
         app.command()(command)
+    app.add_typer(tokens(), name="tokens")
+    app.add_typer(rules(), name="rules")
     app.add_typer(sessions(), name="sessions")
     return app
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import __version__
+from holdfast.domain.files import FileKind
 
 READY = (
     "answers in the browser and over HTTP, and runs tools when you allow it",
@@ -14,11 +15,11 @@ READY = (
 )
 """What this version can do."""
 NOT_YET = (
-    "be signed in to: it listens on this machine only",
     "remember from one conversation to the next",
 )
 """What it cannot do yet, said before anyone finds out."""
 COMMANDS = (
+    ("holdfast link", "a fresh link to sign in with, each for one browser"),
     ("holdfast sessions list", "the conversations that are here"),
     ("holdfast doctor", "check everything that is stored"),
     ("holdfast backup FILE", "copy every conversation, while running"),
@@ -40,6 +41,10 @@ class Overview(msgspec.Struct, frozen=True):
     store_bytes: int
     model: str = ""
     why: str = ""
+    takes: tuple[FileKind, ...] = ()
+    confinement: str = ""
+    unprotected: tuple[str, ...] = ()
+    """What of this server commands are not kept from, in sentences."""
     version: str = __version__
 
     @property
@@ -50,10 +55,16 @@ class Overview(msgspec.Struct, frozen=True):
             ("", self.why),
             ("Data folder", str(self.data)),
             ("Conversations", f"{self.sessions:,}"),
-            ("Events", f"{self.events:,}"),
-            ("Size on disk", in_bytes(self.store_bytes)),
+            ("Events", f"{self.events:,} in {in_bytes(self.store_bytes)} on disk"),
             ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
+            ("Commands", f"confined by {self.confinement}" if self.is_confined else "not confined"),
+            *(("Not protected", gap) for gap in self.unprotected),
         )
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether there are any walls around what tools start."""
+        return self.confinement not in ("", "none")
 
 
 def in_bytes(size: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.talking import Speaker, speaking
+from tests.keys import bearing, remember
 
 START_S_MAX = 20
 
@@ -30,21 +31,42 @@ class Reply:
 
 @dataclass
 class Running:
-    """A server that has printed its address."""
+    """A server that has printed its sign-in link; `token` is the one in its data folder."""
 
     process: subprocess.Popen[str]
     screen: list[str] = field(default_factory=list)
+    token: str = ""
+    folder: Path = Path()
+
+    @property
+    def link(self) -> str:
+        return self.screen[-1]
+
+    @property
+    def code(self) -> str:
+        """The one-time code in the link."""
+        return self.link.partition("#code=")[2]
 
     @property
     def address(self) -> str:
-        return self.screen[-1]
+        return self.link.partition("#")[0]
 
     @property
     def port(self) -> int:
         return int(self.address.rstrip("/").rpartition(":")[2])
 
-    def ask(self, path: str, method: str = "GET", **headers: str) -> Reply:
-        request = urllib.request.Request(self.address.rstrip("/") + path, method=method, headers=headers)
+    def ask(
+        self,
+        path: str,
+        method: str = "GET",
+        body: str | None = None,
+        token: str | None = None,
+        **headers: str,
+    ) -> Reply:
+        """Ask with the server's own token, unless another or none ("") is given."""
+        sent = bearing(self.token if token is None else token) | headers
+        raw = None if body is None else body.encode()
+        request = urllib.request.Request(self.address.rstrip("/") + path, raw, sent, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return Reply(
@@ -84,15 +106,22 @@ class Holdfast:
             text=True,
         )
         self.started.append(process)
-        running, until = Running(process), time.monotonic() + START_S_MAX
+        running, until = Running(process, folder=self._folder(words)), time.monotonic() + START_S_MAX
         assert process.stdout is not None
         for line in process.stdout:
             running.screen.append(line.rstrip("\n"))
-            if line.startswith("http://"):
+            if line.startswith("http"):
+                running.token = remember(running.address, running.folder)
                 return running
             assert time.monotonic() < until, running.screen
         assert process.stderr is not None
         raise AssertionError(f"the server ended: {process.stderr.read()}")
+
+    def _folder(self, words: tuple[str, ...]) -> Path:
+        if "--data" in words:
+            return Path(words[words.index("--data") + 1])
+        chosen = self.environ.get("HOLDFAST_DATA")
+        return Path(chosen) if chosen else Path(self.environ["XDG_DATA_HOME"]) / "holdfast"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from tests.keys import bearing, token_of
 from tests.model_server import DONE, USAGE, call, chunk
 
 TITLE = "A fitting title"
@@ -27,8 +28,12 @@ class Speaker:
 
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    sees: bool = False
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            takes = {"input_modalities": ["text", "image"] if self.sees else ["text"]}
+            return web.json_response({"object": "list", "data": [{"id": "small", "architecture": takes}]})
         body = await request.json()
         self.asked.append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -81,12 +86,12 @@ async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def speaking() -> Iterator[Speaker]:
+def speaking(speaker: Speaker | None = None) -> Iterator[Speaker]:
     """A speaker on a thread of its own: the tests that ask it may block."""
-    speaker, ready, loop = Speaker(), threading.Event(), asyncio.new_event_loop()
+    speaker, ready, loop = speaker or Speaker(), threading.Event(), asyncio.new_event_loop()
 
     async def serve() -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(client_max_size=100_000_000)
         app.router.add_route("*", "/{path:.*}", speaker.answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -242,6 +247,9 @@ def words_of(message: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def talking(address: str) -> AsyncIterator[Api]:
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+async def talking(address: str, token: str | None = None) -> AsyncIterator[Api]:
+    """Talk with the token that is remembered for `address`, unless another or none ("") is given."""
+    headers = bearing(token_of(address) if token is None else token)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         yield Api(address, session)

@@ -242,7 +242,7 @@ async def test_what_is_counted_is_told_to_prometheus(server: Running) -> None:
         assert int(values['holdfast_http_requests_total{status="2xx"}']) > 0
 
 
-@pytest.mark.parametrize("path", ["/", "/page/page.js", "/page/transcript.js", "/page/page.css"])
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/page/api.js", "/page/page.css"])
 async def test_the_page_needs_nothing_from_anywhere_else(path: str, server: Running) -> None:
     async with talking(server.address) as api:
         body = (await api.get(path)).decode()

@@ -100,7 +100,7 @@ BAD: list[tuple[str, str, object, int, str]] = [
     ("POST", "/api/sessions/SESSION/turns", {"text": ["x"]}, 400, "bad_request"),
     ("POST", "/api/sessions/SESSION/turns", {"text": "x", "key": 5}, 400, "bad_request"),
     ("POST", "/api/sessions/SESSION/turns", {"text": "x", "key": ""}, 400, "bad_request"),
-    ("POST", "/api/sessions/SESSION/turns", {"text": "x", "attachments": []}, 400, "bad_request"),
+    ("POST", "/api/sessions/SESSION/turns", {"text": "x", "files": []}, 400, "bad_request"),
     ("POST", "/api/sessions/SESSION/undo", {"turn": 1}, 400, "bad_request"),
     ("POST", "/api/sessions/SESSION/edit", {}, 400, "bad_request"),
     ("POST", "/api/runs/RUN/tools/c_0", {"decision": "perhaps"}, 400, "bad_request"),
@@ -215,6 +215,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Run
     """Only the head is sent: whoever answers has not waited for the rest."""
     head = (
         f"POST /api/sessions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {server.token}\r\n"
         f"Content-Length: {BODY_BYTES_MAX + 1}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:

@@ -67,7 +67,8 @@ async def test_every_example_of_a_body_is_accepted_by_the_server(server: Running
     async with talking(server.address) as api:
         description = await api.get("/openapi.json")
         for path, method, operation in operations(description):
-            if "requestBody" not in operation:
+            # A file goes as itself.
+            if "requestBody" not in operation or path == "/api/files":
                 continue
             shape = operation["requestBody"]["content"]["application/json"]["schema"]
             named = shape["$ref"].rpartition("/")[2] if "$ref" in shape else None
@@ -76,7 +77,9 @@ async def test_every_example_of_a_body_is_accepted_by_the_server(server: Running
             for example in examples:
                 body = example.get("value", example) if isinstance(example, dict) else example
                 await api.ask(method.upper(), re.sub(r"\{\w+\}", "s_0000000000000000", path), body)
-                assert api.status in (201, 404), (path, body, api.status)
+                # Nobody's password, and nobody to sign out.
+                meant = {"/api/sign-in": 401, "/api/sign-out": 204}.get(path, 404)
+                assert api.status in (201, meant), (path, body, api.status)
 
 
 def fits(description: dict[str, Any], schema: dict[str, Any], value: object, where: str = "$") -> list[str]:

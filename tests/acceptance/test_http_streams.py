@@ -4,20 +4,17 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 
 from holdfast.domain import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.overview import Overview
-from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Append
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import Api, talking, until
-from tests.house import House, house
+from tests.doors import asking, door
+from tests.house import house
 
 
 async def test_a_stream_replays_and_then_follows(server: Running) -> None:
@@ -82,30 +79,9 @@ async def test_a_stream_ends_when_its_conversation_is_deleted(server: Running) -
         session = await api.begin()
         async with api.stream(f"/api/sessions/{session}/events") as frames:
             await anext(frames)
+            assert (await anext(frames)).event == "session_created", "it follows"
             await api.ask("DELETE", f"/api/sessions/{session}")
             assert [frame.event async for frame in frames if frame.event][-1] == "session_deleted"
-
-
-@asynccontextmanager
-async def door(here: House, heartbeat_s: float) -> AsyncIterator[Api]:
-    """A house with an HTTP door in this process, so that its heart may beat faster."""
-    opened, ready = HttpDoor.open("127.0.0.1", 0, False, heartbeat_s), asyncio.Event()
-
-    async def look() -> Overview:
-        return Overview(Path(), "full", 0, 0, 0)
-
-    async def leave() -> None:
-        return
-
-    running = asyncio.create_task(opened.run(here.engine, look, ready.set, leave))
-    await ready.wait()
-    try:
-        async with talking(opened.address) as api:
-            yield api
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await running
-        opened.close()
 
 
 async def value(api: Api, name: str) -> int:
@@ -150,7 +126,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(tmp_pa
         with socket.socket() as stuck:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", port))
-            stuck.sendall(f"GET /api/sessions/{session}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            stuck.sendall(asking(f"/api/sessions/{session}/events"))
             await until_value(api, "holdfast_subscribers", 1)
             reading = asyncio.ensure_future(api.follow(session, 0, "session_archived"))
             title = "x" * 150_000

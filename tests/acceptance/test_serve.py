@@ -24,7 +24,7 @@ def taken_port(port: int = 0) -> socket.socket:
     return listener
 
 
-def test_the_screen_says_what_is_there_and_the_address_is_the_last_line(
+def test_the_screen_says_what_is_there_and_the_sign_in_link_is_the_last_line(
     holdfast: Holdfast, tmp_path: Path
 ) -> None:
     server = holdfast.serve("--port", "0")
@@ -34,8 +34,10 @@ def test_the_screen_says_what_is_there_and_the_address_is_the_last_line(
     assert "Conversations  0" in screen
     assert "The scripted demo answers, as HOLDFAST_MODEL asks." in screen
     assert "It cannot yet" in screen
-    assert len(server.screen) <= 24, "one screen of a plain terminal"
-    assert server.screen[-1] == f"http://127.0.0.1:{server.port}/"
+    warnings = json.loads(server.ask("/health/ready").body)["unprotected"]
+    assert len(server.screen) <= 24 + 2 * len(warnings), "one screen of a plain terminal"
+    assert server.screen[-1] == f"http://127.0.0.1:{server.port}/#code={server.code}"
+    assert server.code.startswith("hf_") and len(server.code) > 40
 
 
 def test_the_page_is_there_and_runs_nothing_but_its_own(holdfast: Holdfast) -> None:
@@ -51,7 +53,7 @@ def test_the_page_is_there_and_runs_nothing_but_its_own(holdfast: Holdfast) -> N
 def test_health_is_told_as_json(path: str, status: str, holdfast: Holdfast) -> None:
     reply = holdfast.serve("--port", "0").ask(path)
     assert (reply.status, reply.content_type) == (200, "application/json")
-    assert json.loads(reply.body) == {"status": status}
+    assert json.loads(reply.body)["status"] == status
 
 
 def test_what_is_refused_is_a_problem_document(holdfast: Holdfast) -> None:
@@ -115,7 +117,6 @@ def test_a_port_that_was_given_and_is_taken_is_an_error_with_a_remedy(
     ("words", "told"),
     [
         (["--port", "eighty"], "--port: port is 'eighty', but must be a whole number from 0 to 65535."),
-        (["--host", "0.0.0.0"], "--host: host is '0.0.0.0', but must be localhost, 127.0.0.1 or ::1."),
         (["--durability", "some"], "--durability: durability is 'some', but must be full or normal."),
     ],
 )

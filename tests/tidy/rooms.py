@@ -11,13 +11,16 @@ MAY_USE: Mapping[str, frozenset[str]] = MappingProxyType(
         "domain": frozenset(),
         "config": frozenset({"domain"}),
         "overview": frozenset({"domain"}),
+        "office": frozenset({"domain"}),
+        "administration": frozenset({"domain", "config", "office", "agent"}),
+        "hardening": frozenset({"domain"}),
         "store": frozenset({"domain"}),
         "agent": frozenset({"domain"}),
         "memory": frozenset({"domain"}),
         "engine": frozenset({"domain", "store"}),
         "gateway": frozenset({"domain", "store", "engine"}),
-        "server": frozenset({"domain", "store", "engine", "overview"}),
-        "cli": frozenset({"domain", "store", "engine", "overview", "config"}),
+        "server": frozenset({"domain", "store", "engine", "overview", "office"}),
+        "cli": frozenset({"domain", "store", "engine", "overview", "office", "config"}),
         "__main__": frozenset({"main"}),
     }
 )

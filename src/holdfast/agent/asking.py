@@ -7,6 +7,7 @@ arrived: the message is settled as cut off, and the next one goes on from it.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from typing import Literal
 
 import msgspec
 
@@ -24,6 +25,7 @@ from holdfast.agent.ports import (
 )
 from holdfast.domain import facts as f
 from holdfast.domain import runs, tools
+from holdfast.domain.allowance import Stretch
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
 from holdfast.domain.context import Request
@@ -39,10 +41,14 @@ BACKOFF_MS_MAX = 60_000
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """How a step ended: whether the run is completed by it, or what cut it off after a beginning."""
+    """How a step ended: what the run has come to by it, if anything, or what cut it off after a beginning."""
 
-    completed: bool = False
+    outcome: Literal["completed", "waiting"] | None = None
     cut_off: ModelFailure | None = None
+
+
+class _OutOfTime(Exception):
+    """The run may be worked on no longer for now, and its model is still writing."""
 
 
 class _Step:
@@ -87,13 +93,21 @@ class Asking:
         request: Request,
         specs: Sequence[ToolSpec],
         continues: MessageId | None,
+        stretch: Stretch,
     ) -> Asked:
-        """Ask for one message, again and again where that is right. Raises ModelFailure."""
+        """Ask for one message, again and again where that is right. Raises ModelFailure.
+
+        When the stretch of work is over, what the model has written is kept and the run waits.
+        """
         step = await self._begin(recorder, model, continues)
         for tried in range(1, TRIES_MAX + 1):
-            failure = await self._ask(recorder, model, request, specs, step)
+            try:
+                failure = await self._ask(recorder, model, request, specs, step, stretch)
+            except _OutOfTime:
+                await recorder.record(lambda view: _pause(_run(view, recorder), step, stretch))
+                return Asked("waiting")
             if failure is None:
-                return Asked(completed=await self._settle(recorder, step))
+                return Asked("completed" if await self._settle(recorder, step) else None)
             if not step.is_empty:
                 await recorder.record(lambda view: [settle_message(step.started, step.fold, "interrupted")])
                 return Asked(cut_off=failure)
@@ -112,11 +126,21 @@ class Asking:
         return _Step(started, self._clock.now_ms())
 
     async def _ask(
-        self, recorder: Recorder, model: Model, request: Request, specs: Sequence[ToolSpec], step: _Step
+        self,
+        recorder: Recorder,
+        model: Model,
+        request: Request,
+        specs: Sequence[ToolSpec],
+        step: _Step,
+        stretch: Stretch,
     ) -> ModelFailure | None:
-        """Stream one answer into the journal; returns what went wrong, if something did."""
+        """Stream one answer into the journal; returns what went wrong, if something did.
+
+        Raises _OutOfTime: a stream that never ends must not keep the run for ever.
+        """
+        limit = asyncio.timeout(stretch.left_s)
         try:
-            async with aclosing(model.stream(request, specs)) as deltas:
+            async with limit, aclosing(model.stream(request, specs)) as deltas:
                 async for delta in deltas:
                     fact = self._fact(step, delta)
                     if fact is not None:
@@ -132,6 +156,10 @@ class Asking:
                             await recorder.room()
         except ModelFailure as failure:
             return failure
+        except TimeoutError:
+            if limit.expired():
+                raise _OutOfTime from None
+            raise
         # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
         if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
@@ -181,6 +209,10 @@ class Asking:
         why = f.Failure(failure.code, str(failure))
         await recorder.record(lambda view: [f.ModelStepRetried(run_id, message_id, why, delay_ms)])
         await self._sleep(delay_ms / 1000)
+
+
+def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:
+    return [settle_message(step.started, step.fold, "interrupted"), *runs.wait(run, "limit", stretch.time)]
 
 
 def _run(view: View, recorder: Recorder) -> RunRow:

@@ -4,39 +4,40 @@ Nothing is kept here that the journal does not hold: a run that was cut off anyw
 `carry_out` again. What has ended stays ended; what was only intended is done now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from holdfast.agent.asking import TRIES_MAX, Asking
+from holdfast.agent.attachments import Attachments
 from holdfast.agent.calls import Calls
 from holdfast.agent.ports import Model, Recorder, Tool
-from holdfast.domain import runs
+from holdfast.domain import runs, turns
+from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.book import View
+from holdfast.domain.clock import Clock
 from holdfast.domain.context import instructions_digest, request_of
-from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact
+from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import Reasoning
+from holdfast.domain.parts import AnyPart, Reasoning
 from holdfast.domain.rows import RunRow
 from holdfast.domain.transcript import Entry, Transcript
-
-STEPS_MAX = 50
-"""Model steps in one run; past that it ends with an error that says so."""
 
 Outcome = Literal["completed", "waiting"]
 
 
-class TooManySteps(HoldfastError):
-    """The agent took {steps} steps without coming to an end."""
-
-    code, status = "too_many_steps", 409
-
-
 class Agent:
-    """Who answers: a model, the tools it may use, and what it is told to be."""
+    """Who answers: a model, the tools it may use, what it is told to be, and how much a run may use."""
 
     def __init__(
-        self, instructions: str, model: Model, tools: Mapping[str, Tool], asking: Asking, calls: Calls
+        self,
+        instructions: str,
+        model: Model,
+        tools: Mapping[str, Tool],
+        asking: Asking,
+        calls: Calls,
+        allowance: Allowance,
+        clock: Clock,
     ) -> None:
         self._instructions = instructions
         self._model = model
@@ -44,11 +45,23 @@ class Agent:
         self._specs = [tool.spec for tool in tools.values()]
         self._asking = asking
         self._calls = calls
+        self._allowance = allowance
+        self._clock = clock
+
+    def allow(self, allowance: Allowance) -> None:
+        """How much a run may use, from the next one on."""
+        self._allowance = allowance
 
     @property
     def context_chars(self) -> int:
         """How much of a conversation's end can matter: a token is counted as three bytes, here and there."""
         return 3 * self._model.profile.window_tokens
+
+    async def check_files(self, parts: Sequence[AnyPart]) -> None:
+        """Be sure that the model takes the files among `parts`. Raises ModelCannotTake."""
+        profile = self._model.profile
+        room = profile.window_tokens - profile.answer_tokens
+        check_taken(self._model.name, await self._model.takes(), room, parts)
 
     async def is_gone(self, tool: str, call_id: CallId) -> bool:
         """Whether nothing of an earlier try at a call is still at work."""
@@ -58,26 +71,27 @@ class Agent:
     async def carry_out(self, recorder: Recorder) -> Outcome:
         """Bring the run to its end, or to where it needs a person.
 
-        Raises ModelFailure, TooManySteps, and whatever the recorder raises.
+        Raises ModelFailure, and whatever the recorder raises.
         """
+        stretch = Stretch(self._allowance, self._clock)
         await recorder.record(lambda view: self._prepare(view, recorder.run_id))
-        cuts = 0
-        for _ in range(STEPS_MAX):
-            if not await self._calls.settle_all(recorder):
+        cuts, attachments = 0, Attachments(recorder)
+        while True:
+            if not await self._calls.settle_all(recorder, lambda view, run: _next_step(view, run, stretch)):
                 return "waiting"
             recorder.pause()
             transcript = await recorder.transcript()
             request = request_of(transcript, self._instructions, self._model.profile)
+            request = await attachments.add_to(request, self._model)
             asked = await self._asking.step(
-                recorder, self._model, request, self._specs, unfinished(transcript)
+                recorder, self._model, request, self._specs, unfinished(transcript), stretch
             )
-            if asked.completed:
-                return "completed"
+            if asked.outcome is not None:
+                return asked.outcome
             cuts = cuts + 1 if asked.cut_off is not None else 0
             # Each beginning is kept and gone on from, but not for ever.
             if asked.cut_off is not None and (cuts == TRIES_MAX or not asked.cut_off.retryable):
                 raise asked.cut_off
-        raise TooManySteps(steps=STEPS_MAX)
 
     def _prepare(self, view: View, run_id: RunId) -> list[AnyFact]:
         run = run_of(view, run_id)
@@ -85,6 +99,12 @@ class Agent:
         if run.steps:
             return []
         return runs.prepare(run, instructions_digest(self._instructions))
+
+
+def _next_step(view: View, run: RunRow, stretch: Stretch) -> list[AnyFact]:
+    """What comes before a step: the run waits at a limit, or it is told what people have added."""
+    limit = stretch.reached(run)
+    return runs.wait(run, "limit", limit) if limit else turns.take_steering(view, run, view.written)
 
 
 def run_of(view: View, run_id: RunId) -> RunRow:

@@ -14,6 +14,7 @@ from holdfast.domain.codec import Unknown
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact, Delta, Effect
+from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import ToolRow
@@ -83,6 +84,9 @@ class Model(Protocol):
     @property
     def profile(self) -> Profile: ...
 
+    async def takes(self) -> frozenset[FileKind]:
+        """Which files it can be sent. May ask its server, briefly; never raises."""
+
     def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once. Yields what arrives as it arrives; raises ModelFailure, keeping nothing back.
 
@@ -121,6 +125,9 @@ class Recorder(Protocol):
 
     async def output_of(self, tool: ToolRow) -> OutputFold:
         """What an earlier attempt at a call has streamed."""
+
+    async def file(self, blob: str) -> bytes | None:
+        """The content of a file; None if it is no longer there."""
 
 
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]

@@ -5,9 +5,12 @@ import gc
 import resource
 import shlex
 import shutil
+import signal
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 import uvloop
@@ -16,6 +19,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.browser import open_page
+from holdfast.cli.entry import announced, check_door, check_keys, entrance_of
 from holdfast.cli.wiring import (
     DataOption,
     Door,
@@ -28,8 +33,12 @@ from holdfast.cli.wiring import (
     wiring_of,
 )
 from holdfast.config import Settings
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Ids
+from holdfast.engine.keyring import Keyring
 from holdfast.engine.workspaces import clear_away
+from holdfast.office import Office
 from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
 from holdfast.store.ports import Store
 
@@ -46,22 +55,46 @@ def serve(
     model: ModelOption = None,
 ) -> None:
     """Start the server on this machine, and say what is there."""
+    _on_signals(lambda signum, frame: sys.exit(0))
     wiring = wiring_of(context)
     settings = wiring.settings(host=host, port=port, data=data, durability=durability, model=model)
     door = wiring.open_door(settings.host, settings.port, or_next="port" not in settings.given)
-    _allow_many_connections()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(wiring, settings, door))
+        check_door(settings, door.is_local)
+        _allow_many_connections()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+            runner.run(_until_told(_serve(wiring, settings, door)))
+        # All is closed: what the interpreter does at its end takes longer than it takes to send a signal.
+        _on_signals(signal.SIG_IGN)
     finally:
         door.close()
+
+
+async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
+    """A signal while it starts ends it as one later does. From when the door answers, the door is told."""
+    loop, starting = asyncio.get_running_loop(), asyncio.ensure_future(serving)
+
+    def leave(signum: int, frame: object) -> None:
+        _on_signals(lambda signum, frame: None)
+        loop.call_soon_threadsafe(starting.cancel)
+
+    _on_signals(leave)
+    await starting
+
+
+def _on_signals(act: Callable[[int, Any], object] | signal.Handlers) -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, act)
 
 
 async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
-        staff = await wiring.hire(store, settings)
+        keyring = Keyring(store, SystemClock(), Ids(SystemClock()))
+        entrance = entrance_of(settings)
+        await check_keys(settings, door.is_local, keyring)
+        staff = await wiring.hire(store, settings, door.address)
         stack.push_async_callback(staff.dismiss)
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
@@ -73,15 +106,20 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
             totals = await store.totals()
             return Overview(
                 settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
-                staff.model, staff.why,
+                staff.model.name, staff.model.why, tuple(sorted(await staff.model.takes())),
+                staff.confinement, staff.unprotected,
             )  # fmt: skip
 
         screen = _screen(await look())
+        link = await stack.enter_async_context(announced(store, keyring, settings, door.address))
         await door.run(
             staff.engine,
             look,
-            on_ready=lambda: _show(screen, door.address),
+            keyring,
+            entrance,
+            on_ready=lambda: _show(screen, link, settings),
             on_stop=lambda: _stop(staff, settings.stop_grace_s),
+            office=Office(staff.settings, staff.models),
         )
 
 
@@ -124,11 +162,13 @@ def _settle_memory() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _show(screen: Panel, address: str) -> None:
+def _show(screen: Panel, link: str, settings: Settings) -> None:
     _settle_memory()
     Console(highlight=False).print(screen)
-    # The address comes last and alone on its line: easy to see, to click and to read by a script.
-    print(address, flush=True)
+    # The link comes last and alone on its line: easy to see, to click and to read by a script.
+    print(link, flush=True)
+    if settings.open_browser == "auto" and sys.stdout.isatty():
+        open_page(link, settings.data)
 
 
 def _screen(overview: Overview) -> Panel:

@@ -8,7 +8,12 @@ import msgspec
 import typer
 
 from holdfast.config import Settings, resolve, settings_told
+from holdfast.domain.files import FileKind
+from holdfast.domain.keys import Entrance
+from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
+from holdfast.engine.keyring import Keyring
+from holdfast.office import ModelDesk, Office, SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -36,16 +41,23 @@ class Premises(Protocol):
 
 
 class Door(Protocol):
-    """Something that listens, at `address`, and answers from `run` on until the process is told to stop."""
+    """Something that listens, at `address`, and answers from `run` on until the process is told to stop.
+
+    `is_local`: only this machine can reach it.
+    """
 
     address: str
+    is_local: bool
 
     async def run(
         self,
         engine: Engine,
         look: Look,
+        keyring: Keyring,
+        entrance: Entrance,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
+        office: Office,
     ) -> None: ...
 
     def close(self) -> None: ...
@@ -57,20 +69,41 @@ class OpenDoor(Protocol):
     def __call__(self, host: str, port: int, or_next: bool) -> Door: ...
 
 
+class Answering(Protocol):
+    """The model that answers now, and why it is that one; another may be put in its place."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
+
+    async def takes(self) -> frozenset[FileKind]:
+        """Which files it takes."""
+
+
 class Staff(msgspec.Struct, frozen=True):
-    """Who carries out turns: an engine that is not started yet, which model it asks, and why that one."""
+    """Who carries out turns: an engine that is not started yet, the model it asks, and what can be changed."""
 
     engine: Engine
-    model: str
-    why: str
+    model: Answering
+    settings: SettingsDesk
+    models: ModelDesk
     dismiss: Callable[[], Awaitable[None]]
-    """Lets go of what the model holds. Call it after the engine has stopped."""
+    """Lets go of what models hold. Call it after the engine has stopped."""
+    confinement: str = ""
+    """What commands are confined by."""
+    unprotected: tuple[str, ...] = ()
+    """What that does not protect on this machine, in sentences."""
 
 
 class Hire(Protocol):
-    """Puts an engine together over a store. Raises a HoldfastError when no model can be chosen."""
+    """Puts an engine together over a store. Raises a HoldfastError when no model can be chosen.
 
-    def __call__(self, store: Store, settings: Settings) -> Awaitable[Staff]: ...
+    `address` is where the server listens: what tools start is kept away from it.
+    """
+
+    def __call__(self, store: Store, settings: Settings, address: str) -> Awaitable[Staff]: ...
 
 
 class Wiring(msgspec.Struct, frozen=True):
@@ -81,6 +114,8 @@ class Wiring(msgspec.Struct, frozen=True):
     premises: Premises
     hire: Hire
     environ: Mapping[str, str]
+    mask: Mask = Mask()
+    """Knows the secrets of that environment."""
 
     def settings(self, **command_line: object) -> Settings:
         """The settings in force, given what stood on the command line. Raises ConfigError."""

@@ -11,12 +11,22 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import BODY_BYTES_MAX
+from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
+from holdfast.engine.keyring import Keyring
+from holdfast.office import Office
 from holdfast.overview import Look
 from holdfast.server import openapi
+from holdfast.server.attention import AttentionRoutes
+from holdfast.server.auth.guard import Guard
+from holdfast.server.auth.hosts import Hosts
+from holdfast.server.auth.routes import SignInRoutes
+from holdfast.server.drafts import DraftRoutes
+from holdfast.server.files import FileRoutes
 from holdfast.server.gate import Gate
 from holdfast.server.health import HealthRoutes
 from holdfast.server.metrics import Metrics
+from holdfast.server.office import office_routes
 from holdfast.server.page import PageRoutes
 from holdfast.server.problem import (
     MEDIA_TYPE,
@@ -27,6 +37,7 @@ from holdfast.server.problem import (
     document,
     headers,
 )
+from holdfast.server.rules import RuleRoutes
 from holdfast.server.runs import RunRoutes
 from holdfast.server.sessions import SessionRoutes
 from holdfast.server.streams import Streams
@@ -35,18 +46,36 @@ from holdfast.server.turns import TurnRoutes
 
 PATHS = (
     "/", "/page/{name}", "/health/live", "/health/ready", "/metrics", "/openapi.json",
+    "/api/sign-in", "/api/sign-out", "/api/me", "/api/tokens", "/api/tokens/{token_id}",
     "/api/sessions", "/api/sessions/{session_id}", "/api/sessions/{session_id}/turns",
     "/api/sessions/{session_id}/messages", "/api/sessions/{session_id}/events", "/api/stream",
+    "/api/sessions/{session_id}/seen", "/api/questions", "/api/sessions/{session_id}/draft",
     "/api/sessions/{session_id}/undo", "/api/sessions/{session_id}/retry", "/api/sessions/{session_id}/edit",
     "/api/sessions/{session_id}/fork", "/api/sessions/{session_id}/clear",
     "/api/runs/{run_id}", "/api/runs/{run_id}/cancel", "/api/runs/{run_id}/resume",
     "/api/runs/{run_id}/tools/{call_id}", "/api/search", "/api/models",
+    "/api/rules", "/api/rules/{rule_id}",
+    "/api/files", "/api/files/{file_id}",
+    "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
 
 
-def application(engine: Engine, look: Look, streams: Streams) -> Gate:
-    """Everything that is answered, behind the gate that every request passes."""
+def application(
+    engine: Engine,
+    look: Look,
+    streams: Streams,
+    keyring: Keyring,
+    guard: Guard,
+    hosts: Hosts,
+    mask: Masking = identity,
+    office: Office | None = None,
+) -> Gate:
+    """Everything that is answered, behind the gate that every request passes; problems go through `mask`.
+
+    Without an office there is nothing to be changed of the server itself.
+    """
+    telling = _Telling(mask)
     metrics = Metrics(engine, streams)
     described: list[bytes] = []
 
@@ -55,9 +84,15 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
             SessionRoutes(engine, look),
             TurnRoutes(engine),
             RunRoutes(engine),
+            RuleRoutes(engine.permissions),
+            AttentionRoutes(engine.store),
+            DraftRoutes(engine.drafts),
+            FileRoutes(engine.store),
             HealthRoutes(look, metrics),
+            SignInRoutes(keyring, guard, hosts),
         )
-        return [route for table in tables for route in table.table()]
+        of_office = office_routes(office, look) if office is not None else ()
+        return [route for table in (*tables, *of_office) for route in table.table()]
 
     @get(openapi.OPENAPI_PATH)
     async def describe() -> Response[bytes]:
@@ -68,9 +103,9 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
     api = Litestar(
         [*routes(), *PageRoutes().table(), describe],
         exception_handlers={
-            HoldfastError: _tell,
-            HTTPException: _tell_refusal,
-            Exception: _tell_nothing,
+            HoldfastError: telling.problem,
+            HTTPException: telling.refusal,
+            Exception: telling.fault,
         },
         dto=StrictBody,
         return_dto=None,
@@ -79,29 +114,40 @@ def application(engine: Engine, look: Look, streams: Streams) -> Gate:
         logging_config=None,
         debug=False,
     )
-    return Gate(api, streams, metrics)  # type: ignore[arg-type]
+    return Gate(api, streams, metrics, hosts, guard, mask)  # type: ignore[arg-type]
 
 
-def _tell(request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
-    body = msgspec.json.encode(document(error))
-    return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=headers(error))
+class _Telling:
+    """What becomes of an error that a route raises."""
 
+    def __init__(self, mask: Masking) -> None:
+        self._mask = mask
 
-def _tell_refusal(request: Request[Any, Any, Any], refusal: HTTPException) -> Response[bytes]:
-    """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""
-    path = request.scope["path"]
-    match refusal.status_code:
-        case 404:
-            error: HoldfastError = NoSuchPage(path=path)
-        case 405:
-            methods = set((refusal.headers or {}).get("allow", "GET").split(", "))
-            allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-            error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
-        case 413:
-            error = TooLarge(what="The body", size="more", limit=BODY_BYTES_MAX)
-        case _:
-            error = BadRequest(why=_why(refusal))
-    return _tell(request, error)
+    def problem(self, request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
+        body = msgspec.json.encode(document(error, self._mask))
+        return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=headers(error))
+
+    def refusal(self, request: Request[Any, Any, Any], refusal: HTTPException) -> Response[bytes]:
+        """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""
+        path = request.scope["path"]
+        match refusal.status_code:
+            case 404:
+                error: HoldfastError = NoSuchPage(path=path)
+            case 405:
+                methods = set((refusal.headers or {}).get("allow", "GET").split(", "))
+                allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+                error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
+            case 413:
+                error = TooLarge(what="The body", size="more", limit=BODY_BYTES_MAX)
+            case _:
+                error = BadRequest(why=_why(refusal))
+        return self.problem(request, error)
+
+    def fault(self, request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        """A fault of ours: the log has all of it, the client a code."""
+        print(f"holdfast: {request.method} {request.scope['path']} failed", file=sys.stderr)
+        traceback.print_exception(error)
+        return self.problem(request, Unexpected())
 
 
 def _why(refusal: HTTPException) -> str:
@@ -109,10 +155,3 @@ def _why(refusal: HTTPException) -> str:
         found = [f"{each.get('key', '')}: {each.get('message', '')}" for each in refusal.extra]
         return "; ".join(found) or refusal.detail
     return refusal.detail
-
-
-def _tell_nothing(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """A fault of ours: the log has all of it, the client a code."""
-    print(f"holdfast: {request.method} {request.scope['path']} failed", file=sys.stderr)
-    traceback.print_exception(error)
-    return _tell(request, Unexpected())

@@ -2,21 +2,30 @@
 
 import asyncio
 import errno
+import ipaddress
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.keys import Entrance
 from holdfast.domain.limits import HEARTBEAT_S
+from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
+from holdfast.engine.keyring import Keyring
+from holdfast.office import Office
 from holdfast.overview import Look
 from holdfast.server.app import application
+from holdfast.server.auth.guard import Guard
+from holdfast.server.auth.hosts import Hosts
+from holdfast.server.connections import Connection, Connections, Patience
 from holdfast.server.gate import Gate
-from holdfast.server.streams import ABORT, Streams
+from holdfast.server.streams import Streams
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 1_024
@@ -41,15 +50,36 @@ class CannotListen(HoldfastError):
 class HttpDoor:
     """Bound at once, so that the address is known; answers from `run` on."""
 
-    def __init__(self, listener: socket.socket, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        heartbeat_s: float = HEARTBEAT_S,
+        patience: Patience | None = None,
+        mask: Masking = identity,
+    ) -> None:
         self._listener = listener
+        self._mask = mask
         self._heartbeat_s = heartbeat_s
-        host, port = listener.getsockname()[:2]
-        self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        self._patience = patience or Patience()
+        self._host, self._port = listener.getsockname()[:2]
+        bound = ipaddress.ip_address(self._host.partition("%")[0])
+        self.is_local = bound.is_loopback
+        """Only this machine can reach it."""
+        # Whoever listens everywhere is found here too.
+        near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        self.address = f"http://[{near}]:{self._port}/" if ":" in near else f"http://{near}:{self._port}/"
 
     @classmethod
-    def open(cls, host: str, port: int, or_next: bool, heartbeat_s: float = HEARTBEAT_S) -> "HttpDoor":
-        """Listen on `port`, or with `or_next` on the first free one from there.
+    def open(
+        cls,
+        host: str,
+        port: int,
+        or_next: bool,
+        heartbeat_s: float = HEARTBEAT_S,
+        patience: Patience | None = None,
+        mask: Masking = identity,
+    ) -> "HttpDoor":
+        """Listen on `port`, or with `or_next` on the first free one from there; problems go through `mask`.
 
         Raises PortTaken or CannotListen.
         """
@@ -57,26 +87,32 @@ class HttpDoor:
         for candidate in range(port, min(port + tried, 65536)):
             listener = _listen(host, candidate)
             if listener is not None:
-                return cls(listener, heartbeat_s)
+                return cls(listener, heartbeat_s, patience, mask)
         raise PortTaken(host=host, port=port)
 
     async def run(
         self,
         engine: Engine,
         look: Look,
+        keyring: Keyring,
+        entrance: Entrance,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
+        office: Office | None = None,
     ) -> None:
         """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered.
 
         Told to stop, it accepts nothing more, awaits `on_stop` while streams still follow, and lets go. A
         second signal does not wait for `on_stop`.
         """
-        streams = Streams(engine.store, self._heartbeat_s)
-        app = application(engine, look, streams)
+        now = asyncio.get_running_loop().time
+        streams, connections = Streams(engine.store, self._heartbeat_s), Connections(now, self._patience)
+        hosts = Hosts(self._host, self._port, entrance)
+        guard = Guard(keyring, entrance, hosts, now, SystemClock().now_ms)
+        app = application(engine, look, streams, keyring, guard, hosts, self._mask, office)
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=partial(Connection, connections),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -87,15 +123,22 @@ class HttpDoor:
             timeout_graceful_shutdown=1,
         )
         server, told = _Server(config, on_ready), _Told()
-        beating = asyncio.create_task(streams.beat_for_ever())
-        stopping = asyncio.create_task(self._stop_when_told(told, app, streams, server, on_stop))
+        tasks = [
+            asyncio.create_task(work)
+            for work in (
+                streams.beat_for_ever(),
+                guard.watch_for_ever(),
+                connections.look_for_ever(),
+                self._stop_when_told(told, app, streams, server, on_stop),
+            )
+        ]
         try:
             with told.by_signals():
                 await server.serve([self._listener])
         finally:
-            for task in (beating, stopping):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(beating, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _stop_when_told(
         self,
@@ -129,25 +172,23 @@ class _Told:
 
     @contextmanager
     def by_signals(self) -> Generator[None]:
+        # Not by the loop's own means: those end with the loop, and a signal after that would end the process.
         loop = asyncio.get_running_loop()
         for signum in _SIGNALS:
-            loop.add_signal_handler(signum, self._tell)
+            signal.signal(signum, lambda signum, frame: _soon(loop, self._tell))
         try:
             yield
         finally:
             for signum in _SIGNALS:
-                loop.remove_signal_handler(signum)
+                # What is left to do is short, and is not to be cut short.
+                signal.signal(signum, lambda signum, frame: None)
 
     def _tell(self) -> None:
         (self.twice if self.once.is_set() else self.once).set()
 
 
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's, and a way to end a connection whose reader takes nothing: closing would wait for it."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(call)
 
 
 class _Server(uvicorn.Server):

@@ -8,9 +8,14 @@ from holdfast.server.shapes import (
     Message,
     MessageList,
     ModelList,
+    Question,
+    QuestionList,
+    Rule,
+    RuleList,
     Run,
     Session,
     SessionList,
+    StoredFile,
     TurnReceipt,
     Used,
     UsedModel,
@@ -23,10 +28,16 @@ CALL_ID = "c_0cw8hjr9400s1x6d"
 
 SESSION = Session(
     SESSION_ID, "Tidy the downloads folder", "idle", _AT, _AT + 9_000, False, 1, "", "", "", None, None,
-    None, None, None, _USED, 17,
+    None, None, None, _USED, False, False, 17,
 )  # fmt: skip
 SESSION_LIST = SessionList((SESSION,), None)
-RUN = Run(RUN_ID, SESSION_ID, 1, "completed", None, None, 0, _AT + 10, _AT + 9_000, _USED)
+QUESTION_LIST = QuestionList((
+    Question(
+        SESSION_ID, "Tidy the downloads folder", "", RUN_ID, "approval", _AT + 900, "", CALL_ID, "shell",
+        '{"command":"rm report.pdf"}', False, "unsafe", False,
+    ),
+), False)  # fmt: skip
+RUN = Run(RUN_ID, SESSION_ID, 1, "completed", None, None, 0, _AT + 10, _AT + 9_000, _USED, 2)
 RECEIPT = TurnReceipt(TURN_ID, RUN_ID, 2)
 MESSAGE_LIST = MessageList(
     (
@@ -56,18 +67,33 @@ FOUND_LIST = FoundList((
     ),
 ))  # fmt: skip
 MODEL_LIST = ModelList(
-    (UsedModel("demo", "No key and no local model server found: the scripted demo answers."),)
+    (UsedModel("demo", "The scripted demo answers, as HOLDFAST_MODEL asks.", True, ("text",)),)
 )
-LIVE, READY = Health("live"), Health("ready")
+FILE_ID = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+STORED_FILE = StoredFile(FILE_ID, "notes.txt", "text/plain", 4)
+RULE = Rule("u_0cw8hjra600t4y8e", "shell", "git status *", None, _AT + 1_000)
+RULE_LIST = RuleList((RULE,))
+LIVE, READY = Health("live"), Health("ready", "mounts, landlock 7", ())
 
 _Bodies = tuple[dict[str, object], ...]
 NEW_SESSION: _Bodies = ({"title": "Tidy the downloads folder"}, {})
-SESSION_CHANGE: _Bodies = ({"title": "Downloads"}, {"archived": True})
-NEW_TURN: _Bodies = ({"text": "What is in the downloads folder?", "key": "f3b1c0de"},)
+SESSION_CHANGE: _Bodies = ({"title": "Downloads"}, {"archived": True}, {"pinned": True})
+NEW_TURN: _Bodies = (
+    {"text": "What is in the downloads folder?", "key": "f3b1c0de"},
+    {"text": "Only the newest ones.", "key": "f3b1c0df", "if_busy": "steer"},
+    {"text": "What is wrong in this?", "attachments": [{"id": FILE_ID, "name": "notes.txt"}]},
+)
+SEEN: _Bodies = ({"seq": 17},)
 CHOSEN_TURN: _Bodies = ({}, {"turn_id": TURN_ID})
-EDITED_TURN: _Bodies = ({"text": "What is in the documents folder?", "turn_id": TURN_ID},)
+EDITED_TURN: _Bodies = (
+    {"text": "What is in the documents folder?"},
+    {"text": "What is in the documents folder?", "turn_id": TURN_ID},
+)
 DECIDED: _Bodies = (
     {"decision": "approve"},
+    {"decision": "approve", "scope": "session", "rule": "ls *"},
+    {"decision": "approve", "arguments": {"command": "ls downloads"}},
     {"decision": "deny", "reason": "Not in that folder."},
     {"decision": "mark_done", "result": "It printed nothing."},
 )
+NEW_RULE: _Bodies = ({"tool": "shell", "pattern": "git status *"},)

@@ -61,6 +61,11 @@ def of_several(session_id: SessionId, event: Event) -> bytes:
     return b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (name, event.seq, event.kind.encode(), body)
 
 
+def of_feed(kind: str, body: bytes) -> bytes:
+    """For a feed: it has no id, so it moves nobody's cursor."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), body)
+
+
 def _line(event: Event) -> bytes:
     wire = event.wire()
     # Another program's JSON, kept as it came, may hold line ends; only between its tokens.

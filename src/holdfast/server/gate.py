@@ -1,21 +1,27 @@
-"""What every request passes: is it meant for us, does it come from our own page, is there still time.
+"""What every request passes: is it meant for us, who sends it, may they, is there still time.
 
 Pure ASGI, in front of everything else. Streams are answered from here, without anything between them and
 their connection.
 """
 
-import re
+from collections.abc import Callable, Mapping
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId
-from holdfast.server.asgi import ALWAYS, Application, Receive, Scope, Send, header, send_answer
+from holdfast.domain.secrets import Masking, identity
+from holdfast.server.asgi import ALWAYS, Answer, Application, Receive, Scope, Send, header, send_answer
+from holdfast.server.auth.guard import Guard, Visitor
+from holdfast.server.auth.hosts import Hosts, is_same_origin
+from holdfast.server.auth.rights import right_needed
+from holdfast.server.files import FILES_PATH
 from holdfast.server.metrics import Metrics
-from holdfast.server.problem import MethodNotAllowed, NotJson, Stopping, WrongHost, WrongOrigin, problem
-from holdfast.server.streams import EVENTS_PATH, STREAM_PATH, Streams
+from holdfast.server.problem import CrossSite, MethodNotAllowed, NotAllowed, NotJson, Stopping, problem
+from holdfast.server.streams import ABORT, EVENTS_PATH, STREAM_PATH, Streams
 
-_OWN_NAMES = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+PROVEN = "holdfast.proven"
+"""The extension of a scope whose `call` says that somebody has come in on this connection."""
 _READS = frozenset({"GET", "HEAD"})
-_SENDS = frozenset({"POST", "PUT", "PATCH"})
+_SENDS = frozenset({"POST", "PATCH"})
 _TO_THE_LAST = frozenset({"/health/live", "/metrics"})
 """Answered even while the server stops."""
 
@@ -23,53 +29,78 @@ _TO_THE_LAST = frozenset({"/health/live", "/metrics"})
 class Gate:
     """The ASGI application. `stop_accepting` closes it for everyone but those who are inside."""
 
-    def __init__(self, api: Application, streams: Streams, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        api: Application,
+        streams: Streams,
+        metrics: Metrics,
+        hosts: Hosts,
+        guard: Guard,
+        mask: Masking = identity,
+    ) -> None:
         self._api = api
         self._streams = streams
         self._metrics = metrics
+        self._hosts = hosts
+        self._guard = guard
+        self._mask = mask
         self._is_stopping = False
 
     def stop_accepting(self) -> None:
         self._is_stopping = True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, outer: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._check(scope)
+            scope = self._hosts.inside(outer)
+            if scope is None:
+                await self._answer(send, _moved(f"{self._hosts.base}/"))
+                return
+            self._hosts.check(scope)
+            if self._is_stopping and scope["path"] not in _TO_THE_LAST:
+                raise Stopping()
+            visitor = await self._let_in(scope)
+            _check_type(scope)
             if scope["path"] == STREAM_PATH or EVENTS_PATH.fullmatch(scope["path"]):
-                await self._stream(scope, receive, send)
+                await self._stream(scope, receive, send, visitor)
                 return
         except HoldfastError as error:
-            self._metrics.count(error.status)
-            await send_answer(send, problem(error))
+            await self._answer(send, problem(error, self._mask))
             return
         # The server itself leaves out the body of an answer to HEAD.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         await self._api(asked, receive, self._watched(send))
 
-    def _check(self, scope: Scope) -> None:
-        hosts = [value for key, value in scope["headers"] if key == b"host"]
-        host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
-        if not _OWN_NAMES.fullmatch(host):
-            raise WrongHost(host=host or "(none)")
-        origin = header(scope, b"origin")
-        if origin and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
-            raise WrongOrigin(origin=origin[:200])
-        if self._is_stopping and scope["path"] not in _TO_THE_LAST:
-            raise Stopping()
-        sent = header(scope, b"content-type").partition(";")[0].strip().lower()
-        if sent != "application/json" and _has_body(scope):
-            raise NotJson(content_type=sent[:100] or "nothing")
+    async def _let_in(self, scope: Scope) -> Visitor | None:
+        """Who sends this; None where nobody asks. Raises NotSignedIn, TooManyTries, NotAllowed, CrossSite."""
+        right = right_needed(scope["method"], scope["path"])
+        if right is None:
+            return None
+        visitor = await self._guard.visitor(scope)
+        if right not in visitor.rights:
+            raise NotAllowed(right=right, name=visitor.name)
+        # A cookie comes along by itself, whoever makes a browser send something.
+        if visitor.is_browser and scope["method"] not in _READS and not is_same_origin(scope):
+            raise CrossSite(site="unknown")
+        _extension(scope, PROVEN)()
+        scope["user"] = visitor
+        return visitor
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _stream(self, scope: Scope, receive: Receive, send: Send, visitor: Visitor | None) -> None:
         path = scope["path"]
+        assert visitor is not None, "no stream is public"
         if scope["method"] != "GET":
             raise MethodNotAllowed(path=path, method=scope["method"], allowed="GET")
         one = EVENTS_PATH.fullmatch(path)
-        if one is not None:
-            await self._streams.follow_one(SessionId(one[1]), scope, receive, send)
-        else:
-            await self._streams.follow_several(scope, receive, send)
+        with self._guard.inside(visitor, _extension(scope, ABORT)):
+            if one is not None:
+                await self._streams.follow_one(SessionId(one[1]), scope, receive, send)
+            else:
+                await self._streams.follow_several(scope, receive, send)
         self._metrics.count(200)
+
+    async def _answer(self, send: Send, answer: Answer) -> None:
+        self._metrics.count(answer.status)
+        await send_answer(send, answer)
 
     def _watched(self, send: Send) -> Send:
         async def watched(message: dict[str, object]) -> None:
@@ -84,6 +115,14 @@ class Gate:
         return watched
 
 
+def _check_type(scope: Scope) -> None:
+    """Raises NotJson."""
+    sent = header(scope, b"content-type").partition(";")[0].strip().lower()
+    # A file says itself what it is, and its content is looked at.
+    if sent != "application/json" and scope["path"] != FILES_PATH and _has_body(scope):
+        raise NotJson(content_type=sent[:100] or "nothing")
+
+
 def _has_body(scope: Scope) -> bool:
     """Whether something is sent: by these methods always, so that no form of another site gets through."""
     if scope["method"] in _SENDS:
@@ -92,3 +131,12 @@ def _has_body(scope: Scope) -> bool:
     return scope["method"] not in _READS and (
         length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
     )
+
+
+def _extension(scope: Scope, name: str) -> Callable[[], None]:
+    offered: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(name, {})
+    return offered.get("call", lambda: None)
+
+
+def _moved(where: str) -> Answer:
+    return Answer(b"", "text/plain", 308, ((b"location", where.encode()),))

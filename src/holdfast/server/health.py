@@ -32,9 +32,12 @@ class HealthRoutes:
         return Health("live")
 
     async def ready(self) -> Health:
-        """The store answers too; a fault is a problem document, and nobody should be sent here."""
-        await self._look()
-        return Health("ready")
+        """The store answers too; a fault is a problem document, and nobody should be sent here.
+
+        Says what confines the commands of tools, and in sentences what they are not kept from.
+        """
+        overview = await self._look()
+        return Health("ready", overview.confinement, overview.unprotected)
 
     async def metrics(self) -> Response[str]:
         """Everything that is counted, for Prometheus."""
@@ -43,4 +46,4 @@ class HealthRoutes:
     async def models(self) -> ModelList:
         """The model that answers, and why it is that one."""
         overview = await self._look()
-        return ModelList((UsedModel(overview.model, overview.why),))
+        return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),))

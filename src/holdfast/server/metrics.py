@@ -11,6 +11,7 @@ from holdfast.store.meter import BOUNDS_S, CommitMeter
 CONTENT_TYPE = "text/plain; version=0.0.4"
 METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_runs_at_work": ("gauge", "Runs that this process works on."),
+    "holdfast_runs_in_line": ("gauge", "Runs that wait until this process has room to work on them."),
     "holdfast_recoveries_total": ("counter", "Runs taken over from a process that was gone."),
     "holdfast_deltas_total": ("counter", "Pieces of streamed output stored; about one for each token."),
     "holdfast_commit_seconds": ("histogram", "How long the store took to make a batch durable."),
@@ -41,6 +42,7 @@ class Metrics:
         streams, engine = self._streams, self._engine
         simple = {
             "holdfast_runs_at_work": engine.runner.at_work,
+            "holdfast_runs_in_line": engine.runner.in_line,
             "holdfast_recoveries_total": engine.recovery.recovered,
             "holdfast_deltas_total": engine.store.commits.deltas,
             "holdfast_subscribers": streams.subscribers,

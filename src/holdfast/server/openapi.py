@@ -10,6 +10,8 @@ from litestar.openapi.config import OpenAPIConfig
 
 from holdfast import __version__
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
+from holdfast.server.auth.rights import right_needed
+from holdfast.server.files import GIVEN_TYPES
 from holdfast.server.problem import MEDIA_TYPE, document
 from holdfast.server.strict import StrictBody
 from holdfast.server.telling import ANYWHERE, sample
@@ -19,10 +21,9 @@ _DESCRIPTION = (
     "An agent server that never loses a turn. Errors are problem documents (RFC 9457) with a stable `code`."
 )
 _EVENT = 'id: 42\nevent: text_appended\ndata: {"seq":42,"at":1760000000123,"kind":"text_appended",…}\n\n'
-_OPTIONAL: Mapping[str, str] = MappingProxyType({
-    f"/api/sessions/{{session_id}}/{verb}": "post" for verb in ("undo", "retry", "fork")
-})  # fmt: skip
-"""Routes whose body may be left out."""
+_HEADERS: Mapping[str, str] = MappingProxyType({"If-Match": r'^"?[0-9]{1,18}"?$'})
+"""The form of each header that is a parameter."""
+_NOTHING = "`{}`. Nothing is asked, but no page of another site can send this type."
 
 
 def describe(routes: Sequence[Any]) -> bytes:
@@ -38,9 +39,16 @@ def describe(routes: Sequence[Any]) -> bytes:
 
 
 def _complete(schema: dict[str, Any]) -> dict[str, Any]:
-    """What Litestar knows, and the streams, which are answered in front of it."""
-    for path, method in _OPTIONAL.items():
-        schema["paths"][path][method]["requestBody"]["required"] = False
+    """What Litestar knows, what it does not say of it, and the streams, which are answered in front of it."""
+    _tell_files(schema)
+    for shape in schema["components"]["schemas"].values():
+        _tell_items(shape)
+    for item in schema["paths"].values():
+        for method, operation in item.items():
+            for parameter in operation.get("parameters", ()):
+                _tell_form(parameter)
+            if method in ("post", "patch"):
+                _tell_body(operation, schema["components"]["schemas"])
     schema["paths"]["/api/sessions/{session_id}/events"] = {
         "get": _stream(
             "Follow one conversation: everything after a cursor, then each event as it happens.",
@@ -53,16 +61,75 @@ def _complete(schema: dict[str, Any]) -> dict[str, Any]:
     }
     schema["paths"]["/api/stream"] = {
         "get": _stream(
-            "Follow several conversations in one connection; each event then says its `session_id`.",
+            "Follow several conversations in one connection; each event then says its `session_id`. "
+            "With `feed`, first a snapshot of the list and of every waiting question, then what changes.",
             [
-                _parameter(
-                    "session", "query", "A conversation and a cursor: `ID:SEQ`.", kind="array", required=True
-                ),
+                _parameter("session", "query", "A conversation and a cursor: `ID:SEQ`.", kind="array"),
+                _parameter("feed", "query", "Follow the list of them all.", kind="boolean"),
                 _parameter("Last-Event-ID", "header", "The last id that was seen, as `ID:SEQ`."),
             ],
         )
     }
+    _tell_rights(schema)
     return schema
+
+
+def _tell_files(schema: dict[str, Any]) -> None:
+    """Files go over the wire as themselves, and a message has words or files."""
+    content = {"schema": {"type": "string", "format": "binary"}, "example": "What the file holds."}
+    schema["paths"]["/api/files"]["post"]["requestBody"] = {"content": {"*/*": content}}
+    given = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
+    given["content"] = dict.fromkeys(GIVEN_TYPES, content)
+    for name in ("NewTurn", "EditedTurn"):
+        schema["components"]["schemas"][name]["anyOf"] = [
+            {"required": ["text"], "properties": {"text": {"minLength": 1}}},
+            {"required": ["attachments"], "properties": {"attachments": {"minItems": 1}}},
+        ]
+
+
+def _tell_rights(schema: dict[str, Any]) -> None:
+    """What lets one in, and which right each operation needs of whoever is in."""
+    schema["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
+        "cookie": {
+            "type": "apiKey", "in": "cookie", "name": "holdfast_8787",
+            "description": "Set by signing in; named after the port that a browser came to.",
+        },
+    }  # fmt: skip
+    for path, item in schema["paths"].items():
+        for method, operation in item.items():
+            right = right_needed(method.upper(), path)
+            operation["security"] = [] if right is None else [{"token": [right]}, {"cookie": [right]}]
+
+
+def _tell_items(shape: dict[str, Any]) -> None:
+    """Litestar takes the dots of an annotated `tuple[X, ...]` for one more thing that may be in it."""
+    for told in shape.get("properties", {}).values():
+        kinds = told.get("items", {}).get("oneOf", ())
+        if {} in kinds:
+            (told["items"],) = (kind for kind in kinds if kind)
+
+
+def _tell_form(parameter: dict[str, Any]) -> None:
+    """What goes as text in a head or an address is there or not; it is never null."""
+    shape = parameter["schema"]
+    if "oneOf" in shape:
+        (kind,) = (each for each in shape.pop("oneOf") if each != {"type": "null"})
+        shape.update(kind)
+    if parameter["in"] == "header" and parameter["name"] in _HEADERS:
+        shape["pattern"] = _HEADERS[parameter["name"]]
+
+
+def _tell_body(operation: dict[str, Any], shapes: dict[str, Any]) -> None:
+    """Whatever is sent has a body, if an empty one, and members that are not known are refused."""
+    shape = {"description": _NOTHING, "examples": [{}]}
+    content = {"application/json": {"schema": shape}}
+    body = operation.setdefault("requestBody", {"content": content})
+    body["required"] = True
+    for form in body["content"].values():
+        for named in (form["schema"], *form["schema"].get("allOf", ())):
+            if "$ref" in named:
+                shapes[named["$ref"].rpartition("/")[2]]["additionalProperties"] = False
 
 
 def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:

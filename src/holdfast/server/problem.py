@@ -5,7 +5,9 @@ from http import HTTPStatus
 import msgspec
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.secrets import Masking, identity
 from holdfast.server.asgi import Answer
+from holdfast.server.incoming import CutOff
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -27,13 +29,63 @@ class WrongHost(HoldfastError):
 
     # A page of another site that resolves its own name to this machine must not reach us.
     code, status = "wrong_host", 421
-    remedy = "Use the address that `holdfast serve` printed."
+    remedy = (
+        "Use the address that `holdfast serve` printed. If {host} is a name of this server, add it to the "
+        "setting allowed_hosts, or set public_url where a proxy stands in front."
+    )
 
 
 class WrongOrigin(HoldfastError):
     """A page of {origin} may not use this server."""
 
     code, status = "wrong_origin", 403
+    remedy = "If that page is this server's own, name its host in the setting allowed_hosts or in public_url."
+
+
+class CrossSite(HoldfastError):
+    """Only this server's own page may ask for this from a browser, not a page of another ({site})."""
+
+    code, status = "cross_site", 403
+
+
+class NotSignedIn(HoldfastError):
+    """This needs somebody who is signed in."""
+
+    code, status = "not_signed_in", 401
+    remedy = "Open the link that `holdfast link` prints, or send `Authorization: Bearer` with a token."
+
+
+class SignInFailed(HoldfastError):
+    """That does not let you in: the password is wrong, or the link was used or has run out."""
+
+    code, status = "sign_in_failed", 401
+    remedy = "`holdfast link` prints a fresh link."
+
+
+class NotAllowed(HoldfastError):
+    """This needs the right to {right}, which {name} does not have."""
+
+    code, status = "not_allowed", 403
+    remedy = "Make a token that has it: `holdfast tokens add NAME --right {right}`."
+
+
+class TooManyTries(HoldfastError):
+    """Too many tries to come in have failed."""
+
+    code, status = "too_many_tries", 429
+    remedy = "Try again in {seconds} s. A fresh link from `holdfast link` works at once."
+
+
+class TooSlow(HoldfastError):
+    """The request took too long to arrive."""
+
+    code, status = "too_slow", 408
+
+
+class HeadTooLarge(HoldfastError):
+    """The request's headers are longer than {limit} bytes."""
+
+    code, status = "head_too_large", 431
 
 
 class NotJson(HoldfastError):
@@ -72,21 +124,28 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
 
-def document(error: HoldfastError) -> Problem:
+def document(error: HoldfastError, mask: Masking = identity) -> Problem:
     """What a client is told of `error`."""
-    return Problem(HTTPStatus(error.status).phrase, error.status, str(error), error.code, error.advice)
+    detail, remedy = mask(str(error)), mask(error.advice)
+    return Problem(HTTPStatus(error.status).phrase, error.status, detail, error.code, remedy)
 
 
 def headers(error: HoldfastError) -> dict[str, str]:
     """What the answer's head says beside the document."""
     if isinstance(error, MethodNotAllowed):
         return {"allow": str(error.fields["allowed"])}
+    if isinstance(error, CutOff):
+        return {"connection": "close"}
+    if isinstance(error, NotSignedIn | SignInFailed):
+        return {"www-authenticate": "Bearer"}
+    if isinstance(error, TooManyTries):
+        return {"retry-after": str(error.fields["seconds"])}
     if isinstance(error, Stopping):
         return {"connection": "close", "retry-after": "2"}
     return {}
 
 
-def problem(error: HoldfastError) -> Answer:
+def problem(error: HoldfastError, mask: Masking = identity) -> Answer:
     """The answer that tells a client of `error`."""
     lines = tuple((name.encode(), text.encode()) for name, text in headers(error).items())
-    return Answer(msgspec.json.encode(document(error)), MEDIA_TYPE, error.status, lines)
+    return Answer(msgspec.json.encode(document(error, mask)), MEDIA_TYPE, error.status, lines)

@@ -11,11 +11,20 @@ from holdfast.domain.errors import BadCursor, NoSuchSession, SeqMismatch
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.engine.engine import Engine
+from holdfast.engine.workspaces import lies_in
 from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest
-from holdfast.server.shapes import NewSession, Session, SessionChange, SessionList, session_of
+from holdfast.server.shapes import (
+    NAME_CHARS_MAX,
+    NewSession,
+    Session,
+    SessionChange,
+    SessionList,
+    session_of,
+)
 from holdfast.server.telling import answers, body
+from holdfast.store.ports import Store
 
 IfMatch = Annotated[
     str | None,
@@ -53,7 +62,7 @@ class SessionRoutes:
         previous = SessionId(data.previous_session_id) if data.previous_session_id is not None else None
         if previous is not None:
             await self._store.session(previous)
-        _check_folder(data.workspace)
+        await self._check_folder(data.workspace)
         await self._check_model(data.model)
         created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
         return await self._session(await self._engine.verbs.create(created))
@@ -63,10 +72,17 @@ class SessionRoutes:
         cursor: FromQuery[str | None] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=PAGE_SESSIONS_MAX)] = _PAGE,
         archived: FromQuery[bool] = False,
+        q: Annotated[str, QueryParameter(max_length=NAME_CHARS_MAX)] = "",
     ) -> SessionList:
-        """The conversations, the most recently active first; with `archived`, those that were put away."""
-        page = await self._store.sessions(cursor, limit, archived)
-        return SessionList(tuple(session_of(row) for row in page.sessions), page.cursor)
+        """The conversations, the most recently active first; with `archived`, those that were put away.
+
+        With `q`, those whose titles hold every word of it.
+        """
+        page = await self._store.sessions(cursor, limit, archived, q.split())
+        names = [row.id for row in page.sessions]
+        unread, pinned = await self._store.unread(names), await self._store.pinned(names)
+        listed = tuple(session_of(row, row.id in unread, row.id in pinned) for row in page.sessions)
+        return SessionList(listed, page.cursor)
 
     async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
@@ -78,12 +94,14 @@ class SessionRoutes:
         data: Annotated[SessionChange, body(*examples.SESSION_CHANGE)],
         if_match: IfMatch = None,
     ) -> Session:
-        """Rename it, put it away or bring it back, change its settings: all at once."""
-        _check_folder(data.workspace or "")
+        """Rename it, put it away or bring it back, change its settings: all at once. Then pin it, or no longer."""
+        await self._check_folder(data.workspace or "")
         await self._check_model(data.model or "")
         wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)
         expect = expected(if_match)
         await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
+        if data.pinned is not None:
+            await self._store.pin(SessionId(session_id), data.pinned)
         return await self._session(SessionId(session_id))
 
     async def delete(self, session_id: FromPath[str]) -> None:
@@ -95,9 +113,19 @@ class SessionRoutes:
         if name and name != (used := (await self._look()).model):
             raise BadRequest(why=f"there is no model {name!r} here; {used!r} answers")
 
+    async def _check_folder(self, workspace: str) -> None:
+        if workspace:
+            _check_folder(workspace, (await self._look()).data)
+
     async def _session(self, session_id: SessionId) -> Session:
-        row = await self._store.session(session_id)
-        return session_of(row, await self._store.head(session_id))
+        return await told(self._store, session_id)
+
+
+async def told(store: Store, session_id: SessionId) -> Session:
+    """A conversation as one answer tells of it. Raises NoSuchSession."""
+    unread = session_id in await store.unread((session_id,))
+    pinned = session_id in await store.pinned((session_id,))
+    return session_of(await store.session(session_id), unread, pinned, await store.head(session_id))
 
 
 def expected(if_match: str | None) -> Seq | None:
@@ -110,7 +138,9 @@ def expected(if_match: str | None) -> Seq | None:
     return int(number)
 
 
-def _check_folder(workspace: str) -> None:
+def _check_folder(workspace: str, own: Path) -> None:
     path = Path(workspace)
-    if workspace and ("\0" in workspace or not path.is_absolute() or not path.is_dir()):
+    if "\0" in workspace or not path.is_absolute() or not path.is_dir():
         raise BadRequest(why="workspace must be the whole path of a folder that is there")
+    if lies_in(own, path):
+        raise BadRequest(why="workspace must not lie in the server's own data folder")

@@ -1,23 +1,28 @@
 """What goes over the wire as JSON: bodies that are sent here, and what is answered."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holdfast.domain import rules
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Decision, Failure, Resume, Role, ToolOutcome, Waiting
+from holdfast.domain.facts import Decision, Effect, Failure, Resume, Role, Scope, ToolOutcome, Waiting
+from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
+from holdfast.domain.limits import ATTACHMENTS_MAX, RULE_CHARS_MAX
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import MessageStatus, RunRow, RunStatus, SessionRow, SessionStatus, ToolState
 from holdfast.domain.transcript import Entry, Turn
+from holdfast.domain.turns import IfBusy
 from holdfast.domain.usage import Usage
 from holdfast.engine.verbs import Accepted
+from holdfast.store import ports
 
 NAME_CHARS_MAX = 200
 PATH_CHARS_MAX = 4_096
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
+Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=RULE_CHARS_MAX)]
 FolderPath = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]
-Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,13 +47,30 @@ class SessionChange(Sent, frozen=True):
     model: Name | None = None
     workspace: FolderPath | None = None
     resume: Resume | None = None
+    pinned: bool | None = None
+
+
+class Attached(Sent, frozen=True):
+    """A file that was sent before, by its id; without a name it gets one by its type."""
+
+    id: Annotated[str, msgspec.Meta(max_length=64)]
+    name: str | None = None
+
+
+Attachments = Annotated[tuple[Attached, ...], msgspec.Meta(max_length=ATTACHMENTS_MAX)]
 
 
 class NewTurn(Sent, frozen=True):
-    """A message. The same key again is the same message: it is kept once."""
+    """A message. The same key again is the same message: it is kept once.
 
-    text: Words
+    `if_busy`: while the conversation is worked on, it waits for that (queue), is told to the model before its
+    next step (steer), stops what is under way (interrupt), or is not kept (reject).
+    """
+
+    text: str = ""
     key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    if_busy: IfBusy = "queue"
+    attachments: Attachments = ()
 
 
 class ChosenTurn(Sent, frozen=True):
@@ -61,18 +83,51 @@ LAST_TURN = ChosenTurn()
 
 
 class EditedTurn(Sent, frozen=True):
-    """Other words for a turn; without its id, for the last."""
+    """Other words and files for a turn; without its id, for the last."""
 
-    text: Words
+    text: str = ""
     turn_id: str | None = None
+    attachments: Attachments = ()
 
 
 class Decided(Sent, frozen=True):
-    """A person's word on a tool call. `result` goes with mark_done, `reason` with deny."""
+    """A person's word on a tool call: `result` goes with mark_done, `reason` with deny, others with approve.
+
+    `scope` makes a rule of it: for this conversation, or always. `rule` is what that allows: without it,
+    exactly this; for commands, the words that they begin with and a last word `*`. `arguments` is what the
+    call is to run with instead, as an object or as its JSON.
+    """
 
     decision: Decision
     result: str | None = None
     reason: str | None = None
+    scope: Scope | None = None
+    rule: Pattern | None = None
+    arguments: dict[str, Any] | str | None = None
+
+
+class NewRule(Sent, frozen=True):
+    """What is allowed without asking: calls of `tool` that fit `pattern`, in one conversation or in all."""
+
+    tool: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+    pattern: Pattern
+    session_id: str | None = None
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Calls that are allowed without asking, in one conversation or, with null, in all."""
+
+    id: str
+    tool: str
+    pattern: str
+    session_id: str | None
+    created_at: Instant
+
+
+class RuleList(msgspec.Struct, frozen=True):
+    """The oldest first."""
+
+    rules: tuple[Rule, ...]
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -85,7 +140,11 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A conversation. `head` is the number of its newest event; a list does not say it."""
+    """A conversation. `unread`: something was said in it that nobody has read, as far as is known.
+
+    `pinned`: it is to be kept at the top of the list. `head` is the number of its newest event; a list does
+    not say it.
+    """
 
     id: str
     title: str
@@ -103,6 +162,8 @@ class Session(msgspec.Struct, frozen=True):
     parent_session_id: str | None
     successor_session_id: str | None
     usage: Used
+    unread: bool
+    pinned: bool
     head: Seq | None = None
 
 
@@ -111,6 +172,73 @@ class SessionList(msgspec.Struct, frozen=True):
 
     sessions: tuple[Session, ...]
     cursor: str | None
+
+
+class NewDraft(Sent, frozen=True):
+    """What is being written; an empty text removes the draft."""
+
+    text: str
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What is being written in a conversation and was not sent."""
+
+    text: str
+
+
+class SeenUpTo(Sent, frozen=True):
+    """The newest event that was read."""
+
+    seq: Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Something that waits for a person; approval and in_doubt are about a call, other kinds about the run.
+
+    `arguments` is JSON text; where `arguments_cut`, only its beginning, and the conversation's messages have
+    all of it. `may_have_run`: the server stopped during the call. `workspace` is empty for a conversation's
+    own folder.
+    """
+
+    session_id: str
+    title: str
+    workspace: str
+    run_id: str
+    kind: Waiting
+    asked_at: Instant
+    reason: str
+    call_id: str | None
+    name: str | None
+    arguments: str | None
+    arguments_cut: bool
+    effect: Effect | None
+    may_have_run: bool
+
+
+class QuestionList(msgspec.Struct, frozen=True):
+    """The oldest first. `more`: there are others, which come up as these are answered."""
+
+    questions: tuple[Question, ...]
+    more: bool
+
+
+class FeedSnapshot(msgspec.Struct, frozen=True):
+    """What a feed begins with, in place of all that was known before. `more`: the list has others."""
+
+    sessions: tuple[Session, ...]
+    questions: tuple[Question, ...]
+    more: bool
+
+
+class FeedChanged(msgspec.Struct, frozen=True):
+    """A conversation as it is now, and all that it asks."""
+
+    session: Session
+    questions: tuple[Question, ...]
+
+
+class FeedRemoved(msgspec.Struct, frozen=True):
+    session_id: str
 
 
 class TurnReceipt(msgspec.Struct, frozen=True):
@@ -124,7 +252,8 @@ class TurnReceipt(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the conversation, as it reads at the page's `head`.
 
-    A tool's entry has the call's id; `message_id` is the message that made the call.
+    A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
+    runs with where a person changed what that message says; `reason` is to be known before it is allowed.
     """
 
     id: str
@@ -144,10 +273,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     state: ToolState | None = None
     approval: Literal["requested", "approve", "deny"] | None = None
     outcome: ToolOutcome | None = None
+    arguments: str | None = None
+    reason: str | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The work done for a turn."""
+    """The work done for a turn. `detail` is the limit that it waits at; resuming lets it go on past that."""
 
     id: str
     session_id: str
@@ -159,6 +290,8 @@ class Run(msgspec.Struct, frozen=True):
     started_at: Instant | None
     ended_at: Instant | None
     usage: Used
+    steps: int
+    detail: str = ""
 
 
 class MessageList(msgspec.Struct, frozen=True):
@@ -193,38 +326,61 @@ class FoundList(msgspec.Struct, frozen=True):
     hits: tuple[Found, ...]
 
 
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file that is kept. Its id is the SHA-256 of its content; its type is what the content shows."""
+
+    id: str
+    name: str
+    media_type: str
+    size_bytes: int
+
+
 class UsedModel(msgspec.Struct, frozen=True):
-    """The model that answers, and why it is that one."""
+    """The model that answers, why it is that one, and which files it takes."""
 
     name: str
     why: str
     in_use: bool = True
+    takes: tuple[FileKind, ...] = ()
 
 
 class ModelList(msgspec.Struct, frozen=True):
     models: tuple[UsedModel, ...]
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`ready` also says what commands are confined by, and what that does not protect here."""
+
     status: Literal["live", "ready"]
+    confinement: str = ""
+    unprotected: tuple[str, ...] | None = None
 
 
 def used(usage: Usage) -> Used:
     return Used(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros)
 
 
-def session_of(row: SessionRow, head: Seq | None = None) -> Session:
+def session_of(row: SessionRow, unread: bool, pinned: bool, head: Seq | None = None) -> Session:
     return Session(
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
-        row.parent_session_id, row.successor_session_id, used(row.usage), head,
+        row.parent_session_id, row.successor_session_id, used(row.usage), unread,
+        pinned, head,
+    )  # fmt: skip
+
+
+def question_of(asked: ports.Question) -> Question:
+    return Question(
+        asked.session_id, asked.title, asked.workspace, asked.run_id, asked.kind, asked.asked_at,
+        asked.reason, asked.call_id, asked.name or None, asked.arguments if asked.call_id else None,
+        asked.arguments_cut, asked.effect, asked.may_have_run,
     )  # fmt: skip
 
 
 def run_of(session_id: str, row: RunRow) -> Run:
     return Run(
         row.id, session_id, row.turn, row.status, row.waiting, row.failure, row.attempts, row.started_at,
-        row.ended_at, used(row.usage),
+        row.ended_at, used(row.usage), row.steps, row.detail,
     )  # fmt: skip
 
 
@@ -232,12 +388,16 @@ def receipt_of(accepted: Accepted) -> TurnReceipt:
     return TurnReceipt(accepted.turn_id, accepted.run_id, accepted.seq)
 
 
+def rule_of(rule: rules.Rule) -> Rule:
+    return Rule(rule.id, rule.tool, rule.pattern, rule.session_id, rule.created_at)
+
+
 def message_of(
-    turn: Turn, entry: Entry, approval: Literal["", "requested", "approve", "deny"] = ""
+    turn: Turn, entry: Entry, approval: Literal["", "requested", "approve", "deny"] = "", reason: str = ""
 ) -> Message:
     return Message(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
-        entry.outcome,
+        entry.outcome, entry.arguments or None, reason or None,
     )  # fmt: skip

@@ -1,5 +1,7 @@
 """One connection that follows sessions for ever: replay, then news, and a sign of life when there is none.
 
+Beside sessions, or alone, it may follow the feed of them all.
+
 Each stream is a task of its own, so a reader who does not read makes only itself wait. What it has not
 taken lies in the store, not here.
 """
@@ -12,6 +14,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import STREAM_STALLED_BEATS_MAX
 from holdfast.server.asgi import ALWAYS, Receive, Send
+from holdfast.server.feed import FeedReader
 from holdfast.server.frames import HEARTBEAT, START, Frames
 from holdfast.store.ports import Follower, Store
 
@@ -21,6 +24,7 @@ _HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no
 _LOOK_BEATS = 4
 """Every so many heartbeats a silent stream asks the store itself."""
 _LAST_KIND = "session_deleted"
+_PIECE_BYTES = 32_000
 
 
 class Stream:
@@ -32,6 +36,7 @@ class Stream:
         self._abort = abort
         self._bell = asyncio.Event()
         self._followers: list[Follower] = []
+        self._feed: FeedReader | None = None
         self._due = False
         self._busy = False
         self._is_sending = False
@@ -42,8 +47,15 @@ class Stream:
         self.events = 0
         """How many were passed on."""
 
-    async def run(self, store: Store, cursors: Sequence[Cursor], receive: Receive) -> None:
+    def ring(self) -> None:
+        """There is something to pass on."""
+        self._bell.set()
+
+    async def run(
+        self, store: Store, cursors: Sequence[Cursor], receive: Receive, feed: FeedReader | None = None
+    ) -> None:
         """Pass everything on until the reader has gone, the stream is closed or nothing is left to follow."""
+        self._feed = feed
         leaving = asyncio.ensure_future(self._notice_leaving(receive))
         try:
             with ExitStack() as stack:
@@ -82,9 +94,10 @@ class Stream:
     async def _pass_on(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         await self._write(START)
-        while not self._is_over and self._followers:
+        while not self._is_over and (self._followers or self._feed is not None):
             self._bell.clear()
-            moved = [await self._pass_on_one(follower) for follower in tuple(self._followers)]
+            moved = [await self._pass_on_feed()]
+            moved += [await self._pass_on_one(follower) for follower in tuple(self._followers)]
             if self._due:
                 self._due = False
                 if not any(moved):
@@ -93,6 +106,7 @@ class Stream:
                 await self._bell.wait()
         if not self._is_gone:
             # What a run said last as the server stopped.
+            await self._pass_on_feed()
             for follower in tuple(self._followers):
                 await self._pass_on_one(follower)
         await self._send({"type": "http.response.body", "body": b""})
@@ -113,6 +127,21 @@ class Stream:
         if events[-1].kind == _LAST_KIND:
             self._followers.remove(follower)
         return True
+
+    async def _pass_on_feed(self) -> bool:
+        if self._feed is None:
+            return False
+        frames = self._feed.take()
+        for frame in frames:
+            # In pieces: whoever takes a long snapshot slowly does take it.
+            for start in range(0, len(frame), _PIECE_BYTES):
+                await self._write(frame[start : start + _PIECE_BYTES])
+        self.events += len(frames)
+        self._busy = self._busy or bool(frames)
+        if self._feed.fault is not None:
+            # As with a session: the reader comes back and is told why in words.
+            self.close()
+        return bool(frames)
 
     async def _write(self, chunk: bytes) -> None:
         self._is_sending = True

@@ -9,6 +9,7 @@ from holdfast.domain.errors import BadCursor, TooLarge
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import HEARTBEAT_S, STREAM_SESSIONS_MAX
 from holdfast.server.asgi import Receive, Scope, Send, header
+from holdfast.server.feed import Feed, FeedReader
 from holdfast.server.frames import Frames, of_session, of_several
 from holdfast.server.problem import BadRequest
 from holdfast.server.stream import Cursor, Stream
@@ -29,6 +30,7 @@ class Streams:
     def __init__(self, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._store = store
         self._heartbeat_s = heartbeat_s
+        self._feed = Feed(store)
         self._frames, self._frames_of_several = Frames(of_session), Frames(of_several)
         # One ticker for all, and only a slice of the streams at each tick: beating a thousand at once would
         # hold up whoever is streaming.
@@ -56,9 +58,12 @@ class Streams:
 
     async def follow_several(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer `GET /api/stream`. Raises as `follow_one` does, BadRequest and TooLarge."""
-        named = _query(scope).get("session", [])
-        if not named:
-            raise BadRequest(why="name at least one session, as session=ID:SEQ")
+        query = _query(scope)
+        named, feeds = query.get("session", []), query.get("feed", ["false"])[-1]
+        if feeds not in ("true", "false"):
+            raise BadRequest(why="feed is true or false")
+        if not named and feeds == "false":
+            raise BadRequest(why="name at least one session, as session=ID:SEQ, or ask for the feed")
         if len(named) > STREAM_SESSIONS_MAX:
             raise TooLarge(what="The list of sessions", size=len(named), limit=STREAM_SESSIONS_MAX)
         wanted = dict(_split(text) for text in named)
@@ -68,7 +73,13 @@ class Streams:
             if session_id in wanted:
                 wanted[session_id] = after
         cursors = [await self._checked(session_id, after) for session_id, after in wanted.items()]
-        await self._run(Stream(send, self._frames_of_several, _abort_of(scope)), cursors, receive)
+        stream = Stream(send, self._frames_of_several, _abort_of(scope))
+        if feeds == "false":
+            await self._run(stream, cursors, receive)
+            return
+        with self._feed.reader(stream.ring) as reader:
+            await reader.begun()
+            await self._run(stream, cursors, receive, reader)
 
     async def beat_for_ever(self) -> None:
         """Give every stream its sign of life, each at its own time."""
@@ -86,14 +97,16 @@ class Streams:
             for stream in slot:
                 stream.close()
 
-    async def _run(self, stream: Stream, cursors: list[Cursor], receive: Receive) -> None:
+    async def _run(
+        self, stream: Stream, cursors: list[Cursor], receive: Receive, reader: FeedReader | None = None
+    ) -> None:
         self._opened += 1
         slot = self._slots[self._opened % _SLOTS]
         slot.add(stream)
         if self._is_closed:
             stream.close()
         try:
-            await stream.run(self._store, cursors, receive)
+            await stream.run(self._store, cursors, receive, reader)
         finally:
             slot.discard(stream)
             self._events += stream.events

@@ -11,9 +11,13 @@ from holdfast.domain.errors import DiskFull, HoldfastError, StoreFault, TooLarge
 from holdfast.server.problem import (
     MEDIA_TYPE,
     BadRequest,
+    CrossSite,
+    NotAllowed,
     NotJson,
+    NotSignedIn,
     Problem,
     Stopping,
+    TooManyTries,
     Unexpected,
     WrongHost,
     WrongOrigin,
@@ -22,8 +26,12 @@ from holdfast.server.problem import (
 
 ANYWHERE: tuple[type[HoldfastError], ...] = (
     BadRequest,
-    WrongHost,
+    NotSignedIn,
+    NotAllowed,
     WrongOrigin,
+    CrossSite,
+    WrongHost,
+    TooManyTries,
     Stopping,
     StoreFault,
     Unexpected,

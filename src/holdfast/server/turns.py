@@ -8,21 +8,23 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from holdfast.domain.errors import (
     BadCursor,
     BadQuery,
+    Busy,
     KeyReused,
     NoSuchSession,
     NoSuchTurn,
     RunRefused,
     SeqMismatch,
 )
+from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
 from holdfast.domain.ids import RunId, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
-from holdfast.domain.parts import Text
 from holdfast.domain.rows import ToolRow
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
+from holdfast.server.files import parts_of
 from holdfast.server.problem import BadRequest
-from holdfast.server.sessions import IfMatch, expected
+from holdfast.server.sessions import IfMatch, expected, told
 from holdfast.server.shapes import (
     LAST_TURN,
     ChosenTurn,
@@ -36,7 +38,6 @@ from holdfast.server.shapes import (
     message_of,
     receipt_of,
     run_of,
-    session_of,
 )
 from holdfast.server.telling import answers, body
 from holdfast.store.ports import MessagePage
@@ -58,17 +59,19 @@ class TurnRoutes:
         base = "/api/sessions/{session_id:str}"
         changed = (NoSuchSession, NoSuchTurn, SeqMismatch, RunRefused)
         receipt = answers(202, TurnReceipt, examples.RECEIPT, *changed, sends=True)
+        files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
+        edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
         session = answers(200, Session, examples.SESSION, *changed, sends=True)
-        said = answers(202, TurnReceipt, examples.RECEIPT, NoSuchSession, KeyReused, sends=True)
+        said = answers(202, TurnReceipt, examples.RECEIPT, NoSuchSession, KeyReused, Busy, *files, sends=True)
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
         forked = answers(201, Session, examples.SESSION, *changed, sends=True)
-        found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest)
+        found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest, NoSuchSession)
         return [
             post(f"{base}/turns", status_code=202, responses=said)(self.send),
             get(f"{base}/messages", responses=read)(self.messages),
             post(f"{base}/undo", status_code=200, responses=session)(self.undo),
             post(f"{base}/retry", status_code=202, responses=receipt)(self.retry),
-            post(f"{base}/edit", status_code=202, responses=receipt)(self.edit),
+            post(f"{base}/edit", status_code=202, responses=edited)(self.edit),
             post(f"{base}/fork", status_code=201, responses=forked)(self.fork),
             post(f"{base}/clear", status_code=200, responses=session)(self.clear),
             get("/api/search", responses=found)(self.search),
@@ -78,7 +81,8 @@ class TurnRoutes:
         self, session_id: FromPath[str], data: Annotated[NewTurn, body(*examples.NEW_TURN)]
     ) -> TurnReceipt:
         """Send a message. It is on disk when this answers; the answer to it comes as events."""
-        return receipt_of(await self._engine.send(SessionId(session_id), (Text(data.text),), data.key))
+        parts = await parts_of(self._store, data.text, data.attachments)
+        return receipt_of(await self._engine.send(SessionId(session_id), parts, data.key, data.if_busy))
 
     async def messages(
         self,
@@ -97,8 +101,9 @@ class TurnRoutes:
         fold.add_page(page.messages, tools.values())
         transcript = fold.transcript()
         approvals = {str(tool.id): tool.approval for tool in tools.values()}
+        reasons = await self._reasons(name) if "requested" in approvals.values() else {}
         messages = tuple(
-            message_of(turn, entry, approvals.get(entry.id, ""))
+            message_of(turn, entry, approvals.get(entry.id, ""), reasons.get(entry.id, ""))
             for turn in transcript.turns
             for entry in turn.entries
         )
@@ -129,7 +134,7 @@ class TurnRoutes:
     ) -> TurnReceipt:
         """Take back a turn and all after it, and have something else asked."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        parts = (Text(data.text),)
+        parts = await parts_of(self._store, data.text, data.attachments)
         return receipt_of(
             await self._engine.replace(SessionId(session_id), turn_id, parts, expected(if_match))
         )
@@ -151,10 +156,13 @@ class TurnRoutes:
         return await self._session(SessionId(session_id))
 
     async def search(
-        self, q: FromQuery[str], limit: Annotated[int, QueryParameter(ge=1, le=SEARCH_HITS_MAX)] = _HITS
+        self,
+        q: FromQuery[str],
+        limit: Annotated[int, QueryParameter(ge=1, le=SEARCH_HITS_MAX)] = _HITS,
+        session: FromQuery[str | None] = None,
     ) -> FoundList:
-        """The messages of all conversations that hold every word of `q`."""
-        hits = await self._store.search(q, limit)
+        """The messages that hold every word of `q`, of all conversations or of one."""
+        hits = await self._store.search(q, limit, SessionId(session) if session is not None else None)
         return FoundList(
             tuple(
                 Found(
@@ -165,6 +173,12 @@ class TurnRoutes:
             )
         )  # fmt: skip
 
+    async def _reasons(self, session_id: SessionId) -> dict[str, str]:
+        """What is to be known of each call before it is allowed."""
+        standing = (await self._store.standings([session_id])).get(session_id)
+        questions = standing.questions if standing is not None else ()
+        return {each.call_id: each.reason for each in questions if each.call_id is not None}
+
     async def _open_tools(self, session_id: SessionId, page: MessagePage) -> list[ToolRow]:
         rows = [message.row for message in page.messages]
         runs = {
@@ -174,5 +188,4 @@ class TurnRoutes:
         return [tool for tools in found for tool in tools]
 
     async def _session(self, session_id: SessionId) -> Session:
-        row = await self._store.session(session_id)
-        return session_of(row, await self._store.head(session_id))
+        return await told(self._store, session_id)

@@ -127,6 +127,8 @@ async def _store_one(store: Store, found: Import) -> Outcome:
         return Outcome(found.session_id, title, "conflict", 0, str(conflict))
     if not added:
         return Outcome(found.session_id, title, "already_here", 0)
+    # Whoever imports a conversation knows it: a hundred of them are not a hundred news.
+    await store.see(found.session_id, await store.head(found.session_id))
     return Outcome(found.session_id, title, "updated" if head else "imported", added)
 
 

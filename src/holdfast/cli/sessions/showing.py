@@ -20,6 +20,7 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import (
+    CHANGED,
     STATUS,
     TAKEN_BACK,
     calls_of,
@@ -88,6 +89,9 @@ def _entry(
     call = calls.get(entry.id) if entry.role == "tool" else None
     if call is not None and call.arguments not in ("", "{}"):
         yield _indented(call.arguments, "dim")
+    if entry.arguments:
+        yield Styled(CHANGED, style="yellow")
+        yield _indented(entry.arguments, "dim")
     for part in entry.parts:
         yield from _part(part, entry, open_calls, rich)
 

@@ -44,6 +44,7 @@ function drawMessage(node, entry) {
   if (entry.late) node.append(make("p", "note quiet", "Arrived after the answer had gone on without it; not part of the conversation."));
   for (const part of entry.parts) {
     if (part.type === "text") node.append(make("div", "said", part.text));
+    if (part.type === "file") node.append(make("p", "note quiet", `File: ${part.name}`));
     if (part.type === "reasoning" && part.text) {
       node.append(folded(`${entry.id}.${entry.parts.indexOf(part)}`, "Thinking", make("div", "said", part.text)));
     }
@@ -54,17 +55,27 @@ function drawMessage(node, entry) {
 
 function drawTool(node, transcript, entry, decide) {
   const call = transcript.entries.get(entry.message_id)?.parts.find((part) => part.call_id === entry.id);
-  const written = call?.arguments ?? entry.written ?? "";
+  const written = entry.arguments ?? call?.arguments ?? entry.written ?? "";
   const said = OUTCOMES[entry.outcome] ?? (entry.outcome ? "" : STATES[entry.state] ?? "");
   const asks = entry.approval === "requested" && entry.state === "intended";
   const line = `${entry.name} ${shortened(written)}${said && !asks ? ` · ${said}` : ""}`;
   const output = textOf(entry);
   node.append(folded(entry.id, line, make("pre", "", pretty(written)), output ? make("pre", "", output) : ""));
   if (!entry.outcome && entry.state === "started" && output) node.append(make("pre", "", output.trimEnd().split("\n").slice(-3).join("\n")));
-  const say = (decision) => decide.tool(entry.run_id, entry.id, decision);
+  if (entry.arguments) node.append(make("p", "note quiet", "Changed before it was allowed."));
+  const say = (decision, more) => decide.tool(entry.run_id, entry.id, decision, more);
   if (asks) {
     const command = make("pre", "", pretty(written));
-    node.append(command, make("div", "ask", `May ${entry.name} run?`, button("Allow", say("approve")), button("Don't", say("deny"))));
+    const choices = [
+      button("Allow", say("approve")),
+      button("In this conversation", say("approve", () => ({ scope: "session" }))),
+      button("Always", say("approve", () => ({ scope: "always" }))),
+      button("Change…", say("approve", () => changed(written))),
+      button("Don't", say("deny")),
+      button("Don't, because…", say("deny", () => asked("reason", "Why not? The model reads this."))),
+    ];
+    if (entry.reason) node.append(make("p", "note quiet", entry.reason));
+    node.append(command, make("div", "ask", `May ${entry.name} run?`, ...choices));
   } else if (entry.state === "in_doubt") {
     const choices = [["Run again", "rerun"], ["It ran, continue", "mark_done"], ["Skip", "skip"]];
     node.append(make("div", "ask", MAY_HAVE_RUN, ...choices.map(([text, decision]) => button(text, say(decision)))));
@@ -92,6 +103,8 @@ function drawEnd(node, transcript, entry, decide) {
   } else if (run.status === "failed") {
     const again = first?.turn_id ? button("Try again", decide.retry(first.turn_id)) : "";
     node.append(make("div", "note wrong", run.failure?.detail ?? "It failed.", again));
+  } else if (run.status === "waiting" && run.waiting === "limit") {
+    node.append(make("div", "note", `Paused at its limit: ${run.detail}.`, button("Continue", decide.resume(run.id))));
   } else if (run.status === "cancelled") {
     node.append(make("div", "note quiet", "Stopped."));
   } else if (run.status === "running" && run.retrying) {
@@ -112,6 +125,19 @@ function folded(id, line, ...inside) {
 function shortened(written) {
   const line = Object.values(parsed(written) ?? { written }).map(String).join(" ").replaceAll("\n", " ");
   return line.length > 80 ? `${line.slice(0, 79)}…` : line;
+}
+
+function asked(name, text, before = "") {
+  const said = prompt(text, before);
+  return said ? { [name]: said } : null;
+}
+
+// The command to run instead, or for another tool its arguments.
+function changed(written) {
+  const { command, ...rest } = parsed(written) ?? {};
+  if (command === undefined) return asked("arguments", "Run it with this instead:", written);
+  const said = asked("command", "Run this instead:", command);
+  return said && { arguments: { ...rest, ...said } };
 }
 
 const pretty = (written) => {

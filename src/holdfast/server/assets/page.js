@@ -1,19 +1,12 @@
 // The page: draws a transcript, sends what is typed, follows the conversation by its cursor.
 
+import { api, comeIn, signOut } from "./api.js";
 import { KINDS, Transcript } from "./transcript.js";
 import { draw } from "./entry.js";
 
 const el = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
 const here = { id: null, transcript: null, source: null, drawn: new Map(), frame: 0, list: "" };
 const DOTS = { working: "Working", needs_you: "Needs you", failed: "Failed", interrupted: "Stopped when the server stopped" };
-
-async function api(method, path, body) {
-  const sends = method === "GET" || method === "DELETE" ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body ?? {}) };
-  const answer = await fetch(path, { method, ...sends });
-  const found = answer.status === 204 ? null : await answer.json();
-  if (answer.ok) return found;
-  throw Object.assign(new Error([found.detail, found.remedy].filter(Boolean).join(" ")), { status: answer.status });
-}
 
 const say = (text) => { el.line.textContent = text; };
 const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
@@ -49,6 +42,7 @@ async function load(id) {
   } catch (error) {
     if (here.id !== id) return;
     if (error.status === 404) { location.hash = ""; return; }
+    if (error.status === 401) await comeIn();
     say("Connection lost; trying again…");
     await wait(1000);
     if (here.id === id) await load(id);
@@ -56,7 +50,7 @@ async function load(id) {
 }
 
 function follow(id) {
-  const source = new EventSource(`/api/sessions/${id}/events?after=${here.transcript.head}`);
+  const source = new EventSource(`api/sessions/${id}/events?after=${here.transcript.head}`);
   here.source = source;
   for (const kind of KINDS) source.addEventListener(kind, ({ data }) => take(id, JSON.parse(data)));
   source.onopen = () => { if (el.line.textContent.startsWith("Connection")) say(""); };
@@ -85,7 +79,7 @@ function paint() {
   if (!transcript) { el.stop.hidden = true; return; }
   const atEnd = el.scroll.scrollHeight - el.scroll.scrollTop - el.scroll.clientHeight < 40;
   const entries = transcript.ordered();
-  const open = drawn.size !== entries.length;
+  const open = transcript.moved || drawn.size !== entries.length;
   entries.forEach((entry, place) => {
     if (!transcript.changed.has(entry.id) && drawn.has(entry.id)) return;
     const node = draw(transcript, entries, place, decide);
@@ -94,6 +88,7 @@ function paint() {
   });
   if (open) el.transcript.replaceChildren(...entries.map((entry) => drawn.get(entry.id)));
   transcript.changed.clear();
+  transcript.moved = false;
   const work = [...transcript.runs.values()].find((run) => ["accepted", "running", "waiting"].includes(run.status));
   el.stop.hidden = !work;
   el.stop.value = work?.id ?? "";
@@ -102,7 +97,10 @@ function paint() {
 
 // What the buttons inside the transcript do.
 const decide = {
-  tool: (run, call, decision) => attempt(() => api("POST", `/api/runs/${run}/tools/${call}`, { decision })),
+  tool: (run, call, decision, more = () => ({})) => attempt(() => {
+    const rest = more(); // Null: they thought better of it.
+    return rest && api("POST", `/api/runs/${run}/tools/${call}`, { decision, ...rest });
+  }),
   resume: (run) => attempt(() => api("POST", `/api/runs/${run}/resume`)),
   retry: (turn_id) => attempt(() => api("POST", `/api/sessions/${here.id}/retry`, { turn_id })),
 };
@@ -185,11 +183,14 @@ el.delete.onclick = attempt(async () => {
   if (confirm("Delete this conversation and everything in it?")) await api("DELETE", `/api/sessions/${here.id}`);
 });
 addEventListener("hashchange", () => open(location.hash.slice(1) || null));
-setInterval(() => { if (!document.hidden) showList(); }, 5000);
+el.leave.onclick = attempt(signOut);
+setInterval(() => { if (!document.hidden && el["sign-in"].hidden) showList(); }, 5000);
 
 attempt(async () => {
+  const me = await comeIn();
+  el.leave.hidden = !me.browser;
   const { models: [model] } = await api("GET", "/api/models");
   el.model.textContent = `${model.name}: ${model.why}`;
+  await open(location.hash.slice(1) || null);
+  el.text.focus();
 })();
-open(location.hash.slice(1) || null);
-el.text.focus();

@@ -16,6 +16,7 @@ export class Transcript {
     this.entries = new Map();
     this.runs = new Map();
     this.changed = new Set(); // What to draw again: ids of entries.
+    this.moved = false; // Whether one that was drawn has another place now.
     this.head = 0;
     this.before = null;
   }
@@ -99,15 +100,19 @@ export class Transcript {
     if (run_id) this.runs.set(run_id, { id: run_id, turn, status: "accepted", failure: null, waiting: null });
   }
 
-  turn_steered({ message_id: id, turn, place, run_id, at, parts }) {
+  turn_steered({ message_id: id, turn, place, run_id, at, parts, from_turn = 0 }) {
+    // It waited as a turn of its own; from here on it is part of the one under way.
+    for (const run of this.runs.values()) if (run.turn === from_turn) this.runs.delete(run.id);
+    this.entries.delete(id);
+    this.moved = true;
     this.put({ id, role: "user", status: "settled", turn, place, run_id, at, parts, live: true, late: false });
   }
 
   turn_queued(event) { this.run(event, { status: "queued" }); }
   turn_dequeued(event) { this.run(event, { status: "accepted" }); }
   run_started(event) { this.run(event, { status: "running" }); }
-  run_resumed(event) { this.run(event, { status: "running", waiting: null }); }
-  run_waiting(event) { this.run(event, { status: "waiting", waiting: event.reason }); }
+  run_resumed(event) { this.run(event, { status: "running", waiting: null, detail: "" }); }
+  run_waiting(event) { this.run(event, { status: "waiting", waiting: event.reason, detail: event.detail ?? "" }); }
   model_step_retried(event) { this.run(event, { retrying: event.failure.detail }); }
 
   turns_undone({ from_turn }) {
@@ -138,14 +143,14 @@ export class Transcript {
     this.put({ id, role, status, turn, place, run_id, continues, late, at, parts, live });
   }
 
-  tool_intended({ call_id: id, message_id, turn, place, run_id, name, at, arguments: written }) {
-    this.put({ id, role: "tool", status: "streaming", turn, place, run_id, message_id, name, at, written, state: "intended", parts: [], live: true, late: false });
+  tool_intended({ call_id: id, message_id, turn, place, run_id, name, at, arguments: written, edited }) {
+    this.put({ id, role: "tool", status: "streaming", turn, place, run_id, message_id, name, at, written, arguments: edited ? written : undefined, state: "intended", parts: [], live: true, late: false });
   }
 
   tool_settled(event) {
-    const { call_id: id, message_id, turn, place, name, outcome, parts, run_id = null, status = "settled", late = false, at } = event;
+    const { call_id: id, message_id, turn, place, name, outcome, parts, run_id = null, status = "settled", late = false, at, arguments: changed } = event;
     const { live = true, written } = this.entries.get(id) ?? {};
-    this.put({ id, role: "tool", status, turn, place, run_id, message_id, name, outcome, at, parts, late, live, written, state: "settled" });
+    this.put({ id, role: "tool", status, turn, place, run_id, message_id, name, outcome, at, parts, late, live, written, arguments: changed || undefined, state: "settled" });
   }
 
   tool_output_appended({ call_id, text }) { this.write(call_id, "text", text); }

@@ -1,0 +1,103 @@
+"""Who answers now: one agent at a time, which can be changed for another while runs are under way.
+
+A run keeps the model that it began with, and the next one has the new one. A model that was changed for
+another is let go of when the last run that uses it has ended.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from holdfast.agent.instructions import TitleAsker
+from holdfast.agent.loop import Agent, Outcome
+from holdfast.agent.ports import Model, Recorder
+from holdfast.domain.allowance import Allowance
+from holdfast.domain.files import FileKind
+from holdfast.domain.ids import CallId
+from holdfast.domain.parts import AnyPart
+
+
+class _Seat:
+    """A model, who asks it, and how many are at it just now."""
+
+    def __init__(self, agent: Agent, model: Model, why: str, names: bool) -> None:
+        self.agent = agent
+        self.model = model
+        self.why = why
+        self.names = names
+        self.users = 0
+
+
+class Switchboard:
+    """Stands where an agent does. `build` makes the agent for a model. Belongs to one event loop."""
+
+    def __init__(self, build: Callable[[Model], Agent], model: Model, why: str, names: bool) -> None:
+        self._build = build
+        self._seat = _Seat(build(model), model, why, names)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def name(self) -> str:
+        """The model's, as people choose it."""
+        return self._seat.model.name
+
+    @property
+    def why(self) -> str:
+        """Why it is that one, in a sentence."""
+        return self._seat.why
+
+    async def takes(self) -> frozenset[FileKind]:
+        return await self._seat.model.takes()
+
+    def switch(self, model: Model, why: str, names: bool) -> None:
+        """Have another model answer from the next run on; `names`: it can be asked for titles."""
+        left, self._seat = self._seat, _Seat(self._build(model), model, why, names)
+        self._let_go(left)
+
+    def allow(self, allowance: Allowance) -> None:
+        """How much a run may use, from the next one on."""
+        self._seat.agent.allow(allowance)
+
+    async def close(self) -> None:
+        """Let go of every model. Nothing is asked after that."""
+        await self._seat.model.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def ask_title(self, said: str) -> str:
+        """A few words for the beginning of a conversation; empty if this model is not to be asked."""
+        async with self._used() as seat:
+            return await TitleAsker(seat.model)(said) if seat.names else ""
+
+    # As an agent.
+
+    @property
+    def context_chars(self) -> int:
+        return self._seat.agent.context_chars
+
+    async def check_files(self, parts: Sequence[AnyPart]) -> None:
+        """Raises ModelCannotTake."""
+        await self._seat.agent.check_files(parts)
+
+    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+        return await self._seat.agent.is_gone(tool, call_id)
+
+    async def carry_out(self, recorder: Recorder) -> Outcome:
+        """As the agent's own."""
+        async with self._used() as seat:
+            return await seat.agent.carry_out(recorder)
+
+    @asynccontextmanager
+    async def _used(self) -> AsyncIterator[_Seat]:
+        seat = self._seat
+        seat.users += 1
+        try:
+            yield seat
+        finally:
+            seat.users -= 1
+            self._let_go(seat)
+
+    def _let_go(self, seat: _Seat) -> None:
+        if seat is not self._seat and not seat.users:
+            task = asyncio.create_task(seat.model.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

@@ -1,0 +1,34 @@
+"""`holdfast link`: a fresh link to sign in with."""
+
+import typer
+
+from holdfast.cli.desk import Desk, JsonOption, carry_out, give
+from holdfast.cli.entry import link_to, servers
+from holdfast.cli.errors import NoServer
+from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import Ids
+from holdfast.engine.keyring import Keyring
+
+
+def link(
+    context: typer.Context,
+    as_json: JsonOption = False,
+    data: DataOption = None,
+    durability: DurabilityOption = None,
+) -> None:
+    """Print a link that signs one browser in, once, for each server that is running."""
+
+    async def make(desk: Desk) -> list[str]:
+        async with desk.store() as store:
+            keyring = Keyring(store, SystemClock(), Ids(SystemClock()))
+            links = [await link_to(each, keyring) for each in (await servers(store)).values()]
+            if not links:
+                raise NoServer(path=desk.settings.data)
+            return links
+
+    links = carry_out(context, make, as_json=as_json, data=data, durability=durability)
+    if as_json:
+        give(links)
+    else:
+        print("\n".join(links))

@@ -1,0 +1,135 @@
+"""What can be seen and changed of a server while it runs: the ports between its doors and who does it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.errors import HoldfastError
+
+Source = Literal["command line", "environment", "file", "default"]
+"""Where a setting's value comes from."""
+Value = str | int | float | tuple[str, ...]
+
+
+class SettingFixed(HoldfastError):
+    """{name} is given {where}, which wins over what is set here."""
+
+    code, status = "setting_fixed", 409
+    remedy = "Leave it out there and start the server again; then it can be changed here."
+
+
+class SettingNeedsRestart(HoldfastError):
+    """{name} cannot be changed while the server runs."""
+
+    code, status = "setting_needs_restart", 409
+    remedy = "Write it into holdfast.toml in the data folder, and start the server again."
+
+
+class BadSetting(HoldfastError):
+    """{problem}."""
+
+    code, status = "bad_setting", 400
+
+
+class CannotEditSettings(HoldfastError):
+    """{path} cannot be changed here: {why}."""
+
+    code, status = "cannot_edit_settings", 409
+    remedy = "Change it by hand, and start the server again."
+
+
+class NoModel(HoldfastError):
+    """This cannot be connected: {why}"""
+
+    code, status = "no_model", 400
+
+
+class SettingTold(msgspec.Struct, frozen=True):
+    """A setting, what it is now and where that comes from. `changeable`: here and now.
+
+    `default` is in words.
+    """
+
+    name: str
+    value: Value
+    default: str
+    help: str
+    allowed: str
+    source: Source
+    changeable: bool
+
+
+class SettingsDesk(Protocol):
+    """The settings in force."""
+
+    def told(self) -> Sequence[SettingTold]:
+        """Every setting, in the order that people read them in."""
+
+    async def change(self, wanted: Mapping[str, object]) -> None:
+        """Write settings down and have them in force at once; None: back to the default. All, or none.
+
+        Raises BadSetting, SettingFixed, SettingNeedsRestart, CannotEditSettings.
+        """
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A model's server and what it is asked with. What is None is as it was; an empty key is none."""
+
+    base_url: str | None = None
+    key: str | None = None
+    model: str | None = None
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """Whether a model answers; if not, exactly why not. `models` are those that its server has."""
+
+    ok: bool
+    detail: str
+    models: tuple[str, ...] = ()
+
+
+class ModelDesk(Protocol):
+    """Which model answers, and how to have another do so."""
+
+    async def test(self, wanted: Connection) -> Tried:
+        """Ask it for real, briefly. Changes nothing."""
+
+    async def connect(self, wanted: Connection) -> None:
+        """Have it answer from the next run on, now and after a restart.
+
+        Raises BadSetting, NoModel, SettingFixed, CannotEditSettings.
+        """
+
+    async def disconnect(self) -> None:
+        """Forget the connection, and go back to the model that is found. Raises as `connect` does."""
+
+
+class BackupTold(msgspec.Struct, frozen=True):
+    """A copy of everything. `restore` is the command that goes back to it, with no server running."""
+
+    name: str
+    size_bytes: int
+    made_at: Instant
+    restore: str
+
+
+class NoSuchBackup(HoldfastError):
+    """There is no backup {name}."""
+
+    code, status = "no_such_backup", 404
+
+
+class BackupRunning(HoldfastError):
+    """A backup is being made already."""
+
+    code, status = "backup_running", 409
+    remedy = "Wait until it is done."
+
+
+class Office(msgspec.Struct, frozen=True):
+    """Those who do it."""
+
+    settings: SettingsDesk
+    models: ModelDesk

@@ -1,0 +1,26 @@
+"""Which right each request needs: the one table of it."""
+
+import re
+
+from holdfast.domain.keys import Right
+
+_READS = frozenset({"GET", "HEAD"})
+_PUBLIC = re.compile(r"/|/page/[^/]+|/health/live")
+"""What is there for everyone who may reach the server: it holds nothing of anybody's."""
+_SIGN_IN = "/api/sign-in"
+
+
+def right_needed(method: str, path: str) -> Right | None:
+    """The right that a request needs; None where it needs none."""
+    if (method in _READS and _PUBLIC.fullmatch(path)) or (method, path) == ("POST", _SIGN_IN):
+        return None
+    # As routes read a path: empty steps count for nothing.
+    match [step for step in path.split("/") if step]:
+        case ["api", "tokens", *_]:
+            return "admin"
+        case ["api", "settings" | "models", *_] if method not in _READS:
+            return "admin"
+        case ["api", "runs", _, "tools", *_] | ["api", "rules", *_] if method not in _READS:
+            return "approve"
+        case _:
+            return "read" if method in _READS or method == "OPTIONS" else "write"

@@ -1,0 +1,80 @@
+"""Connecting a model over HTTP: trying it, having it answer, going back. No answer ever holds the key."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import post
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.office import (
+    BadSetting,
+    CannotEditSettings,
+    Connection,
+    ModelDesk,
+    NoModel,
+    SettingFixed,
+    Tried,
+)
+from holdfast.overview import Look
+from holdfast.server import examples
+from holdfast.server.shapes import NAME_CHARS_MAX, ModelList, Sent, UsedModel
+from holdfast.server.telling import answers, body
+
+_URL_CHARS_MAX = 2_000
+_KEY_CHARS_MAX = 4_000
+Url = Annotated[str, msgspec.Meta(max_length=_URL_CHARS_MAX)]
+Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
+_EXAMPLE = {"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3:8b"}
+
+
+class WantedModel(Sent, frozen=True):
+    """A model's server. What is left out is as it was: a key stays with the server that it was given for.
+
+    An empty key is none. For a test, without a model only the server is asked.
+    """
+
+    base_url: Url | None = None
+    key: Key | None = None
+    model: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] | None = None
+
+    def __repr__(self) -> str:
+        return "WantedModel(…)"
+
+
+class ModelRoutes:
+    """`/api/models/test`, `/api/models/connect` and `/api/models/disconnect`."""
+
+    def __init__(self, desk: ModelDesk, look: Look) -> None:
+        self._desk = desk
+        self._look = look
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        refusals: tuple[type[HoldfastError], ...] = (BadSetting, NoModel, SettingFixed, CannotEditSettings)
+        tried = answers(
+            200, Tried, Tried(True, "qwen3:8b at 127.0.0.1:11434 answers.", ("qwen3:8b",)), sends=True
+        )
+        used = answers(200, ModelList, examples.MODEL_LIST, *refusals, sends=True)
+        return [
+            post("/api/models/test", status_code=200, responses=tried)(self.test),
+            post("/api/models/connect", status_code=200, responses=used)(self.connect),
+            post("/api/models/disconnect", status_code=200, responses=used)(self.disconnect),
+        ]
+
+    async def test(self, data: Annotated[WantedModel, body(_EXAMPLE, {"key": "sk-…"})]) -> Tried:
+        """Try a model for real, and say exactly what is wrong. Changes nothing."""
+        return await self._desk.test(Connection(data.base_url, data.key, data.model))
+
+    async def connect(self, data: Annotated[WantedModel, body(_EXAMPLE)]) -> ModelList:
+        """Have a model answer from the next message on, also after a restart. It is not tried first."""
+        await self._desk.connect(Connection(data.base_url, data.key, data.model))
+        return await self._models()
+
+    async def disconnect(self) -> ModelList:
+        """Forget the connection that was made here, and go back to the model that is found."""
+        await self._desk.disconnect()
+        return await self._models()
+
+    async def _models(self) -> ModelList:
+        overview = await self._look()
+        return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),))

@@ -1,0 +1,16 @@
+"""The routes by which a server itself is looked after."""
+
+from typing import Any, Protocol
+
+from holdfast.office import Office
+from holdfast.overview import Look
+from holdfast.server.models import ModelRoutes
+from holdfast.server.settings import SettingRoutes
+
+
+class Table(Protocol):
+    def table(self) -> list[Any]: ...
+
+
+def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
+    return (SettingRoutes(office.settings), ModelRoutes(office.models, look))

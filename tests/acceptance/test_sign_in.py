@@ -1,0 +1,256 @@
+"""Coming in with a browser: links, passwords, cookies, and going again."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from holdfast.domain.keys import Entrance
+from tests.acceptance.conftest import Holdfast, Reply, Running
+from tests.acceptance.talking import Api, talking, until
+from tests.doors import door, keyring_of
+from tests.house import house
+
+JSON = {"Content-Type": "application/json"}
+PASSWORD = "correct horse battery"
+
+
+def sign_in(server: Running, **body: str) -> Reply:
+    return server.ask("/api/sign-in", "POST", json.dumps(body), token="", **JSON)
+
+
+def cookie_of(reply: Reply) -> str:
+    """What a browser would send from then on."""
+    assert reply.status == 200, reply.body
+    return reply.headers["set-cookie"].partition(";")[0]
+
+
+def with_cookie(server: Running, cookie: str, path: str = "/api/me", method: str = "GET") -> Reply:
+    own = {"Cookie": cookie, "Origin": server.address.rstrip("/"), **JSON}
+    return server.ask(path, method, "{}" if method == "POST" else None, token="", **own)
+
+
+def test_the_link_signs_one_browser_in_once(server: Running) -> None:
+    first = sign_in(server, code=server.code)
+    assert json.loads(with_cookie(server, cookie_of(first)).body) == {
+        "signed_in": True,
+        "name": "browser",
+        "rights": ["read", "write", "approve", "admin"],
+        "browser": True,
+    }
+    again = sign_in(server, code=server.code)
+    assert (again.status, json.loads(again.body)["code"]) == (401, "sign_in_failed")
+    assert again.headers["www-authenticate"] == "Bearer"
+    assert "set-cookie" not in again.headers
+
+
+def test_a_cookie_is_kept_from_scripts_other_sites_and_other_servers(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    reply = sign_in(server, code=server.code)
+    name, morsel = next(iter(SimpleCookie(reply.headers["set-cookie"]).items()))
+    assert name == f"holdfast_{server.port}"
+    assert (morsel["httponly"], morsel["samesite"], morsel["path"]) == (True, "Strict", "/")
+    assert (morsel["secure"], morsel["domain"], morsel["max-age"]) == ("", "", "2592000")
+    assert morsel.value not in reply.body
+
+
+def test_a_link_that_many_open_at_once_lets_one_in(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+
+    async def all_at_once() -> list[int]:
+        async def one(api: Api) -> int:
+            await api.post("/api/sign-in", {"code": server.code})
+            return api.status
+
+        async with aiohttp.ClientSession() as session:
+            return list(await asyncio.gather(*(one(Api(server.address, session)) for _ in range(8))))
+
+    assert sorted(asyncio.run(all_at_once())) == [200, *[401] * 7]
+
+
+def test_whoever_signs_out_is_out_everywhere_at_once(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    cookie = cookie_of(sign_in(server, code=server.code))
+    left = with_cookie(server, cookie, "/api/sign-out", "POST")
+    assert (left.status, left.headers["set-cookie"].startswith(f"holdfast_{server.port}=; ")) == (204, True)
+    assert "Max-Age=0" in left.headers["set-cookie"]
+    assert with_cookie(server, cookie).status == 401
+
+
+def test_a_sign_in_outlives_the_server(holdfast: Holdfast) -> None:
+    first = holdfast.serve("--port", "0")
+    cookie = cookie_of(sign_in(first, code=first.code))
+    first.process.kill()
+    first.process.wait()
+    again = holdfast.serve("--port", str(first.port))
+    assert with_cookie(again, cookie).status == 200
+    assert again.token == first.token
+
+
+def test_a_fresh_link_comes_from_the_command_beside_the_server(holdfast: Holdfast) -> None:
+    servers = [holdfast.serve("--port", "0"), holdfast.serve("--port", "0")]
+    links = holdfast.run("link").stdout.splitlines()
+    assert [link.partition("#")[0] for link in links] == [server.address for server in servers]
+    for server, link in zip(servers, links, strict=True):
+        assert sign_in(server, code=link.partition("#code=")[2]).status == 200
+    servers[0].process.kill()
+    servers[0].process.wait()
+    (left,) = json.loads(holdfast.run("link", "--json").stdout)
+    assert left.startswith(servers[1].address)
+    servers[1].process.terminate()
+    servers[1].process.wait()
+    told = holdfast.run("link")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "No server is running" in told.stderr
+
+
+def test_a_password_signs_in_once_there_is_one(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    assert sign_in(server, password=PASSWORD).status == 401
+    assert set_password(holdfast, PASSWORD).stdout == "The password is set.\n"
+    assert sign_in(server, password=PASSWORD + "x").status == 401
+    cookie = cookie_of(sign_in(server, password=PASSWORD))
+    assert with_cookie(server, cookie).status == 200
+    set_password(holdfast, "another horse battery")
+    assert sign_in(server, password=PASSWORD).status == 401
+    assert comes_to(server, cookie, 401), "a changed password signs every browser out"
+    assert holdfast.run("password", "--remove").stdout == "There is no password any more.\n"
+    assert sign_in(server, password="another horse battery").status == 401
+
+
+def comes_to(server: Running, cookie: str, status: int) -> bool:
+    """Whether it does within the second that a server may be behind, and some more."""
+
+    async def is_so() -> bool:
+        return with_cookie(server, cookie).status == status
+
+    asyncio.run(until(is_so, 5))
+    return True
+
+
+def set_password(holdfast: Holdfast, password: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast", "password", "--stdin"],
+        env=holdfast.environ, input=password + "\n", capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+
+
+def test_a_password_that_is_too_short_is_refused_with_the_limit(holdfast: Holdfast) -> None:
+    ended = set_password(holdfast, "short")
+    assert (ended.returncode, ended.stderr) == (1, "holdfast: A password has 10 to 1000 characters.\n")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"code": "a", "password": "b"}, {"code": ""}, {"user": "me"}, {"code": 5}]
+)
+def test_what_is_no_way_to_sign_in_is_said_so(body: dict[str, str], server: Running) -> None:
+    reply = sign_in(server, **body)
+    assert (reply.status, json.loads(reply.body)["code"]) == (400, "bad_request")
+
+
+async def test_codes_and_sign_ins_run_out(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        keyring = keyring_of(here, code_ms=1, sign_in_ms=700)
+        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
+            code = await keyring.new_code()
+            await asyncio.sleep(0.01)
+            assert (await browser.post("/api/sign-in", {"code": code}))["code"] == "sign_in_failed"
+            _, secret = await keyring.sign_in()
+            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
+            session = await api.begin()
+            async with browser.stream(f"/api/sessions/{session}/events", **cookie) as frames:
+                await anext(frames)
+                with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
+                    async with asyncio.timeout(5):
+                        while True:
+                            await anext(frames)
+            await browser.get("/api/me", headers=cookie)
+            assert browser.status == 401
+
+
+async def test_a_browser_that_signs_out_stops_following_at_once(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        keyring = keyring_of(here)
+        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
+            _, secret = await keyring.sign_in()
+            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
+            session = await api.begin()
+            async with browser.stream(f"/api/sessions/{session}/events", **cookie) as frames:
+                await anext(frames)
+                await browser.post("/api/sign-out", headers={**cookie, "Origin": api.address})
+                assert browser.status == 204
+                with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
+                    async with asyncio.timeout(0.9):
+                        while True:
+                            await anext(frames)
+
+
+async def test_what_changes_something_needs_more_than_a_cookie_that_comes_along(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        keyring = keyring_of(here)
+        async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
+            _, secret = await keyring.sign_in()
+            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
+            told = await browser.post("/api/sessions", {}, headers=cookie)
+            assert (browser.status, told["code"]) == (403, "cross_site")
+            for own in ({"Origin": api.address}, {"Sec-Fetch-Site": "same-origin"}):
+                await browser.post("/api/sessions", {}, headers=cookie | own)
+                assert browser.status == 201
+            await browser.get("/api/sessions", headers=cookie)
+            assert browser.status == 200
+
+
+async def test_with_auth_off_everyone_is_in(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here, entrance=Entrance(auth=False)) as anybody:
+        del anybody.session.headers["Authorization"]
+        assert (await anybody.get("/api/me"))["signed_in"] is True
+        assert await anybody.begin()
+        await anybody.post("/api/sign-in", {"password": "whatever it is"})
+        assert (anybody.status, "set-cookie" in anybody.headers) == (200, False)
+        await anybody.get("/api/me", headers={"Host": "evil.example"})
+        assert anybody.status == 421
+
+
+def test_with_auth_off_the_last_line_is_the_plain_address(holdfast: Holdfast) -> None:
+    holdfast.environ["HOLDFAST_AUTH"] = "off"
+    server = holdfast.serve("--port", "0")
+    assert server.link == f"http://127.0.0.1:{server.port}/"
+    assert not (server.folder / "token").exists()
+    assert server.ask("/api/sessions", token="").status == 200
+    assert holdfast.run("link").stdout == server.link + "\n"
+
+
+def test_the_token_of_local_commands_is_made_once_and_only_its_owner_can_read_it(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    path = server.folder / "token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert server.ask("/api/tokens").status == 200
+    path.chmod(0o644)
+    other = holdfast.serve("--port", "0")
+    assert other.token == server.token
+    assert path.stat().st_mode & 0o777 == 0o600
+    other.process.terminate()
+    _, said = other.process.communicate(timeout=10)
+    assert "could be read by others; now it cannot" in said
+
+
+@pytest.mark.parametrize("content", ["", "short\n", "two words " * 10, "é" * 50])
+def test_a_token_file_that_cannot_be_one_is_refused(content: str, holdfast: Holdfast, tmp_path: Path) -> None:
+    folder = tmp_path / "share" / "holdfast"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "token").write_text(content)
+    ended = holdfast.run("serve", "--port", "0")
+    assert (ended.returncode, "is not a token of yours" in ended.stderr) == (1, True)
+
+
+def test_a_link_in_place_of_the_token_file_is_not_followed(holdfast: Holdfast, tmp_path: Path) -> None:
+    folder = tmp_path / "share" / "holdfast"
+    folder.mkdir(parents=True, mode=0o700)
+    (tmp_path / "elsewhere").write_text("x" * 50)
+    (folder / "token").symlink_to(tmp_path / "elsewhere")
+    assert "is not a token of yours" in holdfast.run("serve", "--port", "0").stderr

@@ -1,0 +1,75 @@
+"""An HTTP door in this process, over a house: what a test needs to be quicker or shorter-lived than it is."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.ids import Ids
+from holdfast.domain.keys import Entrance, digest_of
+from holdfast.engine.keyring import Keyring
+from holdfast.overview import Overview
+from holdfast.server.connections import Patience
+from holdfast.server.door import HttpDoor
+from tests.acceptance.talking import Api, talking
+from tests.house import House
+from tests.keys import TOKEN
+
+OWN = digest_of(TOKEN)
+"""What lets tests in, as an entrance knows it."""
+
+
+def keyring_of(here: House, code_ms: int = 900_000, sign_in_ms: int = 900_000) -> Keyring:
+    return Keyring(here.store, SystemClock(), Ids(SystemClock()), code_ms, sign_in_ms)
+
+
+@asynccontextmanager
+async def door(
+    here: House,
+    heartbeat_s: float = 15,
+    *,
+    keyring: Keyring | None = None,
+    entrance: Entrance | None = None,
+    patience: Patience | None = None,
+) -> AsyncIterator[Api]:
+    """Talks with the tests' own token."""
+    opened, ready = HttpDoor.open("127.0.0.1", 0, False, heartbeat_s, patience), asyncio.Event()
+
+    async def look() -> Overview:
+        return Overview(Path(), "full", 0, 0, 0)
+
+    async def leave() -> None:
+        return
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    running = asyncio.create_task(
+        opened.run(
+            here.engine,
+            look,
+            keyring or keyring_of(here),
+            entrance or Entrance(local_digest=OWN),
+            ready.set,
+            leave,
+        )
+    )
+    await ready.wait()
+    try:
+        async with talking(opened.address) as api:
+            yield api
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        opened.close()
+        for each, act in before.items():
+            signal.signal(each, act)
+
+
+def asking(path: str, token: str = TOKEN, method: str = "GET", **headers: str) -> bytes:
+    """The head of a request, as it goes over a bare connection."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "", "")).encode()
