@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser run test test-core check crash bench bench-log bench-turn lock format clean
+.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
 ifndef PYTHON
@@ -10,22 +10,29 @@ endif
 NO_PYTHON := setup: Python 3.11 or newer is needed: install it from https://www.python.org/downloads/
 SETUP := command -v "$(PYTHON)" >/dev/null 2>&1 || { echo "$(NO_PYTHON)" >&2; exit 1; }; "$(PYTHON)" tools/setup.py
 PY := .venv/bin/python
+PAGE := $(PY) -I tools/page.py
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv with everything that checks and most tests need
 	@$(SETUP) dev
+	@$(PAGE)
 
 browser: # What `make test` needs besides, first of all: a clone without a browser fetches nothing
 	@$(SETUP) test
 
 run: ## Start Holdfast, needing only what users need (ARGS="--port 9000" adds options)
 	@$(SETUP) run
+	@$(PAGE)
 	@exec .venv/bin/holdfast serve $(ARGS)
 
 test: browser check ## Check, then run every test, some of them in a browser
+	@$(PAGE) test
 	@$(PY) -m pytest $(ARGS)
+
+types: setup ## Write the page's types anew from the server's declarations
+	@$(PY) tools/protocol_types.py
 
 test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy
 	@$(PY) -m pytest $(wildcard tests/unit tests/conformance tests/simulation tests/tidy) $(ARGS)
@@ -35,6 +42,7 @@ check: setup ## Lint, check the format, check the types
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet || { echo "make format mends this"; exit 1; }
 	@$(PY) -m mypy --no-error-summary
+	@$(PAGE) check
 
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
@@ -55,4 +63,4 @@ lock: setup ## Resolve the locked requirements anew and check that all platforms
 	@tools/lock.sh
 
 clean: ## Remove what set-up and checks made, never what users stored
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis web/node_modules src/holdfast/server/built

@@ -26,6 +26,12 @@ def keyring_of(here: House, code_ms: int = 900_000, sign_in_ms: int = 900_000) -
     return Keyring(here.store, SystemClock(), Ids(SystemClock()), code_ms, sign_in_ms)
 
 
+async def signed_in(keyring: Keyring, address: str) -> dict[str, str]:
+    """What the page of a browser that has just signed in there sends with every request."""
+    _, secret, page_key = await keyring.sign_in()
+    return {"Cookie": f"holdfast_{address.rpartition(':')[2]}={secret}", "X-Holdfast-Page": page_key}
+
+
 @asynccontextmanager
 async def door(
     here: House,

@@ -9,6 +9,7 @@ compile() {
 }
 
 compile pyproject.toml -o requirements/run.txt
+compile requirements/page.in -o requirements/page.txt
 # The tests run with exactly what users run with.
 compile requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
 
@@ -19,6 +20,6 @@ for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwi
         echo "Checking wheels for $platform, Python $version"
         uv pip install --quiet --dry-run --target "$nowhere/x" --python-platform "$platform" \
             --python-version "$version" --only-binary :all: --require-hashes \
-            -r requirements/run.txt -r requirements/dev.txt
+            -r requirements/run.txt -r requirements/page.txt -r requirements/dev.txt
     done
 done

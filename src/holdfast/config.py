@@ -18,8 +18,8 @@ from holdfast.domain.errors import HoldfastError
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 CHANGEABLE = frozenset({
-    "approvals", "never_run", "resume", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
-    "runs_at_once",
+    "approvals", "never_run", "resume", "runs_at_once",
+    "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
 })  # fmt: skip
 """Settings that can be changed while a server runs."""
 Origin = Literal["command line", "environment", "file"]
@@ -197,7 +197,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5.0
     given: frozenset[str] = frozenset()
-    origins: dict[str, Origin] = {}
+    origins: Mapping[str, Origin] = MappingProxyType({})
     """Where each of those was given."""
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from holdfast import __version__
+from holdfast.administration.backups import Backups
 from holdfast.administration.model_desk import Models, chosen
 from holdfast.administration.settings_desk import Desk
 from holdfast.agent.asking import Asking
@@ -123,7 +124,8 @@ async def _hire(
         settings.runs_at_once, mask.whole, permissions,
     )  # fmt: skip
     models = Models(desk, board, environ, mask)
-    return Staff(engine, board, desk, models, board.close, confinement.made_of, confinement.gaps)
+    backups = Backups(store, settings.data)
+    return Staff(engine, board, desk, models, backups, board.close, confinement.made_of, confinement.gaps)
 
 
 def _confine(settings: Settings, address: str) -> Confinement:

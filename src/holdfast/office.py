@@ -1,6 +1,7 @@
 """What can be seen and changed of a server while it runs: the ports between its doors and who does it."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
@@ -128,8 +129,24 @@ class BackupRunning(HoldfastError):
     remedy = "Wait until it is done."
 
 
+class BackupDesk(Protocol):
+    """Copies of everything, in the data folder."""
+
+    async def make(self) -> BackupTold:
+        """Raises BackupRunning, StoreFault."""
+
+    async def list_(self) -> Sequence[BackupTold]:
+        """The newest first."""
+
+    async def path_of(self, name: str) -> Path:
+        """Raises NoSuchBackup."""
+
+
 class Office(msgspec.Struct, frozen=True):
-    """Those who do it."""
+    """Those who do it, and since when and where this server answers."""
 
     settings: SettingsDesk
     models: ModelDesk
+    backups: BackupDesk
+    addresses: tuple[str, ...]
+    started_at: Instant

@@ -1,6 +1,7 @@
 """By which names a server is reached: this machine's, a proxy's, and no other's."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 
 from holdfast.domain.keys import Entrance
 from tests.acceptance.conftest import Holdfast, Running
+from tests.acceptance.page_files import loaded_by_page, named_in
 from tests.acceptance.talking import talking
 from tests.doors import OWN, door, keyring_of
 from tests.house import house
 
-PATHS = ("/", "/page/page.js", "/health/live", "/api/sessions", "/api/stream?session=x:0", "/metrics")
+PATHS = ("/", "/page/icon.svg", "/health/live", "/api/sessions", "/api/stream?session=x:0", "/metrics")
 
 
 def free_port() -> int:
@@ -65,29 +67,33 @@ async def test_behind_a_proxy_it_answers_below_its_path_in_both_ways_that_proxie
             own = {"Host": "example.org", "Origin": "https://example.org"}
             for prefix in ("/agent", ""):
                 code = await keyring.new_code()
-                await browser.post(f"{prefix}/api/sign-in", {"code": code}, headers=own)
+                told = await browser.post(f"{prefix}/api/sign-in", {"code": code}, headers=own)
                 assert browser.status == 200
                 cookie = browser.headers["set-cookie"]
                 assert cookie.startswith("holdfast_443=hf_")
                 assert "Path=/agent;" in cookie and cookie.endswith("; Secure")
-                signed_in = own | {"Cookie": cookie.partition(";")[0]}
+                signed_in = own | {"Cookie": cookie.partition(";")[0], "X-Holdfast-Page": told["page_key"]}
                 await browser.get(f"{prefix}/api/me", headers=signed_in)
                 assert browser.status == 200
-                assert b"Write a message" in await browser.get(f"{prefix}/", headers=own)
-                assert b"Transcript" in await browser.get(f"{prefix}/page/page.js", headers=own)
+                assert len(await loaded_by_page(browser, prefix, **own)) > 2
                 await browser.post(f"{prefix}/api/sessions", {}, headers=signed_in)
                 assert browser.status == 201
+                kept = await browser.post(
+                    f"{prefix}/api/files", data=b"a note", headers=signed_in | {"Content-Type": "text/plain"}
+                )
+                del signed_in["X-Holdfast-Page"]
+                assert await browser.get(f"{prefix}/api/files/{kept['id']}", headers=signed_in) == b"a note"
+                await browser.get(f"{prefix}/api/me", headers=signed_in)
+                assert browser.status == 401
             await browser.get("/agent", headers=own, allow_redirects=False)
             assert (browser.status, browser.headers["location"]) == (308, "/agent/")
 
 
 async def test_the_page_names_everything_relative_to_itself(server: Running) -> None:
     async with talking(server.address) as api:
-        page = (await api.get("/")).decode()
-        assert 'src="page/page.js"' in page and 'href="page/page.css"' in page
-        for name in ("page.js", "api.js", "entry.js"):
-            script = (await api.get(f"/page/{name}")).decode()
-            assert "fetch(`/" not in script and 'fetch("/' not in script and "EventSource(`/" not in script
+        assert all(name.startswith("./page/") for name in named_in((await api.get("/")).decode()))
+        for name, text, _ in await loaded_by_page(api):
+            assert re.search(r"[\"'`(]/(api|page)/|fetch\([\"'`]/", text) is None, name
 
 
 async def test_what_a_proxy_says_of_where_a_request_came_from_is_not_believed(server: Running) -> None:

@@ -69,7 +69,7 @@ BAD: list[tuple[str, str, object, int, str]] = [
     ("POST", "/api/runs/RUN/tools/c_0", {"decision": "approve"}, 404, "no_such_tool"),
     ("GET", "/no/such/page", None, 404, "no_such_page"),
     ("GET", "/page/../../pyproject.toml", None, 404, "no_such_page"),
-    ("GET", "/page/page.html", None, 404, "no_such_page"),
+    ("GET", "/page/index.html", None, 404, "no_such_page"),
     ("GET", "/openapi/unused.json", None, 404, "no_such_page"),
     # Wrong types, unknown fields, missing ones.
     ("POST", "/api/sessions", b"", 400, "bad_request"),

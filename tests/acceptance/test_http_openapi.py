@@ -51,6 +51,20 @@ async def test_every_operation_says_what_it_does_and_what_may_go_wrong(server: R
                     assert example["value"]["status"] == int(status)
 
 
+async def test_a_cookie_is_described_as_enough_for_files_alone(server: Running) -> None:
+    description = await read(server)
+    schemes = description["components"]["securitySchemes"]
+    assert schemes["page"]["in"] == "header" and schemes["page"]["name"] == "X-Holdfast-Page"
+    by_cookie_alone = set()
+    for path, method, operation in operations(description):
+        for needed in operation["security"]:
+            assert needed.keys() in ({"token"}, {"cookie"}, {"cookie", "page"}), (path, method)
+            assert needed.keys() <= schemes.keys()
+            if needed.keys() == {"cookie"}:
+                by_cookie_alone.add((method, path))
+    assert by_cookie_alone == {("get", "/api/files/{file_id}")}
+
+
 async def test_every_body_and_every_answer_has_an_example_that_fits(server: Running) -> None:
     description = await read(server)
     for path, method, operation in operations(description):

@@ -16,7 +16,7 @@ from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import talking
-from tests.acceptance.test_sign_in import PASSWORD, cookie_of, set_password, sign_in, with_cookie
+from tests.acceptance.test_sign_in import PASSWORD, by_browser, entered, set_password, sign_in
 
 NOBODY = 65_534
 VISITOR = """
@@ -69,16 +69,18 @@ def test_a_log_that_somebody_finds_lets_nobody_in(holdfast: Holdfast) -> None:
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
-    cookies = [cookie_of(sign_in(server, code=server.code)), cookie_of(sign_in(server, password=PASSWORD))]
+    browsers = [entered(sign_in(server, code=server.code)), entered(sign_in(server, password=PASSWORD))]
     assert sign_in(server, password="wrong " + PASSWORD).status == 401
     assert server.ask("/api/me?code=" + server.code, token=secret).status == 200
     assert server.ask("/api/me", token=secret + "x").status == 401
     assert server.ask("/%00" + secret, token=secret).status == 404
-    assert [with_cookie(server, cookie).status for cookie in cookies] == [200, 200]
+    assert [by_browser(server, shown).status for shown in browsers] == [200, 200]
     server.process.terminate()
     out, errors = server.process.communicate(timeout=20)
     log = "\n".join((*server.screen, out, errors))
-    secrets = [secret, server.token, PASSWORD, *(cookie.partition("=")[2] for cookie in cookies)]
+    shown = [value.rpartition("=")[2] for browser in browsers for value in browser.values()]
+    secrets = [secret, server.token, PASSWORD, *shown]
+    assert len(set(secrets)) == 7
     assert [each for each in secrets if each in log] == []
     again = holdfast.serve("--port", "0")
     words = {word for line in log.split() for word in (line, line.partition("#code=")[2]) if word}
@@ -95,7 +97,7 @@ async def test_a_thousand_failed_logins_cost_little_and_lock_out_nobody_who_is_k
     set_password(holdfast, PASSWORD)
     secret = holdfast.run("tokens", "add", "a script").stdout.strip()
     server = holdfast.serve("--port", "0")
-    cookie = cookie_of(sign_in(server, password=PASSWORD))
+    shown = entered(sign_in(server, password=PASSWORD))
     before_kb, before_s, began = rss_kb(server), cpu_s(server), time.monotonic()
     waits: list[float] = []
     async with talking(server.address, secret) as known, aiohttp.ClientSession() as stranger:
@@ -122,7 +124,7 @@ async def test_a_thousand_failed_logins_cost_little_and_lock_out_nobody_who_is_k
     assert most_kb - before_kb < 150_000
     locked_out = sign_in(server, password=PASSWORD)
     assert (locked_out.status, 0 < int(locked_out.headers["retry-after"]) <= 60) == (429, True)
-    assert with_cookie(server, cookie).status == 200
+    assert by_browser(server, shown).status == 200
     assert server.ask("/api/me", token=secret).status == 200
     link = holdfast.run("link").stdout.strip()
     assert sign_in(server, code=link.partition("#code=")[2]).status == 200

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import __version__
 from tests.acceptance.conftest import Holdfast
+from tests.acceptance.page_files import named_in
 
 
 def taken_port(port: int = 0) -> socket.socket:
@@ -44,7 +45,8 @@ def test_the_page_is_there_and_runs_nothing_but_its_own(holdfast: Holdfast) -> N
     server = holdfast.serve("--port", "0")
     reply = server.ask("/")
     assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
-    assert "Write a message" in reply.body
+    (script,) = [address for address in named_in(reply.body) if address.endswith(".js")]
+    assert server.ask(script.removeprefix(".")).content_type == "text/javascript; charset=utf-8"
     assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
     assert server.ask("/", method="HEAD").body == ""
 

@@ -1,9 +1,12 @@
 """Coming in with a browser: links, passwords, cookies, and going again."""
 
 import asyncio
+import itertools
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from pathlib import Path
 
@@ -11,9 +14,11 @@ import aiohttp
 import pytest
 
 from holdfast.domain.keys import Entrance
+from holdfast.server.app import PATHS
+from holdfast.server.auth.rights import right_needed
 from tests.acceptance.conftest import Holdfast, Reply, Running
 from tests.acceptance.talking import Api, talking, until
-from tests.doors import door, keyring_of
+from tests.doors import door, keyring_of, signed_in
 from tests.house import house
 
 JSON = {"Content-Type": "application/json"}
@@ -24,20 +29,23 @@ def sign_in(server: Running, **body: str) -> Reply:
     return server.ask("/api/sign-in", "POST", json.dumps(body), token="", **JSON)
 
 
-def cookie_of(reply: Reply) -> str:
-    """What a browser would send from then on."""
+def entered(reply: Reply) -> dict[str, str]:
+    """What the page sends from then on: the browser adds the cookie, the page its own key."""
     assert reply.status == 200, reply.body
-    return reply.headers["set-cookie"].partition(";")[0]
+    cookie = reply.headers["set-cookie"].partition(";")[0]
+    return {"Cookie": cookie, "X-Holdfast-Page": json.loads(reply.body)["page_key"]}
 
 
-def with_cookie(server: Running, cookie: str, path: str = "/api/me", method: str = "GET") -> Reply:
-    own = {"Cookie": cookie, "Origin": server.address.rstrip("/"), **JSON}
+def by_browser(
+    server: Running, shown: Mapping[str, str], path: str = "/api/me", method: str = "GET"
+) -> Reply:
+    own = {"Origin": server.address.rstrip("/"), **shown, **JSON}
     return server.ask(path, method, "{}" if method == "POST" else None, token="", **own)
 
 
 def test_the_link_signs_one_browser_in_once(server: Running) -> None:
     first = sign_in(server, code=server.code)
-    assert json.loads(with_cookie(server, cookie_of(first)).body) == {
+    assert json.loads(by_browser(server, entered(first)).body) == {
         "signed_in": True,
         "name": "browser",
         "rights": ["read", "write", "approve", "admin"],
@@ -57,6 +65,7 @@ def test_a_cookie_is_kept_from_scripts_other_sites_and_other_servers(holdfast: H
     assert (morsel["httponly"], morsel["samesite"], morsel["path"]) == (True, "Strict", "/")
     assert (morsel["secure"], morsel["domain"], morsel["max-age"]) == ("", "", "2592000")
     assert morsel.value not in reply.body
+    assert json.loads(reply.body)["page_key"] not in reply.headers["set-cookie"]
 
 
 def test_a_link_that_many_open_at_once_lets_one_in(holdfast: Holdfast) -> None:
@@ -75,20 +84,20 @@ def test_a_link_that_many_open_at_once_lets_one_in(holdfast: Holdfast) -> None:
 
 def test_whoever_signs_out_is_out_everywhere_at_once(holdfast: Holdfast) -> None:
     server = holdfast.serve("--port", "0")
-    cookie = cookie_of(sign_in(server, code=server.code))
-    left = with_cookie(server, cookie, "/api/sign-out", "POST")
+    shown = entered(sign_in(server, code=server.code))
+    left = by_browser(server, shown, "/api/sign-out", "POST")
     assert (left.status, left.headers["set-cookie"].startswith(f"holdfast_{server.port}=; ")) == (204, True)
     assert "Max-Age=0" in left.headers["set-cookie"]
-    assert with_cookie(server, cookie).status == 401
+    assert by_browser(server, shown).status == 401
 
 
 def test_a_sign_in_outlives_the_server(holdfast: Holdfast) -> None:
     first = holdfast.serve("--port", "0")
-    cookie = cookie_of(sign_in(first, code=first.code))
+    shown = entered(sign_in(first, code=first.code))
     first.process.kill()
     first.process.wait()
     again = holdfast.serve("--port", str(first.port))
-    assert with_cookie(again, cookie).status == 200
+    assert by_browser(again, shown).status == 200
     assert again.token == first.token
 
 
@@ -114,20 +123,20 @@ def test_a_password_signs_in_once_there_is_one(holdfast: Holdfast) -> None:
     assert sign_in(server, password=PASSWORD).status == 401
     assert set_password(holdfast, PASSWORD).stdout == "The password is set.\n"
     assert sign_in(server, password=PASSWORD + "x").status == 401
-    cookie = cookie_of(sign_in(server, password=PASSWORD))
-    assert with_cookie(server, cookie).status == 200
+    shown = entered(sign_in(server, password=PASSWORD))
+    assert by_browser(server, shown).status == 200
     set_password(holdfast, "another horse battery")
     assert sign_in(server, password=PASSWORD).status == 401
-    assert comes_to(server, cookie, 401), "a changed password signs every browser out"
+    assert comes_to(server, shown, 401), "a changed password signs every browser out"
     assert holdfast.run("password", "--remove").stdout == "There is no password any more.\n"
     assert sign_in(server, password="another horse battery").status == 401
 
 
-def comes_to(server: Running, cookie: str, status: int) -> bool:
+def comes_to(server: Running, shown: Mapping[str, str], status: int) -> bool:
     """Whether it does within the second that a server may be behind, and some more."""
 
     async def is_so() -> bool:
-        return with_cookie(server, cookie).status == status
+        return by_browser(server, shown).status == status
 
     asyncio.run(until(is_so, 5))
     return True
@@ -160,16 +169,15 @@ async def test_codes_and_sign_ins_run_out(tmp_path: Path) -> None:
             code = await keyring.new_code()
             await asyncio.sleep(0.01)
             assert (await browser.post("/api/sign-in", {"code": code}))["code"] == "sign_in_failed"
-            _, secret = await keyring.sign_in()
-            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
+            own = await signed_in(keyring, api.address)
             session = await api.begin()
-            async with browser.stream(f"/api/sessions/{session}/events", **cookie) as frames:
+            async with browser.stream(f"/api/sessions/{session}/events", **own) as frames:
                 await anext(frames)
                 with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
                     async with asyncio.timeout(5):
                         while True:
                             await anext(frames)
-            await browser.get("/api/me", headers=cookie)
+            await browser.get("/api/me", headers=own)
             assert browser.status == 401
 
 
@@ -177,12 +185,11 @@ async def test_a_browser_that_signs_out_stops_following_at_once(tmp_path: Path) 
     async with house(tmp_path) as here:
         keyring = keyring_of(here)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            _, secret = await keyring.sign_in()
-            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
+            own = await signed_in(keyring, api.address)
             session = await api.begin()
-            async with browser.stream(f"/api/sessions/{session}/events", **cookie) as frames:
+            async with browser.stream(f"/api/sessions/{session}/events", **own) as frames:
                 await anext(frames)
-                await browser.post("/api/sign-out", headers={**cookie, "Origin": api.address})
+                await browser.post("/api/sign-out", headers={**own, "Origin": api.address})
                 assert browser.status == 204
                 with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
                     async with asyncio.timeout(0.9):
@@ -190,19 +197,73 @@ async def test_a_browser_that_signs_out_stops_following_at_once(tmp_path: Path) 
                             await anext(frames)
 
 
-async def test_what_changes_something_needs_more_than_a_cookie_that_comes_along(tmp_path: Path) -> None:
+async def test_what_changes_something_must_say_that_our_own_page_asks(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         keyring = keyring_of(here)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            _, secret = await keyring.sign_in()
-            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
-            told = await browser.post("/api/sessions", {}, headers=cookie)
+            own = await signed_in(keyring, api.address)
+            told = await browser.post("/api/sessions", {}, headers=own)
             assert (browser.status, told["code"]) == (403, "cross_site")
-            for own in ({"Origin": api.address}, {"Sec-Fetch-Site": "same-origin"}):
-                await browser.post("/api/sessions", {}, headers=cookie | own)
+            for said in ({"Origin": api.address}, {"Sec-Fetch-Site": "same-origin"}):
+                await browser.post("/api/sessions", {}, headers=own | said)
                 assert browser.status == 201
-            await browser.get("/api/sessions", headers=cookie)
+            await browser.get("/api/sessions", headers=own)
             assert browser.status == 200
+
+
+async def test_a_cookie_without_the_key_of_its_page_lets_nobody_in(tmp_path: Path) -> None:
+    """Whoever serves another port of this machine may have been sent it."""
+    async with house(tmp_path) as here:
+        keyring = keyring_of(here)
+        async with door(here, keyring=keyring) as api, talking(api.address, "") as thief:
+            own, other = await signed_in(keyring, api.address), await signed_in(keyring, api.address)
+            stolen = {"Cookie": own["Cookie"], "Origin": api.address, "Sec-Fetch-Site": "same-origin"}
+            asked = 0
+            for method, path in itertools.product(("GET", "POST", "PATCH", "DELETE"), PATHS):
+                named = re.sub(r"\{\w+\}", "x_0000000000000000", path)
+                is_file = (method, path) == ("GET", "/api/files/{file_id}")
+                if right_needed(method, named) is not None and not is_file:
+                    told = await thief.ask(method, named, headers=stolen | JSON)
+                    assert (thief.status, told["code"]) == (401, "not_signed_in"), (method, path)
+                    asked += 1
+            assert asked > 60
+            cookie_itself = own["Cookie"].partition("=")[2]
+            for key in ("", other["X-Holdfast-Page"], cookie_itself, own["X-Holdfast-Page"] + "x"):
+                told = await thief.get("/api/me", headers=stolen | {"X-Holdfast-Page": key})
+                assert (thief.status, told["code"]) == (401, "not_signed_in"), key
+            for shown in (own, other):
+                assert (await thief.get("/api/me", headers=shown))["browser"] is True
+
+
+async def test_the_key_of_a_page_is_nothing_without_its_cookie(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        keyring = keyring_of(here)
+        async with door(here, keyring=keyring) as api, talking(api.address, "") as thief:
+            key = (await signed_in(keyring, api.address))["X-Holdfast-Page"]
+            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={key}"}
+            for shown in ({}, cookie, {"Authorization": f"Bearer {key}"}):
+                await thief.get("/api/me", headers=shown | {"X-Holdfast-Page": key})
+                assert thief.status == 401, shown
+
+
+def test_a_file_is_fetched_by_the_cookie_alone_and_nothing_else_is(holdfast: Holdfast) -> None:
+    """The browser itself asks for a picture in the page, and shows no key of the page."""
+    server = holdfast.serve("--port", "0")
+    cookie = {"Cookie": entered(sign_in(server, code=server.code))["Cookie"]}
+    kept = server.ask("/api/files?name=a.txt", "POST", "a note", **{"Content-Type": "text/plain"})
+    path = f"/api/files/{json.loads(kept.body)['id']}"
+    fetched = server.ask(path, token="", **cookie)
+    assert (fetched.status, fetched.body) == (200, "a note")
+    assert server.ask(path, "HEAD", token="", **cookie).status == 200
+    assert server.ask(path, token="").status == 401
+    for method, other in (
+        ("DELETE", path), ("OPTIONS", path), ("POST", "/api/files"), ("GET", "/api/files"),
+        ("GET", "/api/filesystem"), ("GET", "/api/sessions"), ("GET", "/api/stream?feed=true"),
+    ):  # fmt: skip
+        assert by_browser(server, cookie, other, method).status == 401, (method, other)
+    for roundabout in ("../sessions", "%2e%2e/sessions", "..%2fsessions", "../../metrics", ""):
+        refused = by_browser(server, cookie, f"/api/files/{roundabout}")
+        assert refused.status in (401, 404, 405), roundabout
 
 
 async def test_with_auth_off_everyone_is_in(tmp_path: Path) -> None:

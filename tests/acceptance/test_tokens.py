@@ -14,7 +14,7 @@ from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import Api, talking, until
-from tests.doors import door, keyring_of
+from tests.doors import door, keyring_of, signed_in
 from tests.house import house
 
 METHODS = ("GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS")
@@ -147,9 +147,8 @@ async def test_what_a_proxy_uses_for_itself_is_not_taken_for_a_token(tmp_path: P
     async with house(tmp_path) as here:
         keyring = keyring_of(here)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
-            _, secret = await keyring.sign_in()
-            cookie = {"Cookie": f"holdfast_{api.address.rpartition(':')[2]}={secret}"}
-            await browser.get("/api/me", headers=cookie | {"Authorization": "Basic dXNlcjpwYXNz"})
+            own = await signed_in(keyring, api.address)
+            await browser.get("/api/me", headers=own | {"Authorization": "Basic dXNlcjpwYXNz"})
             assert browser.status == 200
-            await browser.get("/api/me", headers=cookie | {"Authorization": "Bearer wrong"})
+            await browser.get("/api/me", headers=own | {"Authorization": "Bearer wrong"})
             assert browser.status == 401

@@ -125,20 +125,25 @@ class Chat:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.log = page.get_by_role("log")
-        self.message = page.get_by_role("textbox", name="Message")
-        self.status = page.get_by_role("status")
+        self.message = page.get_by_role("textbox", name="Write a message")
+        self.question = page.get_by_role("region", name="Needs you")
+        self.told = page.locator(".notice")
+        """What is said in passing."""
+        self.lost = page.get_by_text("The connection is lost.")
 
     @property
     def allow(self) -> Locator:
-        return self.log.get_by_role("button", name="Allow", exact=True)
+        return self.question.get_by_role("button", name="Allow once")
 
     @property
     def deny(self) -> Locator:
-        return self.log.get_by_role("button", name="Don't", exact=True)
+        """Asks why; the second time it is pressed it denies."""
+        return self.question.get_by_role("button", name="Don't allow")
 
     async def say(self, text: str) -> None:
         await self.message.fill(text)
-        await self.page.get_by_role("button", name="Send", exact=True).click()
+        await self.message.press("Enter")
+        await expect(self.page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
 
     async def reads(self, text: str | re.Pattern[str]) -> None:
         """Return once the conversation shows `text`."""
@@ -149,12 +154,24 @@ class Chat:
         await expect(self.allow).to_have_count(1, timeout=WAIT_MS)
 
     async def asks_nothing(self) -> None:
-        await expect(self.allow).to_have_count(0, timeout=WAIT_MS)
+        await expect(self.question).to_have_count(0, timeout=WAIT_MS)
+
+    async def unfold(self) -> None:
+        """Open everything that is folded away."""
+        for _ in range(3):
+            for button in await self.log.locator(".fold[aria-expanded=false]").all():
+                await button.click()
+        await self.log.evaluate("log => log.querySelectorAll('details').forEach(each => each.open = true)")
 
 
 async def sign_in(visitor: Visitor, link: str) -> Page:
     """Come in by a link, and return once the page is ready to be used."""
     page = await visitor.page(link)
-    await expect(page.get_by_role("button", name="Sign out")).to_be_visible(timeout=WAIT_MS)
+    await expect(Chat(page).message).to_be_visible(timeout=WAIT_MS)
     await expect(page).not_to_have_url(re.compile("code="), timeout=WAIT_MS)
     return page
+
+
+async def sign_out(page: Page) -> None:
+    await page.get_by_role("button", name="Settings").click()
+    await page.get_by_role("button", name="Sign out").click()

@@ -21,9 +21,9 @@ async def test_a_question_outlives_a_kill_and_is_asked_and_answered_once(
     for _ in range(2):
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait(10)
-        await chat.status.get_by_text("Connection lost").wait_for()
+        await chat.lost.wait_for()
         server = home.serve("--port", str(server.port))
-        await chat.status.get_by_text("Connection lost").wait_for(state="detached")
+        await chat.lost.wait_for(state="detached")
         await chat.asks()
         assert not marker.exists()
     await chat.allow.click()

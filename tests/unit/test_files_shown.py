@@ -76,6 +76,12 @@ async def test_what_the_model_cannot_take_is_refused_and_nothing_is_kept(tmp_pat
         assert await here.events(session) == ["session_created"]
         first = await here.say(session, "Hello")
         await here.until_run(first.run_id, "completed")
+
+        async def is_named() -> bool:
+            return bool((await here.store.session(session)).title)
+
+        # The title is written after the run; nothing else comes by itself.
+        await here.until(is_named, "a title")
         events = await here.events(session)
         with pytest.raises(ModelCannotTake):
             await here.engine.replace(session, None, (pdf,))

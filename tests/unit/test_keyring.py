@@ -34,13 +34,14 @@ async def test_no_secret_is_kept_anywhere(tmp_path: Path) -> None:
     async with keyring(tmp_path / "store", FakeClock()) as (keys, store):
         token, secret = await keys.add_token("a script", ("read",))
         code = await keys.new_code()
-        sign_in, cookie = await keys.sign_in()
+        sign_in, cookie, page_key = await keys.sign_in()
         await keys.set_password("correct horse battery")
         kept = await everything(store)
     files = b"".join(path.read_bytes() for path in (tmp_path / "store").iterdir() if path.is_file())
-    for each in (secret, code, cookie, "correct horse battery"):
+    for each in (secret, code, cookie, page_key, "correct horse battery"):
         assert each.encode() not in kept + files
     assert (token.digest, sign_in.digest) == (digest_of(secret), digest_of(cookie))
+    assert sign_in.page_digest == digest_of(page_key) != sign_in.digest
 
 
 async def test_a_token_is_there_until_it_is_revoked_and_noting_its_use_does_not_bring_it_back(
@@ -75,13 +76,13 @@ async def test_a_browser_is_signed_out_by_time_by_itself_and_by_a_new_password(t
     clock = FakeClock()
     async with keyring(tmp_path, clock) as (keys, _):
         await keys.set_password("correct horse battery")
-        one, _ = await keys.sign_in()
-        two, _ = await keys.sign_in()
+        one, *_ = await keys.sign_in()
+        two, *_ = await keys.sign_in()
         await keys.sign_out(one.digest)
         assert set((await keys.keys()).sign_ins) == {two.digest}
         await keys.set_password("another horse battery")
         assert not (await keys.keys()).sign_ins
-        three, _ = await keys.sign_in()
+        three, *_ = await keys.sign_in()
         clock.advance(4_999)
         assert set((await keys.keys()).sign_ins) == {three.digest}
         clock.advance(1)
@@ -90,7 +91,7 @@ async def test_a_browser_is_signed_out_by_time_by_itself_and_by_a_new_password(t
 
 async def test_the_first_password_signs_nobody_out(tmp_path: Path) -> None:
     async with keyring(tmp_path, FakeClock()) as (keys, _):
-        sign_in, _ = await keys.sign_in()
+        sign_in, *_ = await keys.sign_in()
         await keys.set_password("correct horse battery")
         assert set((await keys.keys()).sign_ins) == {sign_in.digest}
         assert (await keys.remove_password(), await keys.remove_password()) == (True, False)

@@ -1,7 +1,6 @@
-"""The connection to a model's server that somebody made over HTTP: a file of its own, for its owner's eyes."""
+"""The connection to a model's server that was made over HTTP: a file of its own, for its owner's eyes."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def write_connection(folder: Path, saved: Saved | None) -> None:
         path.unlink(missing_ok=True)
         return
     if path.exists():
-        os.chmod(path, _MODE)
+        path.chmod(_MODE)
     lines = (
         f"{name} = {_spelt(text)}\n" for name, text in (("base_url", saved.base_url), ("key", saved.key))
     )

@@ -1,4 +1,4 @@
-"""Having another model answer: trying a connection, saving it, and going back. The key is never told again."""
+"""Having another model answer: trying a connection, saving it, going back. The key is never told again."""
 
 import asyncio
 from collections.abc import Mapping

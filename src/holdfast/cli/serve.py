@@ -119,8 +119,13 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
             entrance,
             on_ready=lambda: _show(screen, link, settings),
             on_stop=lambda: _stop(staff, settings.stop_grace_s),
-            office=Office(staff.settings, staff.models),
+            office=_office(staff, settings, door.address),
         )
+
+
+def _office(staff: Staff, settings: Settings, address: str) -> Office:
+    addresses = (settings.public_url, address) if settings.public_url else (address,)
+    return Office(staff.settings, staff.models, staff.backups, addresses, SystemClock().now_ms())
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

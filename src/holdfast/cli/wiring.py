@@ -13,7 +13,7 @@ from holdfast.domain.keys import Entrance
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import ModelDesk, Office, SettingsDesk
+from holdfast.office import BackupDesk, ModelDesk, Office, SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -83,12 +83,13 @@ class Answering(Protocol):
 
 
 class Staff(msgspec.Struct, frozen=True):
-    """Who carries out turns: an engine that is not started yet, the model it asks, and what can be changed."""
+    """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
     engine: Engine
     model: Answering
     settings: SettingsDesk
     models: ModelDesk
+    backups: BackupDesk
     dismiss: Callable[[], Awaitable[None]]
     """Lets go of what models hold. Call it after the engine has stopped."""
     confinement: str = ""

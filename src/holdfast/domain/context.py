@@ -61,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """A file as a model is sent it: text as it is, anything else in base 64. A note says why it is not sent."""
+    """A file as a model is sent it: text as it is, all else in base 64. A note says why it is not sent."""
 
     kind: FileKind | Literal["note"]
     body: str

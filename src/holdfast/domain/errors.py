@@ -70,6 +70,12 @@ class NoSuchToken(HoldfastError):
     code, status = "no_such_token", 404
 
 
+class NoSuchSignIn(HoldfastError):
+    """No browser is signed in as {sign_in_id}."""
+
+    code, status = "no_such_sign_in", 404
+
+
 class BadPassword(HoldfastError):
     """A password has {shortest} to {longest} characters."""
 

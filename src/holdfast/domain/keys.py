@@ -44,11 +44,16 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """Lets a browser in."""
+    """Lets a browser in: by its cookie, and by what its page shows beside it.
+
+    Browsers send a cookie to every port of a host, so whoever serves another page of this machine may have
+    seen it. What a page keeps itself is told to no other port.
+    """
 
     digest: str
     created_at: Instant
     expires_at: Instant
+    page_digest: str
 
 
 class Code(msgspec.Struct, frozen=True):

@@ -107,21 +107,21 @@ class Keyring:
     async def note_used(self, token_id: str, at: Instant) -> None:
         await self._put(TOKEN_USED, token_id, at)
 
-    async def set_password(self, password: str) -> None:
-        """Raises BadPassword. Whoever came in while there was another one is signed out."""
+    async def set_password(self, password: str, but: str = "") -> None:
+        """Raises BadPassword. Whoever came in while there was another one is signed out, `but` one."""
         if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
             raise BadPassword(shortest=PASSWORD_CHARS_MIN, longest=PASSWORD_CHARS_MAX)
         hashed = await asyncio.to_thread(hash_password, password)
         is_change = bool(await self._shelf.items(PASSWORD))
         await self._put(PASSWORD, _THE_PASSWORD, Password(hashed, self._clock.now_ms()))
         if is_change:
-            await self.sign_out_all()
+            await self.sign_out_all(but)
 
-    async def remove_password(self) -> bool:
-        """Whether there was one; every browser is signed out then."""
+    async def remove_password(self, but: str = "") -> bool:
+        """Whether there was one; every browser is signed out then, `but` one."""
         found = await self._shelf.take_item(PASSWORD, _THE_PASSWORD)
         if found is not None:
-            await self.sign_out_all()
+            await self.sign_out_all(but)
         return found is not None
 
     async def new_code(self) -> str:
@@ -137,20 +137,22 @@ class Keyring:
         body = await self._shelf.take_item(CODE, digest_of(secret))
         return body is not None and _is_open(msgspec.json.decode(body, type=Code), self._clock.now_ms())
 
-    async def sign_in(self) -> tuple[SignIn, str]:
-        """A signed-in browser, and the secret that it keeps."""
-        secret, now = new_secret(), self._clock.now_ms()
+    async def sign_in(self) -> tuple[SignIn, str, str]:
+        """A signed-in browser, the secret of its cookie, and the one that its page keeps."""
+        secret, page_secret, now = new_secret(), new_secret(), self._clock.now_ms()
         await self._make_room(SIGN_IN, SignIn, SIGN_INS_MAX)
-        sign_in = SignIn(digest_of(secret), now, now + self._sign_in_ms)
+        sign_in = SignIn(digest_of(secret), now, now + self._sign_in_ms, digest_of(page_secret))
         await self._put(SIGN_IN, sign_in.digest, sign_in)
-        return sign_in, secret
+        return sign_in, secret, page_secret
 
     async def sign_out(self, digest: str) -> None:
         await self._shelf.take_item(SIGN_IN, digest)
 
-    async def sign_out_all(self) -> None:
+    async def sign_out_all(self, but: str = "") -> None:
+        """Every browser, `but` the one with that digest."""
         for digest in await self._shelf.items(SIGN_IN):
-            await self.sign_out(digest)
+            if digest != but:
+                await self.sign_out(digest)
 
     async def _make_room(self, kind: str, shape: type[_Expiring], most: int) -> None:
         """Take away what has run out, and the oldest of what would be too many."""

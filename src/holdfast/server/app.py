@@ -20,13 +20,14 @@ from holdfast.server import openapi
 from holdfast.server.attention import AttentionRoutes
 from holdfast.server.auth.guard import Guard
 from holdfast.server.auth.hosts import Hosts
+from holdfast.server.auth.password import PasswordRoutes
 from holdfast.server.auth.routes import SignInRoutes
 from holdfast.server.drafts import DraftRoutes
 from holdfast.server.files import FileRoutes
 from holdfast.server.gate import Gate
 from holdfast.server.health import HealthRoutes
 from holdfast.server.metrics import Metrics
-from holdfast.server.office import office_routes
+from holdfast.server.office import Table, office_routes
 from holdfast.server.page import PageRoutes
 from holdfast.server.problem import (
     MEDIA_TYPE,
@@ -57,6 +58,8 @@ PATHS = (
     "/api/rules", "/api/rules/{rule_id}",
     "/api/files", "/api/files/{file_id}",
     "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
+    "/api/password", "/api/sign-ins", "/api/sign-ins/{sign_in_id}",
+    "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
 
@@ -90,9 +93,11 @@ def application(
             FileRoutes(engine.store),
             HealthRoutes(look, metrics),
             SignInRoutes(keyring, guard, hosts),
+            PasswordRoutes(keyring, guard),
         )
         of_office = office_routes(office, look) if office is not None else ()
-        return [route for table in (*tables, *of_office) for route in table.table()]
+        every: tuple[Table, ...] = (*tables, *of_office)
+        return [route for table in every for route in table.table()]
 
     @get(openapi.OPENAPI_PATH)
     async def describe() -> Response[bytes]:

@@ -1,5 +1,6 @@
 """Connecting a model over HTTP: trying it, having it answer, going back. No answer ever holds the key."""
 
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -24,7 +25,7 @@ _URL_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 4_000
 Url = Annotated[str, msgspec.Meta(max_length=_URL_CHARS_MAX)]
 Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
-_EXAMPLE = {"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3:8b"}
+_EXAMPLE = MappingProxyType({"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3:8b"})
 
 
 class WantedModel(Sent, frozen=True):
@@ -61,11 +62,11 @@ class ModelRoutes:
             post("/api/models/disconnect", status_code=200, responses=used)(self.disconnect),
         ]
 
-    async def test(self, data: Annotated[WantedModel, body(_EXAMPLE, {"key": "sk-…"})]) -> Tried:
+    async def test(self, data: Annotated[WantedModel, body(dict(_EXAMPLE), {"key": "sk-…"})]) -> Tried:
         """Try a model for real, and say exactly what is wrong. Changes nothing."""
         return await self._desk.test(Connection(data.base_url, data.key, data.model))
 
-    async def connect(self, data: Annotated[WantedModel, body(_EXAMPLE)]) -> ModelList:
+    async def connect(self, data: Annotated[WantedModel, body(dict(_EXAMPLE))]) -> ModelList:
         """Have a model answer from the next message on, also after a restart. It is not tried first."""
         await self._desk.connect(Connection(data.base_url, data.key, data.model))
         return await self._models()

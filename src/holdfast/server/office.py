@@ -4,6 +4,8 @@ from typing import Any, Protocol
 
 from holdfast.office import Office
 from holdfast.overview import Look
+from holdfast.server.about import AboutRoutes
+from holdfast.server.backups import BackupRoutes
 from holdfast.server.models import ModelRoutes
 from holdfast.server.settings import SettingRoutes
 
@@ -13,4 +15,9 @@ class Table(Protocol):
 
 
 def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
-    return (SettingRoutes(office.settings), ModelRoutes(office.models, look))
+    return (
+        SettingRoutes(office.settings),
+        ModelRoutes(office.models, look),
+        BackupRoutes(office.backups),
+        AboutRoutes(look, office.addresses, office.started_at),
+    )

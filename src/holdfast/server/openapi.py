@@ -11,7 +11,9 @@ from litestar.openapi.config import OpenAPIConfig
 from holdfast import __version__
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
 from holdfast.server.auth.rights import right_needed
-from holdfast.server.files import GIVEN_TYPES
+from holdfast.server.backups import BACKUPS_PATH
+from holdfast.server.backups import MEDIA_TYPE as BACKUP_TYPE
+from holdfast.server.files import FILES_PATH, GIVEN_TYPES
 from holdfast.server.problem import MEDIA_TYPE, document
 from holdfast.server.strict import StrictBody
 from holdfast.server.telling import ANYWHERE, sample
@@ -80,6 +82,9 @@ def _tell_files(schema: dict[str, Any]) -> None:
     schema["paths"]["/api/files"]["post"]["requestBody"] = {"content": {"*/*": content}}
     given = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
     given["content"] = dict.fromkeys(GIVEN_TYPES, content)
+    if f"{BACKUPS_PATH}/{{name}}" in schema["paths"]:
+        copied = schema["paths"][f"{BACKUPS_PATH}/{{name}}"]["get"]["responses"]["200"]
+        copied["content"] = {BACKUP_TYPE: content}
     for name in ("NewTurn", "EditedTurn"):
         schema["components"]["schemas"][name]["anyOf"] = [
             {"required": ["text"], "properties": {"text": {"minLength": 1}}},
@@ -93,13 +98,23 @@ def _tell_rights(schema: dict[str, Any]) -> None:
         "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
         "cookie": {
             "type": "apiKey", "in": "cookie", "name": "holdfast_8787",
-            "description": "Set by signing in; named after the port that a browser came to.",
+            "description": "Set by signing in; named after the port that a browser came to. Browsers send it to "
+            "every port of a host, so alone it lets nobody in: only a file can be fetched by it.",
+        },
+        "page": {
+            "type": "apiKey", "in": "header", "name": "X-Holdfast-Page",
+            "description": "The `page_key` that signing in answered, beside the cookie that it set.",
         },
     }  # fmt: skip
     for path, item in schema["paths"].items():
         for method, operation in item.items():
             right = right_needed(method.upper(), path)
-            operation["security"] = [] if right is None else [{"token": [right]}, {"cookie": [right]}]
+            if right is None:
+                operation["security"] = []
+                continue
+            is_file = method == "get" and path.startswith(f"{FILES_PATH}/")
+            browser = {"cookie": [right]} if is_file else {"cookie": [right], "page": [right]}
+            operation["security"] = [{"token": [right]}, browser]
 
 
 def _tell_items(shape: dict[str, Any]) -> None:

@@ -1,31 +1,28 @@
-"""The plain built-in page: a few files that talk to the public API and fetch nothing from anywhere else."""
+"""The page: files that set-up built from `web/`. They use the public API, and nothing from anywhere else."""
 
-from collections.abc import Mapping
+import mimetypes
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any
 
 from litestar import Response, get
 from litestar.params import FromPath
 
-from holdfast.server.problem import NoSuchPage
+from holdfast.server.problem import NoSuchPage, PageNotBuilt
 
-_TYPES: Mapping[str, str] = MappingProxyType({
-    "page.html": "text/html",
-    "page.css": "text/css",
-    "page.js": "text/javascript",
-    "entry.js": "text/javascript",
-    "api.js": "text/javascript",
-    "transcript.js": "text/javascript",
-})  # fmt: skip
+_FOR_EVER = "public, max-age=31536000, immutable"
+"""A built file's name says its content."""
 
 
 class PageRoutes:
     """Reads its files once."""
 
     def __init__(self) -> None:
-        folder = files("holdfast.server").joinpath("assets")
-        self._files = {name: folder.joinpath(name).read_bytes() for name in _TYPES}
+        folder = files("holdfast.server").joinpath("built")
+        self._files: dict[str, bytes] = {}
+        if folder.joinpath("index.html").is_file():
+            inside = folder.joinpath("page")
+            self._files = {path.name: path.read_bytes() for path in inside.iterdir() if path.is_file()}
+            self._files["index.html"] = folder.joinpath("index.html").read_bytes()
 
     def table(self) -> list[Any]:
         return [
@@ -35,13 +32,14 @@ class PageRoutes:
 
     async def page(self) -> Response[bytes]:
         """The page itself."""
-        return self._answer("page.html")
+        if not self._files:
+            raise PageNotBuilt()
+        return Response(self._files["index.html"], media_type="text/html")
 
     async def file(self, name: FromPath[str]) -> Response[bytes]:
         """What the page loads."""
-        if name not in self._files or name == "page.html":
+        if name not in self._files or name == "index.html":
             raise NoSuchPage(path=f"/page/{name}")
-        return self._answer(name)
-
-    def _answer(self, name: str) -> Response[bytes]:
-        return Response(self._files[name], media_type=_TYPES[name])
+        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
+        headers = {"cache-control": _FOR_EVER} if "-" in name else {}
+        return Response(self._files[name], media_type=kind or "application/octet-stream", headers=headers)

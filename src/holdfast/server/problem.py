@@ -18,6 +18,13 @@ class NoSuchPage(HoldfastError):
     code, status = "no_such_page", 404
 
 
+class PageNotBuilt(HoldfastError):
+    """The page has not been built here."""
+
+    code, status = "page_not_built", 503
+    remedy = "make setup"
+
+
 class MethodNotAllowed(HoldfastError):
     """{path} does not take {method}; it takes {allowed}."""
 

@@ -94,7 +94,7 @@ class SessionRoutes:
         data: Annotated[SessionChange, body(*examples.SESSION_CHANGE)],
         if_match: IfMatch = None,
     ) -> Session:
-        """Rename it, put it away or bring it back, change its settings: all at once. Then pin it, or no longer."""
+        """Rename it, put it away or bring it back, change its settings: all at once. Its pin comes last."""
         await self._check_folder(data.workspace or "")
         await self._check_model(data.model or "")
         wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)

@@ -1,4 +1,4 @@
-"""The settings over HTTP: what they are, where they come from, and changing those that can be while it runs."""
+"""The settings over HTTP: what they are, where they come from, and changing those that can be changed."""
 
 from typing import Annotated, Any
 

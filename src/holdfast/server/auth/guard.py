@@ -5,6 +5,7 @@ not known is looked up anew: it may have just been made by another process.
 """
 
 import asyncio
+import hmac
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -19,8 +20,11 @@ from holdfast.engine.passwords import is_password
 from holdfast.server.asgi import Scope, header
 from holdfast.server.auth.hosts import Hosts
 from holdfast.server.auth.tries import Tries
+from holdfast.server.files import FILES_PATH
 from holdfast.server.problem import NotSignedIn, SignInFailed, TooManyTries
 
+PAGE_HEADER = b"x-holdfast-page"
+"""What a page shows beside the cookie."""
 _COOKIES_TRIED_MAX = 4
 _FLOOD_AGE_S = 0.05
 """For whoever has failed too often, what is known may be so old."""
@@ -82,7 +86,7 @@ class Guard:
         if found is None and digests:
             is_flood = self._secret_tries.wait_s(address) > 0
             found = self._find(await self._known(_FLOOD_AGE_S if is_flood else 0), digests)
-        if found is not None:
+        if found is not None and (not found.is_browser or self._is_shown_by_page(scope, found.digest)):
             return found
         if token is not None:
             self._fail(address)
@@ -160,6 +164,17 @@ class Guard:
             if sign_in is not None and sign_in.expires_at > self._wall_ms():
                 return Visitor(_BROWSER, frozenset(RIGHTS), digest, is_browser=True)
         return None
+
+    def _is_shown_by_page(self, scope: Scope, digest: str) -> bool:
+        """Whether more than the cookie is shown, which other programs of this machine may have been sent.
+
+        A picture is asked for by the browser itself; its address cannot be guessed.
+        """
+        if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(f"{FILES_PATH}/"):
+            return True
+        sign_in = self._keys.sign_ins.get(digest)
+        shown = digest_of(header(scope, PAGE_HEADER))
+        return sign_in is not None and hmac.compare_digest(sign_in.page_digest, shown)
 
     def _fail(self, address: str) -> None:
         wait_s = self._secret_tries.wait_s(address)

@@ -16,7 +16,7 @@ def right_needed(method: str, path: str) -> Right | None:
         return None
     # As routes read a path: empty steps count for nothing.
     match [step for step in path.split("/") if step]:
-        case ["api", "tokens", *_]:
+        case ["api", "tokens" | "password" | "sign-ins" | "backup" | "backups", *_]:
             return "admin"
         case ["api", "settings" | "models", *_] if method not in _READS:
             return "admin"

@@ -35,6 +35,16 @@ class Me(msgspec.Struct, frozen=True):
     browser: bool
 
 
+class Entered(msgspec.Struct, frozen=True):
+    """Signed in. A page keeps `page_key` itself and shows it as `X-Holdfast-Page`, beside its cookie."""
+
+    signed_in: bool
+    name: str
+    rights: tuple[Right, ...]
+    browser: bool
+    page_key: str
+
+
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=TOKEN_NAME_CHARS_MAX)]
     rights: Annotated[tuple[Right, ...], msgspec.Meta(min_length=1, max_length=len(RIGHTS))] = USUAL_RIGHTS
@@ -62,6 +72,12 @@ class TokenList(msgspec.Struct, frozen=True):
 
 
 _ME = Me(True, "browser", RIGHTS, True)
+
+
+def _entered(page_key: str) -> Entered:
+    return Entered(_ME.signed_in, _ME.name, _ME.rights, _ME.browser, page_key)
+
+
 _TOKEN = TokenTold("k_0cw8hjr5600k3m2x", "backup script", USUAL_RIGHTS, 1_760_000_000_000, None)
 
 
@@ -75,7 +91,7 @@ class SignInRoutes:
 
     def table(self) -> list[Any]:
         """The routes with what each is said to answer."""
-        entered = answers(200, Me, _ME, SignInFailed, TooManyTries, sends=True)
+        entered = answers(200, Entered, _entered("hf_…"), SignInFailed, TooManyTries, sends=True)
         left = answers(204, None, None, sends=True)
         listed = answers(200, TokenList, TokenList((_TOKEN,)))
         made = answers(201, TokenMade, TokenMade(_TOKEN, "hf_…"), sends=True)
@@ -94,22 +110,23 @@ class SignInRoutes:
         self,
         request: Request[Any, Any, Any],
         data: Annotated[Opening, body({"code": "hf_…"}, {"password": "correct horse"})],
-    ) -> Response[Me]:
-        """Sign a browser in; the cookie that is set lets it in from then on."""
+    ) -> Response[Entered]:
+        """Sign a browser in; the cookie that is set and `page_key` beside it let it in from then on."""
         if bool(data.code) == bool(data.password):
             raise BadRequest(why="give either a code or a password")
         if self._guard.is_open:
-            return Response(_ME)
+            return Response(_entered(""))
         scope = request.scope
         address = address_of(scope)  # type: ignore[arg-type]
         if data.code:
             await self._guard.use_code(data.code, address)
         else:
             await self._guard.use_password(data.password, address)
-        sign_in, secret = await self._keyring.sign_in()
+        sign_in, secret, page_secret = await self._keyring.sign_in()
         cookie = self._hosts.cookie(scope)  # type: ignore[arg-type]
         age_s = (sign_in.expires_at - sign_in.created_at) // 1000
-        return Response(_ME, headers={"set-cookie": cookie.holding(secret, age_s)})
+        headers = {"set-cookie": cookie.holding(secret, age_s)}
+        return Response(_entered(page_secret), headers=headers)
 
     async def sign_out(self, request: Request[Visitor, Any, Any]) -> Response[None]:
         """Sign this browser out. What it follows ends at once."""

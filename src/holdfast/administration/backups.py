@@ -1,0 +1,65 @@
+"""Copies of everything, made while the server runs and kept in the data folder. Going back is a command."""
+
+import asyncio
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from holdfast.office import BackupRunning, BackupTold, NoSuchBackup
+from holdfast.store.ports import Upkeep
+
+FOLDER = "backups"
+_ENDING = ".db"
+
+
+class Backups:
+    """One is made at a time. Belongs to one event loop."""
+
+    def __init__(self, store: Upkeep, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._is_busy = False
+
+    async def make(self) -> BackupTold:
+        """Copy everything. Raises BackupRunning, and StoreFault as the store does."""
+        if self._is_busy:
+            raise BackupRunning()
+        self._is_busy = True
+        try:
+            folder = self._folder / FOLDER
+            folder.mkdir(mode=0o700, exist_ok=True)
+            stem = f"holdfast-{time.strftime('%Y%m%dT%H%M%S')}"
+            names = (folder / (f"{stem}-{n}{_ENDING}" if n else f"{stem}{_ENDING}") for n in count())
+            path = next(path for path in names if not path.exists())
+            await self._store.backup(path, lambda done, total: None)
+        finally:
+            self._is_busy = False
+        return self._told(path)
+
+    async def list_(self) -> Sequence[BackupTold]:
+        """Those that are there, the newest first; also the copies that a restore or a new version kept."""
+        found = await asyncio.to_thread(lambda: [self._told(path) for path in self._files()])
+        return sorted(found, key=lambda each: (each.made_at, each.name), reverse=True)
+
+    async def path_of(self, name: str) -> Path:
+        """The file of a backup. Raises NoSuchBackup."""
+        for path in await asyncio.to_thread(lambda: list(self._files())):
+            # Compared, not put together: a name cannot lead anywhere else.
+            if path.name == name:
+                return path
+        raise NoSuchBackup(name=name[:100])
+
+    def _files(self) -> Iterator[Path]:
+        folder = self._folder / FOLDER
+        if folder.is_dir():
+            for path in folder.iterdir():
+                if path.suffix == _ENDING and stat.S_ISREG(path.lstat().st_mode):
+                    yield path
+
+    def _told(self, path: Path) -> BackupTold:
+        found = path.stat()
+        command = shlex.join(["holdfast", "restore", str(path), "--data", str(self._folder)])
+        return BackupTold(path.name, found.st_size, round(found.st_mtime * 1000), command)

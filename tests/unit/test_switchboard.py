@@ -1,0 +1,93 @@
+"""Changing who answers while runs are under way: each run keeps its model, and no model is left open."""
+
+import asyncio
+from typing import Any, cast
+
+from holdfast.agent.loop import Agent
+from holdfast.agent.models.demo import Demo
+from holdfast.agent.switchboard import Switchboard
+
+
+class Open(Demo):
+    """A model that says whether it was let go of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_closed = asyncio.Event()
+
+    async def close(self) -> None:
+        self.is_closed.set()
+
+
+class Slow:
+    """An agent whose runs end when they are told to."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def carry_out(self, recorder: object) -> str:
+        self.begun.set()
+        await self.may_end.wait()
+        return "completed"
+
+
+class Board:
+    """A switchboard, and the agents that it has made."""
+
+    def __init__(self, model: Open) -> None:
+        self.agents: list[Slow] = []
+        self.board = Switchboard(self._build, model, "It was found.", names=False)
+
+    def _build(self, model: Any) -> Agent:
+        self.agents.append(Slow(model))
+        return cast(Agent, self.agents[-1])
+
+    def run(self) -> "asyncio.Task[Any]":
+        return asyncio.create_task(self.board.carry_out(cast(Any, None)))
+
+
+async def test_a_run_keeps_its_model_and_the_next_one_has_the_new_one() -> None:
+    old, new = Open(), Open()
+    here = Board(old)
+    first = here.run()
+    await here.agents[0].begun.wait()
+    here.board.switch(new, "It was connected.", names=False)
+    assert here.board.why == "It was connected."
+    second = here.run()
+    await here.agents[1].begun.wait()
+    assert not old.is_closed.is_set()
+    here.agents[0].may_end.set()
+    assert await first == "completed"
+    await asyncio.wait_for(old.is_closed.wait(), 5)
+    here.agents[1].may_end.set()
+    await second
+    await asyncio.sleep(0)
+    assert not new.is_closed.is_set()
+    await here.board.close()
+    assert new.is_closed.is_set()
+
+
+async def test_a_model_that_nobody_uses_is_let_go_of_at_once() -> None:
+    old, new = Open(), Open()
+    here = Board(old)
+    here.board.switch(new, "", names=False)
+    await asyncio.wait_for(old.is_closed.wait(), 5)
+    await here.board.close()
+
+
+async def test_a_run_that_is_stopped_lets_go_of_its_model() -> None:
+    old = Open()
+    here = Board(old)
+    run = here.run()
+    await here.agents[0].begun.wait()
+    here.board.switch(Open(), "", names=False)
+    run.cancel()
+    await asyncio.wait_for(old.is_closed.wait(), 5)
+    await here.board.close()
+
+
+async def test_the_demo_is_not_asked_for_titles() -> None:
+    here = Board(Open())
+    assert await here.board.ask_title("Hello") == ""
+    await here.board.close()

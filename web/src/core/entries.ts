@@ -1,0 +1,94 @@
+// What a conversation is made of, and how each thing begins.
+
+import type { AnyPart, Message, Run } from "./protocol";
+
+export type Status = Message["status"];
+export type State = NonNullable<Message["state"]>;
+
+/** A message as it reads now; `version` grows with every change, so that a view knows what to draw again. */
+export interface Entry {
+  turn: number;
+  place: number;
+  id: string;
+  role: Message["role"];
+  status: Status;
+  at: number;
+  parts: AnyPart[];
+  run_id: string | null;
+  late: boolean;
+  continues: string | null;
+  message_id: string;
+  name: string;
+  state: State | null;
+  outcome: NonNullable<Message["outcome"]> | null;
+  approval: NonNullable<Message["approval"]> | null;
+  reason: string;
+  /** What a call runs with, once it is in the ledger; the model's own words stand in its message. */
+  arguments: string;
+  edited: boolean;
+  settled_at: number;
+  version: number;
+}
+
+export interface Turn {
+  turn: number;
+  id: string;
+  run_id: string | null;
+  live: boolean;
+  /** Ascending by place. */
+  entries: Entry[];
+  version: number;
+}
+
+/** The work on a turn, as far as events and pages tell. */
+export interface Work {
+  id: string;
+  turn: number;
+  status: Run["status"];
+  waiting: Run["waiting"];
+  detail: string;
+  failure: Run["failure"];
+  retrying: string;
+  started_at: number | null;
+  ended_at: number | null;
+  model: string;
+  input_tokens: number;
+  output_tokens: number;
+  cost_micros: number;
+}
+
+/** Whether more may still be written to it. */
+export function isOpen(entry: Entry): boolean {
+  return entry.role === "tool" ? entry.state !== "settled" : entry.status === "streaming" || entry.status === "interrupted";
+}
+
+export function spot(event: { turn: number; place?: number; at: number }, place = event.place ?? 0): Pick<Entry, "turn" | "place" | "at"> {
+  return { turn: event.turn, place, at: event.at };
+}
+
+type Known = Pick<Entry, "turn" | "place" | "at" | "id" | "role"> & { [Name in keyof Entry]?: Entry[Name] | null };
+
+export function fresh(known: Known): Entry {
+  const { turn, place, at, id, role, parts, status } = known;
+  return {
+    turn, place, at, id, role, status: status ?? "settled", parts: parts ?? [], run_id: known.run_id ?? null,
+    late: known.late ?? false, continues: known.continues ?? null, message_id: known.message_id ?? "",
+    name: known.name ?? "", state: known.state ?? (role === "tool" ? "settled" : null),
+    outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
+    arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
+    settled_at: known.settled_at ?? 0, version: 0,
+  };
+}
+
+export function begun(id: string, turn: number): Work {
+  return {
+    id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", started_at: null,
+    ended_at: null, model: "", input_tokens: 0, output_tokens: 0, cost_micros: 0,
+  };
+}
+
+export function workOf(run: Run): Work {
+  const { id, turn, status, waiting, failure, started_at, ended_at, usage } = run;
+  const { input_tokens, output_tokens, cost_micros } = usage;
+  return { ...begun(id, turn), status, waiting, failure, started_at, ended_at, input_tokens, output_tokens, cost_micros };
+}

@@ -1,0 +1,33 @@
+// Server-sent events out of a stream of text, wherever it was cut into pieces.
+
+export interface Frame {
+  id: string;
+  event: string;
+  data: string;
+}
+
+export class SseParser {
+  private rest = "";
+  private frame: Frame = { id: "", event: "", data: "" };
+
+  /** The frames that are whole now. */
+  feed(text: string): Frame[] {
+    const lines = (this.rest + text).split("\n");
+    this.rest = lines.pop() ?? "";
+    const frames: Frame[] = [];
+    for (const line of lines) {
+      if (line === "") {
+        if (this.frame.data) frames.push(this.frame);
+        this.frame = { id: "", event: "", data: "" };
+        continue;
+      }
+      const colon = line.indexOf(":");
+      if (colon === 0) continue; // A comment: a sign of life.
+      const name = colon < 0 ? line : line.slice(0, colon);
+      const value = colon < 0 ? "" : line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
+      if (name === "data") this.frame.data += (this.frame.data ? "\n" : "") + value;
+      else if (name === "id" || name === "event") this.frame[name] = value;
+    }
+    return frames;
+  }
+}

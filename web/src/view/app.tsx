@@ -1,0 +1,88 @@
+// The whole page: the list, the conversation, what is asked, where one writes, and what lies over them.
+
+import { useSignalEffect } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Asking, isTyping } from "./asking";
+import { actions } from "./actions";
+import { Composer } from "./composer";
+import { Find, findIsOpen } from "./find";
+import { Bars } from "./icons";
+import { List } from "./list";
+import { notify } from "./notify";
+import { Keyboard, Palette } from "./palette";
+import { Search } from "./search";
+import { Settings } from "./settings";
+import { SignIn } from "./signin";
+import { link, loading, me, notice, ordered, current, panel, session, waiting } from "./state";
+import { s } from "./strings";
+import { Transcript } from "./transcript";
+
+export function App() {
+  useEffect(() => {
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  useSignalEffect(() => {
+    const many = waiting.value.length;
+    document.title = [many ? `(${many})` : "", session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
+  });
+  useSignalEffect(notify);
+  if (me.value && !me.value.signed_in) return <SignIn />;
+  if (!me.value) return <p class="waiting" role="status">{s.connecting}</p>;
+  return (
+    <div class={`page ${panel.value}`}>
+      <List />
+      <main>
+        <header>
+          <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
+          <h2>{session.value?.title || (current.value ? s.untitled : "")}</h2>
+        </header>
+        {findIsOpen.value && <Find />}
+        <Transcript />
+        {link.value === "lost" && <p class="banner" role="status">{s.lost}</p>}
+        {loading.value !== "gone" && <Asking />}
+        {loading.value !== "gone" && <Composer />}
+      </main>
+      {panel.value === "settings" && <Settings />}
+      {panel.value === "search" && <Search />}
+      {panel.value === "palette" && <Palette />}
+      {panel.value === "keyboard" && <Keyboard />}
+      <Notice />
+    </div>
+  );
+}
+
+function Notice() {
+  const said = notice.value;
+  return (
+    <div class="notice" role="status" aria-live="polite">
+      {said && <p>{said.text} {said.action && <button type="button" onClick={() => { said.action?.run(); notice.value = null; }}>{said.action.text}</button>}</p>}
+    </div>
+  );
+}
+
+function press(event: KeyboardEvent): void {
+  const control = event.ctrlKey || event.metaKey;
+  const plain = !control && !event.altKey;
+  if (control && event.key === "k") panel.value = panel.value === "palette" ? "" : "palette";
+  else if (control && event.key === "f" && current.value) findIsOpen.value = true;
+  else if (control && event.key === "b") document.body.classList.toggle("no-list");
+  else if (event.altKey && event.key === "n") location.hash = "";
+  else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) step(event.key === "ArrowUp" ? -1 : 1);
+  else if (event.key === "Escape") return escape(event);
+  else if (plain && event.key === "?" && !isTyping(event.target)) panel.value = "keyboard";
+  else return;
+  event.preventDefault();
+}
+
+function step(by: number): void {
+  const at = ordered.value.findIndex((row) => row.id === current.value);
+  const next = ordered.value[Math.max(0, at + by)];
+  if (next) location.hash = next.id;
+}
+
+function escape(event: KeyboardEvent): void {
+  if (panel.value) panel.value = "";
+  else if (findIsOpen.value) findIsOpen.value = false;
+  else if (!isTyping(event.target) || (event.target as HTMLTextAreaElement).value === "") void actions.stop();
+}

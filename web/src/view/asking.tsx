@@ -1,0 +1,108 @@
+// A question to the owner, above the composer and never in the way: what is to run, where, why, and what is at risk.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Entry } from "../core/entries";
+import { actions, type Answer } from "./actions";
+import { current, open, questions, tick } from "./state";
+import { s } from "./strings";
+import { Arguments, argumentsOf, parsed } from "./tools";
+
+/** The calls of the open conversation that wait for a yes or a no, in their order. */
+function asked(): Entry[] {
+  const found: Entry[] = [];
+  for (const work of open.conversation.work.values()) {
+    if (work.status !== "waiting") continue;
+    const turn = open.conversation.turns.get(work.turn);
+    found.push(...(turn?.entries ?? []).filter((entry) => entry.role === "tool" && entry.approval === "requested" && entry.state === "intended"));
+  }
+  return found;
+}
+
+export function Asking() {
+  void tick.value;
+  const entries = asked();
+  const [first] = entries;
+  return first ? <Question key={first.id} entry={first} more={entries.length - 1} /> : null;
+}
+
+function Question({ entry, more }: { entry: Entry; more: number }) {
+  const mode = useSignal<"" | "edit" | "deny">("");
+  const busy = useSignal(false);
+  const written = argumentsOf(entry);
+  const told = questions.value.get(current.value ?? "")?.find((each) => each.call_id === entry.id);
+  const reason = entry.reason || told?.reason || "";
+  const answer = async (given: Answer) => {
+    if (busy.value) return;
+    busy.value = true;
+    await actions.answer(entry.run_id ?? "", entry.id, given);
+    busy.value = false;
+  };
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      if (event.key === "a") void answer({ decision: "approve" });
+      else if (event.key === "e") mode.value = "edit";
+      else if (event.key === "d") mode.value = "deny";
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  return (
+    <section class="asking" aria-label={s.needsYou} role="region">
+      <h3>{s.asks(entry.name)} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
+      {mode.value === "edit" ? <Edit written={written} name={entry.name} done={() => (mode.value = "")} send={(edited) => answer({ decision: "approve", arguments: edited })} /> : <Command written={written} name={entry.name} />}
+      {told?.workspace && <p class="note quiet">{s.inFolder(told.workspace)}</p>}
+      {reason && <p class="note risk">{reason}</p>}
+      {mode.value === "deny" && <Deny done={() => (mode.value = "")} send={(why) => answer({ decision: "deny", ...(why ? { reason: why } : {}) })} />}
+      {mode.value === "" && (
+        <p class="buttons">
+          <button type="button" class="strong" disabled={busy.value} onClick={() => void answer({ decision: "approve" })}>{s.allowOnce} <kbd>A</kbd></button>
+          <button type="button" disabled={busy.value} onClick={() => (mode.value = "edit")}>{s.editFirst} <kbd>E</kbd></button>
+          <button type="button" disabled={busy.value} onClick={() => (mode.value = "deny")}>{s.deny} <kbd>D</kbd></button>
+          <span class="spread" />
+          <button type="button" class="quiet" disabled={busy.value} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
+          <button type="button" class="quiet" disabled={busy.value} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Command({ written, name }: { written: string; name: string }) {
+  const command = name === "shell" ? parsed(written)?.["command"] : null;
+  return typeof command === "string" ? <pre class="command" tabIndex={0}>{command}</pre> : <Arguments written={written} name={name} />;
+}
+
+/** A command is edited as one writes it, everything else as it is sent. */
+function Edit({ written, name, done, send }: { written: string; name: string; done: () => void; send: (edited: string) => void }) {
+  const found = parsed(written);
+  const isCommand = name === "shell" && typeof found?.["command"] === "string";
+  const text = useSignal(isCommand ? String(found["command"]) : JSON.stringify(found ?? written, null, 2));
+  const submit = () => send(isCommand ? JSON.stringify({ ...found, command: text.value }) : text.value);
+  return (
+    <form onSubmit={(event) => (event.preventDefault(), submit())}>
+      <textarea class="command" aria-label={s.editFirst} rows={Math.min(10, text.value.split("\n").length + 1)} value={text.value}
+        ref={(node) => { if (node && document.activeElement !== node) node.focus(); }}
+        onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && done()} />
+      <p class="buttons"><button type="submit" class="strong">{s.allow}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button></p>
+    </form>
+  );
+}
+
+function Deny({ done, send }: { done: () => void; send: (why: string) => void }) {
+  const why = useSignal("");
+  return (
+    <form onSubmit={(event) => (event.preventDefault(), send(why.value.trim()))}>
+      <input aria-label={s.denyWhy} placeholder={s.denyWhy} value={why.value} ref={(node) => { if (node && document.activeElement !== node) node.focus(); }}
+        onInput={(event) => (why.value = event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && done()} />
+      <p class="buttons"><button type="submit">{s.deny}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button></p>
+    </form>
+  );
+}
+
+export function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}

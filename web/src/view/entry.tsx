@@ -1,0 +1,176 @@
+// One turn of the conversation: what was asked, what was done and said, and how it ended.
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import type { Entry, Turn, Work } from "../core/entries";
+import type { FilePart } from "../core/protocol";
+import { clock } from "../core/times";
+import { actions } from "./actions";
+import { Markdown } from "./markdown";
+import { base, open } from "./state";
+import { s } from "./strings";
+import { Steady } from "./steady";
+import { textOf, ToolGroup } from "./tools";
+
+type Piece = { key: string; version: number; entries: Entry[] };
+
+/** Entries in the order they are read in, consecutive calls that have ended taken together. */
+function pieces(turn: Turn): Piece[] {
+  const found: Piece[] = [];
+  for (const entry of turn.entries) {
+    const last = found.at(-1);
+    const joins = entry.role === "tool" && last?.entries[0]?.role === "tool" && entry.outcome && last.entries[0].outcome;
+    if (last && joins) {
+      last.entries.push(entry);
+      last.version = Math.max(last.version, entry.version);
+    } else if (!isSilent(entry)) found.push({ key: entry.id, version: entry.role === "notice" ? turn.version : entry.version, entries: [entry] });
+  }
+  return found;
+}
+
+/** A message that only made calls, or was cut off before its first word, has nothing to read. */
+function isSilent(entry: Entry): boolean {
+  if (entry.role !== "assistant" || entry.status === "streaming") return false;
+  return entry.parts.every((part) => part.type === "tool_call" || ("text" in part && !part.text.trim()));
+}
+
+export function TurnView({ turn }: { turn: Turn; version: number }) {
+  const work = turn.run_id ? open.conversation.work.get(turn.run_id) : undefined;
+  const shown = pieces(turn);
+  return (
+    <section class={turn.live ? "turn" : "turn gone"} id={turn.id || `turn-${turn.turn}`}>
+      {!turn.live && <p class="note quiet">{s.takenBack}</p>}
+      {shown.map((piece) => <Steady key={piece.key} version={`${piece.version} ${turn.live}`} draw={() => <PieceView piece={piece} turn={turn} />} />)}
+      {turn.live && <Ending turn={turn} work={work} />}
+    </section>
+  );
+}
+
+function PieceView({ piece, turn }: { piece: Piece; turn: Turn }) {
+  const [entry] = piece.entries;
+  if (!entry) return null;
+  if (entry.role === "tool") return <ToolGroup entries={piece.entries} />;
+  if (entry.role === "notice") return <Notice entry={entry} turn={turn} />;
+  return entry.role === "user" ? <Asked entry={entry} turn={turn} /> : <Said entry={entry} />;
+}
+
+function Asked({ entry, turn }: { entry: Entry; turn: Turn }) {
+  const editing = useSignal(false);
+  const text = textOf(entry);
+  if (editing.value) return <Editing text={text} turn={turn} done={() => (editing.value = false)} />;
+  return (
+    <article class="asked" id={entry.id} aria-label={s.you}>
+      <div class="words">{text}</div>
+      {entry.parts.map((part) => part.type === "file" && <Attached key={part.blob} file={part} />)}
+      {turn.live && turn.id && entry.place === 0 && (
+        <p class="acts">
+          <button type="button" class="quiet" onClick={() => (editing.value = true)}>{s.edit}</button>
+          <button type="button" class="quiet" onClick={() => void actions.undo(turn.id)}>{s.undoHere}</button>
+          <button type="button" class="quiet" onClick={() => void actions.branch(turn.id)}>{s.branch}</button>
+        </p>
+      )}
+    </article>
+  );
+}
+
+function Editing({ text, turn, done }: { text: string; turn: Turn; done: () => void }) {
+  const words = useSignal(text);
+  const save = async () => {
+    if (words.value.trim() && (await actions.edit(turn.id, words.value))) done();
+  };
+  return (
+    <form class="asked editing" onSubmit={(event) => (event.preventDefault(), void save())}>
+      <textarea aria-label={s.edit} rows={Math.min(12, words.value.split("\n").length + 1)} value={words.value}
+        ref={(node) => node?.focus()} onInput={(event) => (words.value = event.currentTarget.value)}
+        onKeyDown={(event) => event.key === "Escape" && done()} />
+      <p class="buttons"><button type="submit">{s.sendEdited}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button> <span class="note quiet">{s.editHelp}</span></p>
+    </form>
+  );
+}
+
+function Attached({ file }: { file: FilePart }) {
+  const href = `${base}api/files/${file.blob}`;
+  if (file.media_type.startsWith("image/")) return <a href={href} target="_blank" rel="noopener"><img class="attached" src={href} alt={file.name} loading="lazy" /></a>;
+  return <a class="attached" href={href} download={file.name}>{file.name}</a>;
+}
+
+function Said({ entry }: { entry: Entry }) {
+  const live = entry.status === "streaming";
+  return (
+    <article class={entry.late ? "said late" : "said"} id={entry.id} aria-label={s.assistant} aria-busy={live}>
+      {entry.late && <p class="note quiet">{s.late}</p>}
+      {entry.parts.map((part, place) => {
+        if (part.type === "text") return <Markdown key={place} text={part.text} live={live && place === entry.parts.length - 1} />;
+        if (part.type === "reasoning" && part.text.trim()) return <Thinking key={place} text={part.text} live={live && place === entry.parts.length - 1} />;
+        return null;
+      })}
+      {live && <span class="pen" role="img" aria-label={s.writing} />}
+      {entry.status === "recovered" && <p class="note quiet">{s.notices.recovered}</p>}
+    </article>
+  );
+}
+
+function Thinking({ text, live }: { text: string; live: boolean }) {
+  return (
+    <details class="thinking">
+      <summary>{live ? `${s.thinking}…` : s.thinking}</summary>
+      <div class="words">{text}</div>
+    </details>
+  );
+}
+
+/** A restart is one line inside the answer; earlier text does not move. */
+function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
+  const after = turn.entries.find((other) => other.place > entry.place && other.role !== "notice");
+  const work = entry.run_id ? open.conversation.work.get(entry.run_id) : undefined;
+  const status = entry.status as keyof typeof s.notices;
+  const line = after
+    ? [status === "interrupted" ? "" : s.notices[status], s.continued(clock(after.at))].filter(Boolean).join(" · ")
+    : s.notices[status];
+  return (
+    <p class="hairline" id={entry.id}>
+      <span>{line}</span>
+      {!after && work?.status === "interrupted" && <button type="button" onClick={() => void actions.resume(work.id)}>{s.continueIt}</button>}
+    </p>
+  );
+}
+
+/** What is to be said of the work below its last message. */
+function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
+  if (!work) return null;
+  const again = turn.id && <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button>;
+  switch (work.status) {
+    case "queued":
+      return <p class="note quiet">{s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;
+    case "failed":
+      return <p class="note wrong" role="alert">{work.failure?.detail ?? s.failed} {again}</p>;
+    case "cancelled":
+      return <p class="note quiet">{s.stopped} {again}</p>;
+    case "waiting":
+      return work.waiting === "limit" ? <p class="note">{s.paused(work.detail)} <button type="button" onClick={() => void actions.resume(work.id)}>{s.continueIt}</button></p> : null;
+    case "completed":
+      return <Footer work={work}>{again}</Footer>;
+    case "accepted":
+    case "running": {
+      const last = turn.entries.at(-1);
+      if (work.retrying) return <p class="note">{s.retrying(work.retrying)}</p>;
+      return last?.role === "assistant" && last.status === "streaming" ? null : <p class="note quiet">{s.working}</p>;
+    }
+    default:
+      return null;
+  }
+}
+
+function othersAhead(work: Work): boolean {
+  return [...open.conversation.work.values()].some((other) => other.turn < work.turn && ["accepted", "running", "waiting", "queued"].includes(other.status));
+}
+
+function Footer({ work, children }: { work: Work; children: ComponentChildren }) {
+  const time = work.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
+  const used = work.input_tokens + work.output_tokens > 0;
+  const told = [
+    work.model, used ? s.tokens(work.input_tokens, work.output_tokens) : "",
+    used ? (work.cost_micros ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
+  ].filter(Boolean);
+  return <p class="footer">{told.join(" · ")} {children}</p>;
+}

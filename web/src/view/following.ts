@@ -1,0 +1,159 @@
+// Opening a conversation, keeping it in step with the server, and carrying what is written to it.
+
+import { newKey, Refused } from "../core/api";
+import { Conversation } from "../core/fold";
+import { openLine, type Line } from "../core/line";
+import type { ToTab } from "../core/hub";
+import { Outbox, type IfBusy, type Letter } from "../core/outbox";
+import type { Me, MessageList, ModelList, Session } from "../core/protocol";
+import { api, base, current, letters, link, loading, me, models, open, takeFeed, tick } from "./state";
+
+const PAGE = 50;
+const PAGE_MAX = 200;
+const LETTERS = "holdfast.letters";
+
+let line: Line | null = null;
+let frame = 0;
+let begun: string | null = null;
+
+/** Draw what has changed with the next frame, however much comes before it. */
+function redraw(): void {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    tick.value += 1;
+  });
+}
+
+function take(message: ToTab): void {
+  switch (message.type) {
+    case "link":
+      link.value = message.state;
+      if (message.state === "connected") void carry();
+      if (message.state === "signed_out") void whoAmI();
+      return;
+    case "feed":
+      return takeFeed(message.name, message.content);
+    case "gone":
+      if (message.session === current.value) loading.value = "gone";
+      return;
+    case "events":
+      if (message.session !== current.value) return;
+      for (const event of message.events) open.conversation.add(event);
+      if (open.conversation.deleted) loading.value = "gone";
+      return redraw();
+  }
+}
+
+const PAGE_KEY = "holdfast.page-key";
+
+/** Keep what the server gave this page when it signed in; other ports of this host never see it. */
+export function keepPageKey(key: string): void {
+  localStorage.setItem(PAGE_KEY, key);
+}
+
+export async function whoAmI(): Promise<void> {
+  api.pageKey = localStorage.getItem(PAGE_KEY) ?? "";
+  try {
+    me.value = await api.get<Me>("api/me");
+  } catch (error) {
+    if (error instanceof Refused && error.problem.status === 401) me.value = { signed_in: false, name: "", rights: [], browser: true };
+  }
+}
+
+/** Begin: who is here, which model answers, and the line to the server. */
+export async function begin(): Promise<void> {
+  await whoAmI();
+  if (!me.value?.signed_in) return;
+  line ??= openLine(base, take);
+  line({ type: "retry", pageKey: api.pageKey });
+  letters.value = outbox.letters();
+  try {
+    models.value = (await api.get<ModelList>("api/models")).models;
+  } catch {
+    return; // Told by the line, and asked again when it is back.
+  }
+}
+
+/** Open a conversation; null is the empty page on which a new one begins. */
+export async function show(id: string | null): Promise<void> {
+  if (current.value && current.value !== id) line?.({ type: "leave", session: current.value });
+  current.value = id;
+  open.conversation = new Conversation();
+  loading.value = id ? "loading" : "";
+  redraw();
+  if (id) await load(id);
+}
+
+async function load(id: string): Promise<void> {
+  const conversation = open.conversation;
+  try {
+    const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE}`);
+    if (conversation !== open.conversation) return;
+    conversation.addPage(page);
+    loading.value = "";
+    tick.value += 1;
+    line?.({ type: "follow", session: id, after: conversation.head });
+    void seen(id);
+  } catch (error) {
+    if (conversation !== open.conversation || !(error instanceof Refused)) return;
+    loading.value = error.problem.status === 404 ? "gone" : "failed";
+    if (error.passes) setTimeout(() => conversation === open.conversation && void load(id), 1_000);
+  }
+}
+
+/** The page before what is loaded; false when there is none. */
+export async function loadEarlier(): Promise<boolean> {
+  const { conversation } = open;
+  const id = current.value;
+  if (!id || conversation.before === null) return false;
+  const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE_MAX}&before=${conversation.before}`);
+  if (conversation !== open.conversation) return false;
+  conversation.addPage({ ...page, head: 0 });
+  tick.value += 1;
+  return true;
+}
+
+/** The reader has seen it all, as far as this page has it. */
+export async function seen(id: string): Promise<void> {
+  if (document.hidden || id !== current.value) return;
+  await api.post(`api/sessions/${id}/seen`, { seq: open.conversation.head }).catch(() => undefined);
+}
+
+const outbox = new Outbox(
+  { read: () => localStorage.getItem(LETTERS), write: (text) => localStorage.setItem(LETTERS, text) },
+  {
+    begin: async () => {
+      begun = (await api.post<Session>("api/sessions", {})).id;
+      return begun;
+    },
+    send: async (session, letter) => {
+      const { text, key, if_busy, attachments } = letter;
+      await api.post(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments } : {}) });
+    },
+  },
+  (kept) => {
+    letters.value = kept;
+  },
+  async (work) => {
+    if (!navigator.locks) return work();
+    await navigator.locks.request("holdfast.letters", { ifAvailable: true }, async (lock) => (lock ? work() : undefined));
+  },
+);
+
+/** Keep a message and send it; when the server is away it goes out once that is back. */
+export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
+  begun = null;
+  outbox.add({ key: newKey(), session: current.value, text, attachments, if_busy, at: Date.now() });
+  await carry();
+}
+
+async function carry(): Promise<void> {
+  const done = await outbox.flush();
+  // The conversation that the first letter began, unless someone has moved on meanwhile.
+  if (begun && current.value === null) location.hash = begun;
+  if (!done) setTimeout(() => void carry(), 1_500);
+}
+
+export function discard(key: string): void {
+  outbox.remove(key);
+}

@@ -1,0 +1,25 @@
+// Where the page begins.
+
+import { render } from "preact";
+import "./style/page.css";
+import { App } from "./app";
+import { begin, show } from "./following";
+import { signInByLink } from "./signin";
+import { me, now } from "./state";
+
+const opened = () => {
+  const name = location.hash.slice(1);
+  return /^s_\w+$/.test(name) ? name : null;
+};
+
+const root = document.getElementById("page");
+/** A link may come while the page is open: then it signs in, too. */
+async function arrive(): Promise<void> {
+  if ((await signInByLink()) || !me.value?.signed_in) await begin();
+  if (me.value?.signed_in) await show(opened());
+}
+
+if (root) render(<App />, root);
+addEventListener("hashchange", () => void arrive());
+await arrive();
+setInterval(() => (now.value = Date.now()), 30_000);

@@ -1,0 +1,93 @@
+// Markdown as elements. Whatever a model writes, only harmless markup comes out; code is coloured once the
+// colours are loaded, which they are only when there is code.
+
+import DOMPurify from "dompurify";
+import { Marked, type Tokens } from "marked";
+import { useEffect, useRef } from "preact/hooks";
+import { BlockSplitter } from "../core/blocks";
+import { Steady } from "./steady";
+import { s } from "./strings";
+
+const marked = new Marked({ gfm: true, breaks: false });
+marked.use({
+  renderer: {
+    // A picture from elsewhere would tell that place who reads what: it becomes a link.
+    image({ href, text }: Tokens.Image) {
+      return /^(data:image\/|api\/files\/)/.test(href) ? false : `<a href="${escape(href)}">${escape(text || href)}</a>`;
+    },
+    html({ text }: Tokens.HTML | Tokens.Tag) {
+      return escape(text);
+    },
+  },
+});
+
+const ALLOWED = {
+  ALLOWED_TAGS: [
+    "a", "b", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "input",
+    "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+  ],
+  ALLOWED_ATTR: ["href", "src", "alt", "title", "class", "start", "align", "type", "checked", "disabled"],
+  ALLOW_DATA_ATTR: false,
+};
+
+function escape(text: string): string {
+  return text.replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign] ?? sign);
+}
+
+export function markup(text: string): string {
+  return DOMPurify.sanitize(marked.parse(text, { async: false }), ALLOWED);
+}
+
+function Block({ text, still }: { text: string; still: boolean; version: string }) {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const node = place.current;
+    if (!node) return;
+    for (const each of node.querySelectorAll("a")) {
+      each.target = "_blank";
+      each.rel = "noopener noreferrer";
+    }
+    for (const each of node.querySelectorAll<HTMLElement>("table")) each.tabIndex = 0;
+    if (still) for (const each of node.querySelectorAll<HTMLElement>("pre")) dress(each);
+  });
+  return <div class="block" ref={place} dangerouslySetInnerHTML={{ __html: markup(text) }} />;
+}
+
+/** Give a piece of code its copy button and its colours. */
+function dress(pre: HTMLElement): void {
+  const code = pre.querySelector("code");
+  if (!code || pre.querySelector("button")) return;
+  pre.tabIndex = 0;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = s.copy;
+  button.onclick = () => {
+    void navigator.clipboard.writeText(code.textContent ?? "").then(() => {
+      button.textContent = s.copied;
+      setTimeout(() => (button.textContent = s.copy), 1_500);
+    });
+  };
+  pre.append(button);
+  const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
+  if (language) void import("./colours").then(({ colour }) => colour(code, language));
+}
+
+/** Text that may still grow: closed blocks are drawn once, only the last one again. */
+export function Markdown({ text, live }: { text: string; live: boolean }) {
+  const kept = useRef<{ splitter: BlockSplitter; text: string }>({ splitter: new BlockSplitter(), text: "" });
+  if (!text.startsWith(kept.current.text)) kept.current = { splitter: new BlockSplitter(), text: "" };
+  // While it is written, words appear whole.
+  const shown = live ? text.slice(0, Math.max(text.lastIndexOf(" "), text.lastIndexOf("\n")) + 1) : text;
+  const { splitter } = kept.current;
+  const last = shown.length >= kept.current.text.length ? splitter.feed(shown) : splitter.feed(kept.current.text);
+  kept.current.text = shown;
+  return (
+    <div class="markdown">
+      {splitter.closed.map((block, place) => (
+        <Steady key={place} version={`${block.length}`} draw={() => <Block text={block} still version="" />} />
+      ))}
+      {last.trim() && <Steady key="last" version={`${last.length} ${live}`} draw={() => <Block text={last} still={!live} version="" />} />}
+    </div>
+  );
+}

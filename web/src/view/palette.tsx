@@ -1,0 +1,56 @@
+// Ctrl+K: everything that can be done, and every conversation, by typing a few letters.
+
+import { useSignal } from "@preact/signals";
+import { slash } from "./actions";
+import { Sheet } from "./sheet";
+import { ordered, panel } from "./state";
+import { s } from "./strings";
+
+interface Choice {
+  key: string;
+  text: string;
+  run: () => unknown;
+}
+
+function choices(typed: string): Choice[] {
+  const verbs = Object.entries(s.commands).map(([name, text]) => ({ key: name, text, run: () => slash[name]?.("") }));
+  const places = ordered.value.map((row) => ({ key: row.id, text: row.title || s.untitled, run: () => (location.hash = row.id) }));
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  return [...verbs, ...places].filter(({ text, key }) => words.every((word) => `${key} ${text}`.toLowerCase().includes(word))).slice(0, 12);
+}
+
+export function Palette() {
+  const typed = useSignal("");
+  const at = useSignal(0);
+  const found = choices(typed.value);
+  const run = (choice: Choice | undefined) => {
+    panel.value = "";
+    choice?.run();
+  };
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown") at.value = Math.min(at.value + 1, found.length - 1);
+    else if (event.key === "ArrowUp") at.value = Math.max(at.value - 1, 0);
+    else if (event.key === "Enter") run(found[at.value]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <Sheet title={s.palette}>
+      <input role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={`choice-${at.value}`} aria-label={s.palette} placeholder={s.palette} value={typed.value} autofocus
+        onInput={(event) => { typed.value = event.currentTarget.value; at.value = 0; }} onKeyDown={press} />
+      <ul class="choices" id="choices" role="listbox" aria-label={s.palette}>
+        {found.map((choice, place) => (
+          <li key={choice.key} id={`choice-${place}`} role="option" aria-selected={place === at.value} onClick={() => run(choice)}>{choice.text}</li>
+        ))}
+      </ul>
+    </Sheet>
+  );
+}
+
+export function Keyboard() {
+  return (
+    <Sheet title={s.keyboard}>
+      <dl class="keys">{s.keys.map(([keys, what]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{what}</dd></div>)}</dl>
+    </Sheet>
+  );
+}

@@ -1,0 +1,24 @@
+// Something that lies over the page until it is closed: takes the keyboard, gives it back.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { panel } from "./state";
+import { s } from "./strings";
+
+export function Sheet({ title, children, wide = false }: { title: string; children: ComponentChildren; wide?: boolean }) {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    box.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, []);
+  return (
+    <dialog class={wide ? "sheet wide" : "sheet"} ref={box} aria-label={title} onClose={() => (panel.value = "")}
+      onClick={(event) => event.target === box.current && (panel.value = "")}>
+      <header><h2>{title}</h2><button type="button" class="quiet" aria-label={s.close} onClick={() => (panel.value = "")}>×</button></header>
+      {children}
+    </dialog>
+  );
+}

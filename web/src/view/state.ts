@@ -1,0 +1,81 @@
+// What the page knows: signals that the views read, changed only by what the server says and by `actions`.
+
+import { batch, computed, signal } from "@preact/signals";
+import { Api } from "../core/api";
+import type { Link } from "../core/connection";
+import { Conversation } from "../core/fold";
+import type { Letter } from "../core/outbox";
+import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, Question, Session, UsedModel } from "../core/protocol";
+
+export const base = new URL("./", document.baseURI).href;
+export const api = new Api(base);
+
+export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list";
+
+export const me = signal<Me | null>(null);
+export const link = signal<Link>("connecting");
+export const models = signal<readonly UsedModel[]>([]);
+export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
+export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
+export const letters = signal<readonly Letter[]>([]);
+export const now = signal(Date.now());
+export const panel = signal<Panel>("");
+export const notice = signal<{ text: string; action?: { text: string; run: () => void } } | null>(null);
+export const showsArchived = signal(false);
+
+/** The conversation that is open; `tick` moves with every change to it. */
+export const current = signal<string | null>(null);
+export const tick = signal(0);
+export const loading = signal<"" | "loading" | "failed" | "gone">("");
+
+export const open = { conversation: new Conversation() };
+
+export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? null) : null));
+export const model = computed(() => models.value[0] ?? null);
+export const isDemo = computed(() => model.value?.name === "demo");
+export const waiting = computed(() => [...questions.value.values()].flat());
+
+export const ordered = computed(() => {
+  const shown = [...sessions.value.values()].filter((each) => each.archived === showsArchived.value);
+  return shown.sort((a, b) => b.updated_at - a.updated_at);
+});
+
+/** Take in one event of the feed. */
+export function takeFeed(name: string, content: unknown): void {
+  batch(() => {
+    if (name === "feed_snapshot") {
+      const { sessions: rows, questions: asked } = content as FeedSnapshot;
+      sessions.value = new Map(rows.map((row) => [row.id, row]));
+      const grouped = new Map<string, Question[]>();
+      for (const question of asked) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);
+      questions.value = grouped;
+    } else if (name === "feed_changed") {
+      const { session: row, questions: asked } = content as FeedChanged;
+      sessions.value = new Map(sessions.value).set(row.id, row);
+      setQuestions(row.id, asked);
+    } else if (name === "feed_removed") {
+      const { session_id } = content as FeedRemoved;
+      const rest = new Map(sessions.value);
+      rest.delete(session_id);
+      sessions.value = rest;
+      setQuestions(session_id, []);
+    }
+  });
+}
+
+function setQuestions(id: string, asked: readonly Question[]): void {
+  if (!asked.length && !questions.value.has(id)) return;
+  const all = new Map(questions.value);
+  if (asked.length) all.set(id, asked);
+  else all.delete(id);
+  questions.value = all;
+}
+
+/** Say something in passing. */
+export function say(text: string, action?: { text: string; run: () => void }): void {
+  const said = action ? { text, action } : { text };
+  notice.value = said;
+  setTimeout(() => {
+    if (notice.value === said) notice.value = null;
+  }, action ? 8_000 : 5_000);
+}

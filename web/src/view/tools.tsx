@@ -1,0 +1,119 @@
+// What the agent did: consecutive calls fold into one line, the live one shows its last lines, and each opens to
+// what was asked for and what came of it.
+
+import { useSignal } from "@preact/signals";
+import type { Entry } from "../core/entries";
+import { actions } from "./actions";
+import { open } from "./state";
+import { s } from "./strings";
+
+const TAIL_LINES = 3;
+
+export function textOf(entry: Entry): string {
+  return entry.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+}
+
+export function parsed(written: string): Record<string, unknown> | null {
+  try {
+    const found: unknown = JSON.parse(written);
+    return found && typeof found === "object" && !Array.isArray(found) ? (found as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What a call runs with: the ledger's word, or the model's where the ledger has none yet. */
+export function argumentsOf(entry: Entry): string {
+  return entry.arguments || open.conversation.callOf(entry)?.arguments || "";
+}
+
+export function inBrief(written: string): string {
+  const found = parsed(written);
+  const first = found ? (found["command"] ?? found["path"] ?? Object.values(found)[0] ?? "") : written;
+  return String(first).replaceAll("\n", " ⏎ ");
+}
+
+function seconds(entry: Entry): number {
+  return entry.settled_at ? (entry.settled_at - entry.at) / 1_000 : 0;
+}
+
+/** Consecutive calls in one line: "Read 6 files, ran 2 commands · 14 s". */
+export function summary(entries: readonly Entry[]): string {
+  const names = Map.groupBy(entries, (entry) => entry.name);
+  const said = [...names].map(([name, each]) => s.groups[name]?.(each.length) ?? s.used(each.length, name));
+  const time = entries.reduce((total, entry) => total + seconds(entry), 0);
+  const line = said.join(", ") + (time >= 1 ? ` · ${s.took(time)}` : "");
+  return line.charAt(0).toUpperCase() + line.slice(1);
+}
+
+export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
+  const isOpen = useSignal(false);
+  const alone = entries.length === 1 ? entries[0] : undefined;
+  if (alone) return <Tool entry={alone} />;
+  return (
+    <div class="tools">
+      <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>{summary(entries)}</button>
+      {isOpen.value && <div class="inside">{entries.map((entry) => <Tool key={entry.id} entry={entry} />)}</div>}
+    </div>
+  );
+}
+
+export function Tool({ entry }: { entry: Entry }) {
+  const isOpen = useSignal(false);
+  const written = argumentsOf(entry);
+  const said = entry.outcome ? s.toolOutcomes[entry.outcome] : s.toolStates[entry.state ?? "settled"];
+  const time = seconds(entry);
+  const output = textOf(entry);
+  const running = !entry.outcome && entry.state === "started";
+  return (
+    <div class={`tool ${entry.outcome ?? entry.state ?? ""}`} id={entry.id}>
+      <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
+        <b>{entry.name}</b> <code>{inBrief(written)}</code>
+        {said && <span class="said"> · {said}</span>}
+        {time >= 1 && <span class="said"> · {s.took(time)}</span>}
+      </button>
+      {running && output && !isOpen.value && <pre class="tail">{output.trimEnd().split("\n").slice(-TAIL_LINES).join("\n")}</pre>}
+      {isOpen.value && <Inside entry={entry} written={written} output={output} />}
+      {entry.state === "in_doubt" && <InDoubt entry={entry} />}
+    </div>
+  );
+}
+
+function Inside({ entry, written, output }: { entry: Entry; written: string; output: string }) {
+  return (
+    <div class="inside">
+      {entry.edited && <p class="note">{s.changedByYou}</p>}
+      <Arguments written={written} name={entry.name} />
+      <pre tabIndex={0} aria-label={s.output}>{output || s.noOutput}</pre>
+    </div>
+  );
+}
+
+/** What a call was asked to do; a file that is written reads as what is added. */
+export function Arguments({ written, name }: { written: string; name: string }) {
+  const found = parsed(written);
+  if (!found) return <pre tabIndex={0} aria-label={s.arguments}>{written}</pre>;
+  const { content, ...rest } = found;
+  return (
+    <dl class="arguments" aria-label={s.arguments}>
+      {Object.entries(name === "write_file" ? rest : found).map(([key, value]) => (
+        <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>
+      ))}
+      {name === "write_file" && typeof content === "string" && <pre class="added" tabIndex={0}>{content.split("\n").map((line) => `+ ${line}`).join("\n")}</pre>}
+    </dl>
+  );
+}
+
+function InDoubt({ entry }: { entry: Entry }) {
+  const answer = (decision: "rerun" | "mark_done" | "skip") => () => void actions.answer(entry.run_id ?? "", entry.id, { decision });
+  return (
+    <div class="card" role="group" aria-label={s.mayHaveRun}>
+      <p>{s.mayHaveRun}</p>
+      <p class="buttons">
+        <button type="button" onClick={answer("rerun")}>{s.runAgain}</button>
+        <button type="button" onClick={answer("mark_done")}>{s.itRan}</button>
+        <button type="button" onClick={answer("skip")}>{s.skip}</button>
+      </p>
+    </div>
+  );
+}

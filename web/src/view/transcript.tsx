@@ -1,0 +1,122 @@
+// The conversation: follows its end until the reader scrolls up, loads what is earlier as it comes into view, and
+// never moves what is being read.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { TurnView } from "./entry";
+import { discard, loadEarlier, seen, send } from "./following";
+import { Clock } from "./icons";
+import { current, isDemo, letters, loading, model, open, tick } from "./state";
+import { Steady } from "./steady";
+import { s } from "./strings";
+
+const NEAR_END_PX = 40;
+const NEAR_TOP_PX = 800;
+const LINE_PX = 22;
+
+export function Transcript() {
+  const box = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const busy = useRef(false);
+  const below = useSignal(0);
+  const height = useRef(0);
+  const id = current.value;
+  void tick.value;
+
+  useEffect(() => {
+    follows.current = true;
+    below.value = 0;
+    box.current?.focus({ preventScroll: true });
+  }, [id]);
+
+  useLayoutEffect(() => {
+    const node = box.current;
+    if (!node) return;
+    if (follows.current) node.scrollTop = node.scrollHeight;
+    else if (node.scrollHeight > height.current) below.value += Math.round((node.scrollHeight - height.current) / LINE_PX);
+    height.current = node.scrollHeight;
+    if (id && follows.current && !document.hidden) scheduleSeen(id);
+  });
+
+  const earlier = async () => {
+    const node = box.current;
+    if (!node || busy.current || open.conversation.before === null) return;
+    busy.current = true;
+    try {
+      const before = node.scrollHeight - node.scrollTop;
+      follows.current = false;
+      if (await loadEarlier()) {
+        // After the new ones are there, what was read stands where it stood.
+        requestAnimationFrame(() => {
+          node.scrollTop = node.scrollHeight - before;
+          height.current = node.scrollHeight;
+          below.value = 0;
+        });
+      }
+    } finally {
+      busy.current = false;
+    }
+  };
+
+  const scrolled = () => {
+    const node = box.current;
+    if (!node) return;
+    const atEnd = node.scrollHeight - node.scrollTop - node.clientHeight < NEAR_END_PX;
+    if (atEnd) below.value = 0;
+    follows.current = atEnd;
+    if (node.scrollTop < NEAR_TOP_PX) void earlier();
+  };
+
+  const toEnd = () => {
+    follows.current = true;
+    below.value = 0;
+    const node = box.current;
+    if (node) node.scrollTop = node.scrollHeight;
+  };
+
+  const turns = open.conversation.ordered();
+  const pending = letters.value.filter((letter) => letter.session === id);
+  const isEmpty = !turns.length && !pending.length && !loading.value;
+  return (
+    <div class="transcript-frame">
+      <div class="transcript" ref={box} onScroll={scrolled} tabIndex={-1} role="log" aria-live="off" aria-label={s.conversations}>
+        {open.conversation.before !== null && <p class="note quiet">{s.showEarlier}</p>}
+        {loading.value === "loading" && <p class="note quiet" role="status">{s.loading}</p>}
+        {loading.value === "failed" && <p class="note wrong" role="alert">{s.cannotLoad}</p>}
+        {loading.value === "gone" && <p class="note" role="alert">{s.gone}</p>}
+        {isEmpty && <Greeting />}
+        {turns.map((turn) => <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />)}
+        {pending.map((letter) => (
+          <section class="turn" key={letter.key}>
+            <article class="asked pending" aria-label={s.you}>
+              <div class="words">{letter.text}</div>
+              <p class="note" role="status">
+                <Clock /> {letter.refused ?? s.notSaved}
+                {letter.refused && <button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button>}
+              </p>
+            </article>
+          </section>
+        ))}
+      </div>
+      {below.value > 0 && !follows.current && <button type="button" class="pill" onClick={toEnd}>{s.newLines(below.value)}</button>}
+    </div>
+  );
+}
+
+let seenTimer = 0;
+
+function scheduleSeen(id: string): void {
+  clearTimeout(seenTimer);
+  seenTimer = window.setTimeout(() => void seen(id), 600);
+}
+
+function Greeting() {
+  return (
+    <div class="greeting">
+      <h2>{s.hello}</h2>
+      {isDemo.value ? <p><span class="demo">{s.demoLabel}</span></p> : model.value && <p class="note quiet">{s.answers(model.value.name)}</p>}
+      <p class="note quiet">{s.helloMore}</p>
+      <ul>{s.tries.map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
+    </div>
+  );
+}

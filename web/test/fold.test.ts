@@ -1,0 +1,39 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import type { Entry } from "../src/core/entries";
+import { Conversation } from "../src/core/fold";
+import type { AnyEvent } from "../src/core/protocol";
+
+const FOLDER = new URL("../../tests/vectors/transcript/", import.meta.url);
+
+interface Vector {
+  about: string;
+  events: AnyEvent[];
+  transcript: { turns: { turn: number; live: boolean; id?: string; run_id?: string; entries: Record<string, unknown>[] }[] };
+}
+
+/** An entry with the fields and the omissions that the vectors have. */
+function told(entry: Entry): Record<string, unknown> {
+  const { turn, place, id, role, status, at } = entry;
+  const rest: Record<string, unknown> = {
+    parts: entry.parts, run_id: entry.run_id, late: entry.late, continues: entry.continues,
+    message_id: entry.message_id, name: entry.name, state: entry.state, outcome: entry.outcome,
+  };
+  const empty = (value: unknown) => value === null || value === "" || value === false || (Array.isArray(value) && !value.length);
+  // The time of a tool's entry is its body's on the server, and its beginning's here: durations are shown.
+  const when = role === "tool" && entry.settled_at ? entry.settled_at : at;
+  return { turn, place, id, role, status, at: when, ...Object.fromEntries(Object.entries(rest).filter(([, value]) => !empty(value))) };
+}
+
+for (const name of readdirSync(FOLDER)) {
+  const vector = JSON.parse(readFileSync(new URL(name, FOLDER), "utf8")) as Vector;
+  test(`${name}: ${vector.about}`, () => {
+    const conversation = new Conversation();
+    for (const event of vector.events) conversation.add(event);
+    const turns = conversation.ordered().map((turn) => ({
+      turn: turn.turn, live: turn.live, ...(turn.id ? { id: turn.id } : {}), ...(turn.run_id ? { run_id: turn.run_id } : {}),
+      entries: turn.entries.map(told),
+    }));
+    expect(turns).toEqual(vector.transcript.turns.map((turn) => ({ ...turn, entries: turn.entries.map(({ arguments: _, ...rest }) => rest) })));
+  });
+}
