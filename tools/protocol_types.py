@@ -20,7 +20,8 @@ TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "prot
 ANSWERS: tuple[type[msgspec.Struct], ...] = (
     shapes.Session, shapes.SessionList, shapes.Message, shapes.Run, shapes.MessageList, shapes.TurnReceipt,
     shapes.FoundList, shapes.ModelList, shapes.Question, shapes.FeedSnapshot, shapes.FeedChanged,
-    shapes.FeedRemoved, shapes.StoredFile, routes.Me, routes.Entered, shapes.Draft,
+    shapes.FeedRemoved, shapes.StoredFile, routes.Me, routes.Entered,
+    shapes.Draft,
     shapes.RuleList, routes.TokenList, routes.TokenMade, password.PasswordTold, password.SignInList,
     settings.SettingList, office.Tried, backups.BackupList, about.About,
 )  # fmt: skip

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import TITLE, Speaker, talking
 

@@ -35,7 +35,7 @@ async def _everything(api: Api) -> dict[str, Any]:
     archived = (await api.get("/api/sessions?limit=100&archived=true"))["sessions"]
     each = {one["id"]: await api.get(f"/api/sessions/{one['id']}") for one in sessions + archived}
     for one in each.values():
-        # Opening the owner's own page in a window of theirs is no secret way in: it marks what it shows as read.
+        # A window of the owner's own page marks what it shows as read, whoever opened it.
         del one["unread"]
     # A file is named by its content, and the page's uploads are these.
     files = [hashlib.sha256(content).hexdigest() for content in (b"{}", b'{"x":"="}\r\n')]

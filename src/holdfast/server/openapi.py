@@ -98,8 +98,8 @@ def _tell_rights(schema: dict[str, Any]) -> None:
         "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
         "cookie": {
             "type": "apiKey", "in": "cookie", "name": "holdfast_8787",
-            "description": "Set by signing in; named after the port that a browser came to. Browsers send it to "
-            "every port of a host, so alone it lets nobody in: only a file can be fetched by it.",
+            "description": "Set by signing in; named after the port that a browser came to. Browsers send it "
+            "to every port of a host, so alone it lets nobody in: only a file can be fetched by it.",
         },
         "page": {
             "type": "apiKey", "in": "header", "name": "X-Holdfast-Page",

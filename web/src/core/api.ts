@@ -60,6 +60,13 @@ export class Api {
     return this.ask<T>("DELETE", path);
   }
 
+  /** What is at `path`, as it is. */
+  async fetched(path: string): Promise<Blob> {
+    const answer = await this.reach(path, {});
+    if (!answer.ok) await this.answered(Promise.resolve(answer));
+    return answer.blob();
+  }
+
   /** Store a file; what it is is decided by the server from its content. */
   async upload<T>(file: Blob, name: string): Promise<T> {
     const type = file.type || "application/octet-stream";

@@ -11,7 +11,7 @@ import { List } from "./list";
 import { notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
 import { Search } from "./search";
-import { Settings } from "./settings";
+import { Settings } from "./settings/sheet";
 import { SignIn } from "./signin";
 import { link, loading, me, notice, ordered, current, panel, session, waiting } from "./state";
 import { s } from "./strings";

@@ -4,6 +4,7 @@ import { render } from "preact";
 import "./style/page.css";
 import { App } from "./app";
 import { begin, show } from "./following";
+import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
 import { me, now } from "./state";
 
@@ -19,6 +20,7 @@ async function arrive(): Promise<void> {
   if (me.value?.signed_in) await show(opened());
 }
 
+applyLook();
 if (root) render(<App />, root);
 addEventListener("hashchange", () => void arrive());
 await arrive();

@@ -1,0 +1,68 @@
+// Who may come in: a password for browsers, tokens for programs.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { TokenList, TokenMade } from "../../core/protocol";
+import { age } from "../../core/times";
+import { attempt } from "../actions";
+import { api, now, say } from "../state";
+import { s } from "../strings";
+
+const RIGHTS = ["read", "write", "approve", "admin"] as const;
+
+export function Entry() {
+  const password = useSignal("");
+  const setPassword = () => attempt(async () => {
+    await api.post("api/password", { password: password.value });
+    password.value = "";
+    say(s.set.passwordSet);
+  });
+  const remove = () => attempt(async () => {
+    await api.delete("api/password");
+    say(s.set.passwordRemoved);
+  });
+  return (
+    <section aria-labelledby="set-entry">
+      <h3 id="set-entry">{s.set.entry}</h3>
+      <form class="buttons" onSubmit={(event) => (event.preventDefault(), void setPassword())}>
+        <label>{s.set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
+        <button type="submit" disabled={!password.value}>{s.set.setPassword}</button>
+        <button type="button" class="quiet" onClick={() => void remove()}>{s.set.removePassword}</button>
+      </form>
+      <Tokens />
+    </section>
+  );
+}
+
+function Tokens() {
+  const tokens = useSignal<TokenList["tokens"]>([]);
+  const name = useSignal("");
+  const rights = useSignal<readonly string[]>(["read", "write"]);
+  const made = useSignal("");
+  const load = () => attempt(async () => (tokens.value = (await api.get<TokenList>("api/tokens")).tokens));
+  useEffect(() => void load(), []);
+  const add = () => attempt(async () => {
+    made.value = (await api.post<TokenMade>("api/tokens", { name: name.value.trim(), rights: rights.value })).secret;
+    name.value = "";
+    await load();
+  });
+  const toggle = (right: string) => (rights.value = rights.value.includes(right) ? rights.value.filter((each) => each !== right) : [...rights.value, right]);
+  return (
+    <div>
+      <h4>{s.set.tokens}</h4>
+      {!tokens.value.length && <p class="note quiet">{s.set.noTokens}</p>}
+      <ul>
+        {tokens.value.map((token) => (
+          <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => s.set.rights[each]).join(", ")} · {token.last_used_at ? s.set.lastUsed(age(token.last_used_at, now.value)) : s.set.neverUsed}</span><span class="spread" />
+            <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void attempt(() => api.delete(`api/tokens/${token.id}`)).then(load)}>{s.set.revoke}</button></li>
+        ))}
+      </ul>
+      <form class="buttons" onSubmit={(event) => (event.preventDefault(), void add())}>
+        <label>{s.set.tokenName} <input value={name.value} maxLength={100} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
+        {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {s.set.rights[right]}</label>)}
+        <button type="submit" disabled={!name.value.trim() || !rights.value.length}>{s.set.addToken}</button>
+      </form>
+      {made.value && <p role="status"><code>{made.value}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value).then(() => say(s.copied))}>{s.copy}</button> <span class="note">{s.set.tokenOnce}</span></p>}
+    </div>
+  );
+}

@@ -1,0 +1,57 @@
+// What the agent may do without asking, and the settings that can be changed here.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
+import { attempt } from "../actions";
+import { api } from "../state";
+import { s } from "../strings";
+
+export function Permissions() {
+  const rules = useSignal<RuleList["rules"]>([]);
+  const settings = useSignal<readonly SettingTold[]>([]);
+  useEffect(() => {
+    void attempt(async () => (rules.value = (await api.get<RuleList>("api/rules")).rules));
+    void attempt(async () => (settings.value = (await api.get<SettingList>("api/settings")).settings));
+  }, []);
+  const revoke = (id: string) => attempt(async () => {
+    await api.delete(`api/rules/${id}`);
+    rules.value = rules.value.filter((rule) => rule.id !== id);
+  });
+  const change = (name: string, value: unknown) => attempt(async () => (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings));
+  return (
+    <section aria-labelledby="set-may">
+      <h3 id="set-may">{s.set.permissions}</h3>
+      {settings.value.filter((each) => each.changeable || each.name === "approvals" || each.name === "resume").map((each) => <Setting key={each.name} told={each} change={change} />)}
+      <h4>{s.set.rules}</h4>
+      {!rules.value.length && <p class="note quiet">{s.set.noRules}</p>}
+      <ul>
+        {rules.value.map((rule) => (
+          <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? s.set.here : s.set.everywhere}</span><span class="spread" />
+            <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${s.set.revoke} ${rule.pattern}`}>{s.set.revoke}</button></li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** One setting, by what it allows: a choice, a number, or a list. */
+function Setting({ told, change }: { told: SettingTold; change: (name: string, value: unknown) => Promise<boolean> }) {
+  const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(told.allowed);
+  const label = s.set.names[told.name] ?? told.name.replaceAll("_", " ");
+  const fixed = !told.changeable;
+  const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
+  const read = (text: string) => (Array.isArray(told.value) ? text.split(",").map((each) => each.trim()).filter(Boolean) : typeof told.value === "number" ? Number(text) : text);
+  return (
+    <label class="setting">
+      <span><b>{label}</b> <span class="note quiet">{told.help}{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
+      {choices ? (
+        <select disabled={fixed} value={shown} onChange={(event) => void change(told.name, event.currentTarget.value)}>
+          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each}>{each}</option>)}
+        </select>
+      ) : (
+        <input disabled={fixed} defaultValue={shown} onChange={(event) => void change(told.name, read(event.currentTarget.value))} />
+      )}
+    </label>
+  );
+}
