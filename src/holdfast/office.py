@@ -11,7 +11,7 @@ from holdfast.domain.errors import HoldfastError
 
 Source = Literal["command line", "environment", "file", "default"]
 """Where a setting's value comes from."""
-Value = str | int | float | tuple[str, ...]
+Value = str | float | tuple[str, ...]
 
 
 class SettingFixed(HoldfastError):

@@ -16,6 +16,31 @@ from tests.keys import bearing, token_of
 from tests.model_server import DONE, USAGE, call, chunk
 
 TITLE = "A fitting title"
+WRITTEN_UP = """\
+## What was found
+
+Two of the three files are **fine**, `third.py` is not:
+
+| file | lines | state |
+| --- | ---: | --- |
+| first.py | 12 | fine |
+| second.py | 340 | fine |
+| third.py | 7 | broken |
+
+```python
+def third(number: int) -> int:
+    # Said to be three times as much.
+    return number * 4  # Should be 3.
+```
+
+1. Mend the factor.
+2. Run the tests:
+
+   - the quick ones
+   - the slow ones
+
+> Nothing else was changed.
+"""
 
 
 @dataclass
@@ -23,7 +48,8 @@ class Speaker:
     """Answers by the last thing a person said.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
-    anything else is repeated.
+    `look N` lists files N times at once; `write up` answers with headings, a table and code; anything else is
+    repeated.
     """
 
     url: str = ""
@@ -78,6 +104,15 @@ async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
         yield chunk(call(arguments, index=0, id="call_1", type="function", name="shell"))
         yield chunk({}, "tool_calls")
         return
+    elif verb == "look":
+        for number in range(int(rest)):
+            yield chunk(call("{}", index=number, id=f"call_{number}", type="function", name="list_files"))
+        yield chunk({}, "tool_calls")
+        return
+    elif asked == "write up":
+        for piece in WRITTEN_UP.splitlines(keepends=True):
+            yield chunk({"content": piece})
+            await asyncio.sleep(0.01)
     else:
         yield chunk({"reasoning_content": "Hm. "})
         for word in asked.split():

@@ -28,8 +28,12 @@ DELETES = "DELETE /api/sessions/{session_id}"
 SIGNS_OUT = r"^/api/sign-out$"
 PUBLIC = frozenset({"/health/live", "/api/sign-in"})
 """What a stranger may reach."""
-NEVER_DONE = frozenset({"POST /api/sign-in", "POST /api/runs/{run_id}/resume"})
-"""What no made-up request brings about: a code that was given, a run that was interrupted."""
+NEVER_DONE = frozenset({
+    "POST /api/sign-in", "POST /api/runs/{run_id}/resume", "POST /api/models/connect",
+    "POST /api/models/disconnect", "GET /api/backups/{name}", "DELETE /api/sign-ins/{sign_in_id}",
+})  # fmt: skip
+"""What no made-up request brings about: a code that was given, a run that was interrupted, another model than
+the one in the environment, a backup by its name, a browser that is signed in."""
 CONFIG = """
 [dictionaries]
 session_ids.values = {sessions}
@@ -139,7 +143,8 @@ async def _everything(api: Api) -> list[Any]:
     """What a stranger could have changed: every conversation with its head, and what lets people in."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
-    return [heads, (await api.get("/api/tokens"))["tokens"], await api.get("/api/sessions?archived=true")]
+    settled = ("/api/sessions?archived=true", "/api/settings", "/api/password", "/api/backups", "/api/models")
+    return [heads, (await api.get("/api/tokens"))["tokens"], *[await api.get(path) for path in settled]]
 
 
 async def test_whoever_is_signed_in_gets_only_answers_that_are_described(

@@ -3,17 +3,19 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import Speaker, speaking
-from tests.browser.driving import Visitor, chromium
+from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
 
 Welcome = Callable[[], Awaitable[Visitor]]
+Guest = Callable[..., Awaitable[Chat]]
 FAILED = pytest.StashKey[bool]()
 
 
@@ -39,19 +41,10 @@ def browser(runner: asyncio.Runner) -> Iterator[Browser]:
     runner.run(stack.aclose())
 
 
-@pytest.fixture
-def welcome(
-    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, home: Holdfast
-) -> Iterator[Welcome]:
-    """Makes new visitors; in none of their pages may anything have gone wrong.
-
-    They leave before the server does: a page that loses its server says so.
-    """
+@contextmanager
+def _visiting(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[list[Visitor]]:
+    """Those who came; they leave afterwards, and in none of their pages may anything have gone wrong."""
     visitors: list[Visitor] = []
-
-    async def come() -> Visitor:
-        visitors.append(Visitor(await browser.new_context()))
-        return visitors[-1]
 
     async def leave() -> None:
         for number, visitor in enumerate(visitors):
@@ -60,9 +53,23 @@ def welcome(
                 await visitor.shoot(f"{name}-{number}")
             await visitor.context.close()
 
-    yield come
+    yield visitors
     runner.run(leave())
     assert [visitor.wrongs for visitor in visitors] == [[] for _ in visitors]
+
+
+@pytest.fixture
+def welcome(
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, home: Holdfast
+) -> Iterator[Welcome]:
+    """Makes new visitors, who leave before the server does: a page that loses its server says so."""
+    with _visiting(request, runner) as visitors:
+
+        async def come() -> Visitor:
+            visitors.append(Visitor(await browser.new_context()))
+            return visitors[-1]
+
+        yield come
 
 
 @pytest.fixture
@@ -86,3 +93,41 @@ def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
 @pytest.fixture
 def server(home: Holdfast) -> Running:
     return home.serve("--port", "0")
+
+
+@pytest.fixture(scope="session")
+def inn(
+    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Inn]:
+    """One server for all tests that neither stop it nor look at all that is there."""
+    with living_in(tmp_path_factory.mktemp("inn"), **environ_of(speaker)) as command:
+        server = command.serve("--port", "0")
+
+        async def enter() -> Inn:
+            visitor = Visitor(await browser.new_context())
+            await sign_in(visitor, server.link)
+            keys = await visitor.context.storage_state()
+            await visitor.context.close()
+            return Inn(server, keys)
+
+        yield runner.run(enter())
+
+
+@pytest.fixture
+def guest(
+    request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, inn: Inn
+) -> Iterator[Guest]:
+    """Makes new browsers that are signed in at the inn, each at its own empty page; options are a context's."""
+    with _visiting(request, runner) as visitors:
+
+        async def come(at: str = "", **options: Any) -> Chat:
+            visitor = Visitor(await browser.new_context(storage_state=inn.keys, **options))
+            visitors.append(visitor)
+            return await inn.open(visitor, at)
+
+        yield come
+
+
+@pytest.fixture
+def chat(runner: asyncio.Runner, guest: Guest) -> Chat:
+    return runner.run(guest())  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,17 +16,21 @@ from playwright.async_api import (
     Locator,
     Page,
     Request,
+    StorageState,
     WebError,
     async_playwright,
     expect,
 )
 
+from tests.acceptance.conftest import Running
 from tools.setup import find_browser
 
 WAIT_MS = 15_000
 """How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
 EVIL_NAME = "evil.example"
 """A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
+GONE = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
+"""How browsers word it that a server is no longer there."""
 NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
 FLAGS = (
@@ -156,11 +161,34 @@ class Chat:
     async def asks_nothing(self) -> None:
         await expect(self.question).to_have_count(0, timeout=WAIT_MS)
 
+    async def answered(self, turns: int = 1) -> None:
+        """Return once as many answers have ended, and can be asked for again."""
+        await expect(self.button("Try again")).to_have_count(turns, timeout=WAIT_MS)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    @property
+    def turns(self) -> Locator:
+        """What is part of the conversation: a section for each message that was sent, with its answer."""
+        return self.log.locator("section.turn:not(.gone)")
+
+    @property
+    def session(self) -> str:
+        """The conversation that is open."""
+        return self.page.url.partition("#")[2]
+
+    async def counted(self) -> list[int]:
+        """The numbers of a count, as far as it has come."""
+        return [int(each) for each in re.findall(r"\b\d+\b", " ".join(await self.log.locator(".markdown").all_inner_texts()))]
+
     async def unfold(self) -> None:
         """Open everything that is folded away."""
-        for _ in range(3):
-            for button in await self.log.locator(".fold[aria-expanded=false]").all():
-                await button.click()
+        folded = self.log.locator(".fold[aria-expanded=false]")
+        for _ in range(50):
+            if not await folded.count():
+                break
+            await folded.first.click()
         await self.log.evaluate("log => log.querySelectorAll('details').forEach(each => each.open = true)")
 
 
@@ -175,3 +203,17 @@ async def sign_in(visitor: Visitor, link: str) -> Page:
 async def sign_out(page: Page) -> None:
     await page.get_by_role("button", name="Settings").click()
     await page.get_by_role("button", name="Sign out").click()
+
+
+@dataclass(frozen=True)
+class Inn:
+    """A server that many tests use, and what a browser that is signed in there keeps."""
+
+    server: Running
+    keys: StorageState
+
+    async def open(self, visitor: Visitor, at: str = "") -> Chat:
+        """A page of this browser: empty, or with the conversation `at`."""
+        chat = Chat(await visitor.page(self.server.address + (f"#{at}" if at else "")))
+        await expect(chat.message).to_be_visible(timeout=WAIT_MS)
+        return chat

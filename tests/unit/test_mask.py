@@ -202,3 +202,15 @@ def test_every_text_inside_a_value_is_masked_and_the_rest_is_the_same() -> None:
 def test_a_mask_does_not_show_what_it_knows() -> None:
     assert KEY not in repr(Mask([KEY])) + str(Mask([KEY]))
     assert Mask([KEY]).also("another-secret").whole(f"{KEY} another-secret") == f"{MASK} {MASK}"
+
+
+def test_what_is_learnt_later_is_masked_by_everyone_who_holds_the_mask() -> None:
+    mask = Mask([KEY])
+    whole, shapes = mask.whole, mask.shapes
+    secret = "connected-0123456789"
+    assert whole(f"{secret} {KEY}") == f"{secret} {MASK}"
+    mask.learn(secret, "short")
+    assert whole(f"{secret} {KEY} short") == f"{MASK} {MASK} short"
+    assert shapes(quote(secret)) == MASK
+    stream = mask.stream()
+    assert stream.feed("connec") + stream.feed("ted-0123456789.") + stream.finish() == f"{MASK}."

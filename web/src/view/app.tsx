@@ -30,7 +30,7 @@ export function App() {
   if (me.value && !me.value.signed_in) return <SignIn />;
   if (!me.value) return <p class="waiting" role="status">{s.connecting}</p>;
   return (
-    <div class={`page ${panel.value}`}>
+    <div class="page" data-panel={panel.value}>
       <List />
       <main>
         <header>

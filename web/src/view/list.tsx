@@ -10,7 +10,7 @@ import { Dots, Gear, Glass, Pen } from "./icons";
 import { current, isDemo, model, now, ordered, panel, questions, sessions, showsArchived } from "./state";
 import { s } from "./strings";
 
-const ROW_PX = 32;
+const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
 const SPARE_ROWS = 10;
 
 type Line = { key: string; head: string } | { key: string; row: Session; depth: number };
@@ -18,11 +18,13 @@ type Line = { key: string; head: string } | { key: string; row: Session; depth: 
 /** The lines of the list: headings and rows, branches below their parent. */
 export function lines(rows: readonly Session[], asking: ReadonlySet<string>, at: number): Line[] {
   const needy = rows.filter((row) => asking.has(row.id) || row.status === "needs_you");
-  const rest = rows.filter((row) => !needy.includes(row));
+  const pinned = rows.filter((row) => row.pinned && !needy.includes(row));
+  const rest = rows.filter((row) => !needy.includes(row) && !row.pinned);
   const here = new Set(rest.map((row) => row.id));
   const children = Map.groupBy(rest.filter((row) => row.parent_session_id && here.has(row.parent_session_id)), (row) => row.parent_session_id);
   const found: Line[] = needy.length ? [{ key: "needs", head: s.needsYou }] : [];
   found.push(...needy.map((row) => ({ key: `needs ${row.id}`, row, depth: 0 })));
+  if (pinned.length) found.push({ key: "pinned", head: s.pinned }, ...pinned.map((row) => ({ key: `pinned ${row.id}`, row, depth: 0 })));
   const add = (row: Session, depth: number) => {
     found.push({ key: row.id, row, depth });
     for (const child of children.get(row.id) ?? []) add(child, Math.min(depth + 1, 3));
@@ -56,6 +58,7 @@ function Row({ row, depth }: { row: Session; depth: number }) {
       {menu.value && (
         <div class="menu" role="menu" onClick={() => (menu.value = false)} onKeyDown={(event) => event.key === "Escape" && (menu.value = false)}>
           <button role="menuitem" type="button" onClick={() => (editing.value = true)}>{s.rename}</button>
+          <button role="menuitem" type="button" onClick={() => void actions.pin(row.id, !row.pinned)}>{row.pinned ? s.unpin : s.pin}</button>
           <button role="menuitem" type="button" onClick={() => void actions.archive(row.id, !row.archived)}>{row.archived ? s.unarchive : s.archive}</button>
           <button role="menuitem" type="button" onClick={() => actions.delete(row.id)}>{s.delete}</button>
         </div>

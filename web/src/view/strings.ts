@@ -20,6 +20,7 @@ export const s = {
   rename: "Rename",
   pin: "Pin",
   unpin: "Unpin",
+  pinned: "Pinned",
   archive: "Archive",
   unarchive: "Bring back",
   delete: "Delete",

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { TurnView } from "./entry";
 import { discard, loadEarlier, seen, send } from "./following";
 import { Clock } from "./icons";
-import { current, isDemo, letters, loading, model, open, tick } from "./state";
+import { current, isDemo, letters, loading, model, open, panel, tick } from "./state";
 import { Steady } from "./steady";
 import { s } from "./strings";
 
@@ -114,7 +114,7 @@ function Greeting() {
   return (
     <div class="greeting">
       <h2>{s.hello}</h2>
-      {isDemo.value ? <p><span class="demo">{s.demoLabel}</span></p> : model.value && <p class="note quiet">{s.answers(model.value.name)}</p>}
+      {isDemo.value ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : model.value && <p class="note quiet">{s.answers(model.value.name)}</p>}
       <p class="note quiet">{s.helloMore}</p>
       <ul>{s.tries.map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
     </div>

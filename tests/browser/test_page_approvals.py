@@ -1,0 +1,63 @@
+"""Questions above the composer: changed before it is allowed, refused with a reason, allowed from now on."""
+
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.browser.driving import WAIT_MS, Chat
+
+
+async def test_what_was_edited_is_what_runs(chat: Chat, tmp_path: Path) -> None:
+    await chat.say(f"run echo first > {tmp_path}/marker")
+    await chat.asks()
+    await expect(chat.question.locator(".command")).to_have_text(f"echo first > {tmp_path}/marker")
+    await chat.question.get_by_role("button", name="Edit").click()
+    command = chat.question.get_by_role("textbox", name="Edit")
+    await expect(command).to_be_focused()
+    await command.fill(f"echo second > {tmp_path}/marker; cat {tmp_path}/marker")
+    await chat.question.get_by_role("button", name="Allow", exact=True).click()
+    await chat.reads("It said: second")
+    await chat.asks_nothing()
+    assert (tmp_path / "marker").read_text() == "second\n"
+    await chat.unfold()
+    await chat.reads("You changed this before it ran")
+    await chat.page.reload()
+    await chat.answered()
+    await chat.unfold()
+    await chat.reads("You changed this before it ran")
+    await chat.reads("echo second")
+
+
+async def test_a_refusal_reaches_the_model_with_its_reason(chat: Chat, tmp_path: Path) -> None:
+    await chat.say(f"run echo ran > {tmp_path}/marker")
+    await chat.asks()
+    await chat.deny.click()
+    why = chat.question.get_by_role("textbox", name="Why not? The assistant is told.")
+    await expect(why).to_be_focused()
+    await why.fill("the disk is full")
+    await why.press("Enter")
+    await chat.answered()
+    # The model repeats what it was told.
+    await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text("the disk is full")
+    await chat.reads("not allowed")
+    await chat.asks_nothing()
+    assert not (tmp_path / "marker").exists()
+
+
+async def test_what_is_allowed_in_a_conversation_is_not_asked_again_there_but_elsewhere(
+    chat: Chat, tmp_path: Path
+) -> None:
+    command = f"run echo ran >> {tmp_path}/marker; echo fine"
+    await chat.say(command)
+    await chat.asks()
+    await chat.question.get_by_role("button", name="Allow in this conversation").click()
+    await chat.answered()
+    await chat.say(command)
+    await chat.answered(2)
+    assert (tmp_path / "marker").read_text() == "ran\nran\n"
+    await expect(chat.log.get_by_text("It said: fine")).to_have_count(2, timeout=WAIT_MS)
+    await chat.page.get_by_role("link", name="New conversation").click()
+    await expect(chat.log.get_by_text("It said: fine")).to_have_count(0, timeout=WAIT_MS)
+    await chat.say(command)
+    await chat.asks()
+    assert (tmp_path / "marker").read_text() == "ran\nran\n"

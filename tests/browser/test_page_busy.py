@@ -1,0 +1,66 @@
+"""What can be said and done while an answer is being written."""
+
+from playwright.async_api import expect
+
+from tests.acceptance.talking import Speaker
+from tests.browser.driving import WAIT_MS, Chat
+
+
+async def _busy(chat: Chat) -> None:
+    await chat.say("hold")
+    await chat.reads("Well")
+
+
+async def _press(chat: Chat, text: str, name: str) -> None:
+    await chat.message.fill(text)
+    await chat.button(name).click()
+    await expect(chat.message).to_have_value("", timeout=WAIT_MS)
+
+
+async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat) -> None:
+    await chat.say("count 120")
+    await chat.reads(" 10 ")
+    await _press(chat, "and then this", "Send after")
+    await chat.reads("Waits for the message before it.")
+    await chat.answered(2)
+    assert await chat.counted() == list(range(120))
+    await expect(chat.turns).to_have_count(2)
+    await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text("and then this")
+    await expect(chat.log.get_by_text("Waits for the message before it.")).to_have_count(0)
+
+
+async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer(
+    chat: Chat, speaker: Speaker
+) -> None:
+    await chat.say("count 120")
+    await chat.reads(" 10 ")
+    await _press(chat, "look here please", "Tell it now")
+    await chat.answered()
+    # One turn: the count, what was told in between, and the answer to that.
+    await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
+    await expect(chat.turns.get_by_role("article", name="You")).to_have_count(2)
+    await expect(chat.turns.get_by_role("article", name="Assistant").last).to_contain_text("look here please")
+    assert (await chat.counted())[:120] == list(range(120))
+    assert "look here please" in str(speaker.asked[-1]["messages"][-1])
+
+
+async def test_stop_and_send_ends_the_answer_and_begins_the_next(chat: Chat) -> None:
+    await _busy(chat)
+    await _press(chat, "something else", "Stop and send")
+    await chat.reads("Stopped.")
+    await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text("something else", timeout=WAIT_MS)
+    await expect(chat.turns.first).to_contain_text("Well")
+
+
+async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: Chat) -> None:
+    await _busy(chat)
+    await chat.button("Stop").click()
+    await chat.reads("Stopped.")
+    await expect(chat.button("Stop")).to_have_count(0)
+    await expect(chat.button("Send")).to_be_visible()
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_have_count(0)
+    before = await chat.log.inner_text()
+    assert "Well" in before
+    await chat.page.reload()
+    await chat.reads("Stopped.")
+    assert await chat.log.inner_text() == before

@@ -1,0 +1,90 @@
+"""The server is killed in the middle of an answer or of a command, and the page stays open."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.acceptance.conftest import Holdfast, Running
+from tests.acceptance.talking import talking, until
+from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
+
+COUNT = 300
+CONTINUED = "Continued after restart"
+MAY_HAVE_RUN = "This may have run: the server stopped during it."
+
+
+def kill(server: Running) -> None:
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait(10)
+
+
+async def test_an_answer_that_a_kill_cut_off_goes_on_by_itself_in_the_open_page(
+    visitor: Visitor, home: Holdfast
+) -> None:
+    visitor.excuse(*GONE)
+    server = home.serve("--port", "0")
+    chat = Chat(await sign_in(visitor, server.link))
+    await chat.say(f"count {COUNT}")
+    await chat.reads(" 40 ")
+    kill(server)
+    await chat.lost.wait_for()
+    partial = await chat.counted()
+    assert partial == list(range(len(partial)))
+    assert len(partial) < COUNT
+    home.serve("--port", str(server.port))
+    await chat.lost.wait_for(state="detached")
+    await chat.reads(f" {len(partial)} ")
+    await chat.answered()
+    assert await chat.counted() == list(range(COUNT))
+    await expect(chat.log.get_by_text(CONTINUED)).to_have_count(1)
+    before = await chat.log.inner_text()
+    # The line stands between what was there and what was added.
+    assert re.search(r"\d \s*" + CONTINUED + r", \d\d:\d\d[^\n]*\s+\d+ ", before)
+    await chat.page.reload()
+    await chat.answered()
+    assert await chat.log.inner_text() == before
+
+
+async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_what_becomes_of_them(
+    visitor: Visitor, home: Holdfast, tmp_path: Path
+) -> None:
+    visitor.excuse(*GONE)
+    server = home.serve("--port", "0")
+    page = await sign_in(visitor, server.link)
+    answers = ("Run again", "It ran, continue", "Skip")
+    marks = {name: tmp_path / name.split(",")[0].replace(" ", "-") for name in answers}
+    sessions = {}
+    async with talking(server.address) as api:
+        for name, mark in marks.items():
+            # The second time it ends at once.
+            command = f"echo ran >> {mark}; test $(wc -l < {mark}) -gt 1 || sleep 50; echo the outcome"
+            sessions[name] = await api.begin(title=name)
+            run = (await api.say(sessions[name], f"run {command}"))["run_id"]
+            await api.done(run, "waiting")
+            (call,) = [each["id"] for each in await api.entries(sessions[name]) if each["role"] == "tool"]
+            await api.post(f"/api/runs/{run}/tools/{call}", {"decision": "approve"})
+
+        async def have_begun() -> bool:
+            return all(mark.exists() for mark in marks.values())
+
+        await until(have_begun)
+    chat = Chat(page)
+    await page.goto(f"{server.address}#{sessions['Skip']}")
+    await chat.reads("running")
+    kill(server)
+    await chat.lost.wait_for()
+    server = home.serve("--port", str(server.port))
+    for name in reversed(answers):
+        await page.goto(f"{server.address}#{sessions[name]}")
+        card = chat.log.get_by_role("group", name=MAY_HAVE_RUN)
+        await expect(card.get_by_role("button")).to_have_text(list(answers), timeout=WAIT_MS)
+        await card.get_by_role("button", name=name).click()
+        await expect(card).to_have_count(0, timeout=WAIT_MS)
+        await chat.answered()
+    assert {name: mark.read_text().split() for name, mark in marks.items()} == {
+        "Run again": ["ran", "ran"], "It ran, continue": ["ran"], "Skip": ["ran"],
+    }  # fmt: skip
+    await chat.reads("It said: the outcome")
