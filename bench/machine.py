@@ -6,6 +6,7 @@ Contention flatters: it slows a peer that only waits for the disk as much as a s
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -16,12 +17,13 @@ _STAT = Path("/proc/stat")
 
 
 class Bystanders:
-    """Counts the processor time that was not ours."""
+    """Counts the processor time that was not ours; `own_s` tells how much was."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_s: Callable[[], float] = time.process_time) -> None:
         self._at = time.perf_counter()
         self._busy_s = _busy_s()
-        self._own_s = time.process_time()
+        self._spent_s = own_s
+        self._own_s = own_s()
 
     def cores(self) -> float:
         """How many cores others kept busy on average, since this was made."""
@@ -29,7 +31,27 @@ class Bystanders:
         if self._busy_s is None:
             return os.getloadavg()[0]
         busy = (_busy_s() or 0.0) - self._busy_s
-        return max(0.0, (busy - (time.process_time() - self._own_s)) / elapsed)
+        return max(0.0, (busy - (self._spent_s() - self._own_s)) / elapsed)
+
+
+def family_s() -> float:
+    """Seconds that this process and all that descend from it have used, those that have ended included."""
+    parents: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # It has just ended.
+        pid = int(path.parent.name)
+        parents[pid], spent[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+
+    def is_ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return sum(ticks for pid, ticks in spent.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 def _busy_s() -> float | None:

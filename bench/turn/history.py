@@ -1,5 +1,6 @@
 """A long conversation, made through the store, for asking whether length costs anything."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.domain import facts as f
@@ -13,7 +14,13 @@ from holdfast.store.sqlite.store import SqliteStore
 BATCH_TURNS = 1_000
 
 
-async def tell_long_history(folder: Path, messages: int) -> str:
+def plain_answer(turn: int) -> str:
+    return f"Number {turn} is as good as any other, and here is why. " * 10
+
+
+async def tell_long_history(
+    folder: Path, messages: int, answer_to: Callable[[int], str] = plain_answer
+) -> str:
     """Make a session of so many messages in a new store; returns its id."""
     ids = Ids(SystemClock())
     session_id = ids.session()
@@ -23,7 +30,7 @@ async def tell_long_history(folder: Path, messages: int) -> str:
         facts: list[f.AnyFact] = []
         for turn in range(first, min(first + BATCH_TURNS, messages // 2 + 1)):
             said = (Text(f"What about number {turn}? " * 5),)
-            answer = (Text(f"Number {turn} is as good as any other, and here is why. " * 10),)
+            answer = (Text(answer_to(turn)),)
             facts.append(f.TurnAccepted(ids.turn(), turn, ids.message(), said))
             facts.append(f.MessageSettled(
                 turn, 1, ids.message(), "assistant", answer, digest_of_parts(answer)

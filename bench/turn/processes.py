@@ -22,6 +22,8 @@ class Process:
             [sys.executable, "-P", *words], stdout=subprocess.PIPE, text=True, cwd=ROOT,
             env={**os.environ, **paths, **(env or {})},
         )  # fmt: skip
+        self.said = ""
+        """The line that told the port: of a server, the link by which to sign in."""
         self.port = self._read_port()
         self.ready_s = time.monotonic() - started
 
@@ -30,6 +32,7 @@ class Process:
         for line in self._popen.stdout:
             last = line.partition("#")[0].strip().rstrip("/").rsplit(":", 1)[-1]
             if last.isdigit() and (line.strip().isdigit() or line.startswith("http")):
+                self.said = line.strip()
                 return int(last)
         raise RuntimeError("the process ended before it was ready")
 

@@ -11,12 +11,10 @@ from holdfast.domain.files import FileKind
 READY = (
     "answers in the browser and over HTTP, and runs tools when you allow it",
     "keeps every word on this disk, through kills and power cuts, and goes on by itself",
-    "searches, undoes and branches over HTTP; exports, imports, backs up, checks itself",
+    "searches, undoes and branches; exports, imports, backs up, checks itself",
 )
 """What this version can do."""
-NOT_YET = (
-    "remember from one conversation to the next",
-)
+NOT_YET = ("remember from one conversation to the next",)
 """What it cannot do yet, said before anyone finds out."""
 COMMANDS = (
     ("holdfast link", "a fresh link to sign in with, each for one browser"),

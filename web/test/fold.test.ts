@@ -17,12 +17,10 @@ function told(entry: Entry): Record<string, unknown> {
   const { turn, place, id, role, status, at } = entry;
   const rest: Record<string, unknown> = {
     parts: entry.parts, run_id: entry.run_id, late: entry.late, continues: entry.continues,
-    message_id: entry.message_id, name: entry.name, state: entry.state, outcome: entry.outcome,
+    message_id: entry.message_id, name: entry.name, state: entry.state, outcome: entry.outcome, model: entry.model, ms: entry.ms,
   };
-  const empty = (value: unknown) => value === null || value === "" || value === false || (Array.isArray(value) && !value.length);
-  // The time of a tool's entry is its body's on the server, and its beginning's here: durations are shown.
-  const when = role === "tool" && entry.settled_at ? entry.settled_at : at;
-  return { turn, place, id, role, status, at: when, ...Object.fromEntries(Object.entries(rest).filter(([, value]) => !empty(value))) };
+  const empty = (value: unknown) => value === null || value === "" || value === 0 || value === false || (Array.isArray(value) && !value.length);
+  return { turn, place, id, role, status, at, ...Object.fromEntries(Object.entries(rest).filter(([, value]) => !empty(value))) };
 }
 
 for (const name of readdirSync(FOLDER)) {

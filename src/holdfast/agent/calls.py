@@ -180,7 +180,8 @@ class Calls:
     async def _carry_out(self, recorder: Recorder, call: _Call) -> None:
         # A call that is repeated has streamed before, and somebody may have seen it: that stays, in front.
         tool = call.tool
-        written, lines = await recorder.output_of(tool), OutputFold(self._clock.now_ms())
+        started_at = self._clock.now_ms()
+        written, lines = await recorder.output_of(tool), OutputFold(started_at)
         before = written.parts()
 
         def emit(text: str, stream: Literal["stdout", "stderr"]) -> None:
@@ -191,11 +192,13 @@ class Calls:
 
         result = await self._run(tool, ToolRun(tool.id, call.arguments, recorder.workspace, emit))
         parts = (*before, *(result.parts if result.parts is not None else lines.parts()))
+        ms = max(0, self._clock.now_ms() - started_at)
 
         def settle(view: View) -> list[f.AnyFact]:
             row = view.tool(tool.id)
             assert row is not None, "a call that was started is in the ledger"
-            return [tools.settle(view, row, result.outcome, written, parts, edited=call.edited)]
+            settled = tools.settle(view, row, result.outcome, written, parts, edited=call.edited)
+            return [replace(settled, ms=ms)]
 
         await recorder.record(settle)
 

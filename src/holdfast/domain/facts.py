@@ -284,6 +284,7 @@ class MessageSettled(Fact, frozen=True):
     """The whole body of a message; it replaces whatever a reader had of it.
 
     `late` output arrived after its run had gone on without it: shown folded away, kept from the model.
+    `model` is the one that wrote it.
     """
 
     turn: int
@@ -297,6 +298,7 @@ class MessageSettled(Fact, frozen=True):
     continues: MessageId | None = None
     late: bool = False
     pace: Pace = ()
+    model: str = ""
 
 
 # Tool calls: the ledger of effects.
@@ -333,7 +335,8 @@ class ToolOutputAppended(Fact, frozen=True):
 class ToolSettled(Fact, frozen=True):
     """A call's outcome and its whole output. `message_id` is the message that made the call.
 
-    `arguments` is what it ran with, where a person changed what the model had written.
+    `arguments` is what it ran with, where a person changed what the model had written. `ms` is how long it
+    ran, without what it waited for.
     """
 
     turn: int
@@ -349,6 +352,7 @@ class ToolSettled(Fact, frozen=True):
     late: bool = False
     pace: Pace = ()
     arguments: str = ""
+    ms: int = 0
 
 
 class ToolInDoubt(Fact, frozen=True):

@@ -53,7 +53,8 @@ class SignIn(msgspec.Struct, frozen=True):
     digest: str
     created_at: Instant
     expires_at: Instant
-    page_digest: str
+    page_digest: str = ""
+    """Of nothing that can be shown, where a sign-in is older than this."""
 
 
 class Code(msgspec.Struct, frozen=True):

@@ -225,7 +225,7 @@ def settle_message(
     return f.MessageSettled(
         turn=started.turn, place=started.place, message_id=started.message_id, role="assistant",
         parts=fold.parts(), digest=fold.digest(), run_id=started.run_id, status=status,
-        continues=started.continues, late=late, pace=fold.pace(),
+        continues=started.continues, late=late, pace=fold.pace(), model=started.model,
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as it reads now. `at` is the time of its body; without one, of its beginning.
 
     Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
-    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote.
+    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote; `ms`
+    is how long it ran. Of an answer, `model` is the one that writes it.
     """
 
     turn: int
@@ -43,6 +44,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: ToolState | None = None
     outcome: f.ToolOutcome | None = None
     arguments: str = ""
+    model: str = ""
+    ms: int = 0
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,7 +173,7 @@ class TranscriptFold:
         if isinstance(fact, f.ModelStepStarted):
             entry = Entry(
                 fact.turn, fact.place, fact.message_id, "assistant", "streaming", event.at,
-                run_id=fact.run_id, continues=fact.continues,
+                run_id=fact.run_id, continues=fact.continues, model=fact.model,
             )  # fmt: skip
             self._put(entry, StreamFold(event.at))
         else:
@@ -194,13 +197,13 @@ class TranscriptFold:
             case f.MessageSettled():
                 self._put(Entry(
                     fact.turn, fact.place, fact.message_id, fact.role, fact.status, event.at, fact.parts,
-                    fact.run_id, fact.late, fact.continues,
+                    fact.run_id, fact.late, fact.continues, model=fact.model,
                 ))  # fmt: skip
             case f.ToolSettled():
                 self._put(Entry(
                     fact.turn, fact.place, fact.call_id, "tool", fact.status, event.at, fact.parts,
                     fact.run_id, fact.late, None, fact.message_id, fact.name, "settled", fact.outcome,
-                    fact.arguments,
+                    fact.arguments, ms=fact.ms,
                 ))  # fmt: skip
             case f.RunInterrupted():
                 self._put(Entry(

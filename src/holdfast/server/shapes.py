@@ -253,7 +253,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the conversation, as it reads at the page's `head`.
 
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
-    runs with where a person changed what that message says; `reason` is to be known before it is allowed.
+    runs with where a person changed what that message says; `reason` is to be known before it is allowed;
+    `ms` is how long it ran. `model` is the one that writes an answer.
     """
 
     id: str
@@ -275,6 +276,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: ToolOutcome | None = None
     arguments: str | None = None
     reason: str | None = None
+    model: str | None = None
+    ms: int | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -399,5 +402,5 @@ def message_of(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
-        entry.outcome, entry.arguments or None, reason or None,
+        entry.outcome, entry.arguments or None, reason or None, entry.model or None, entry.ms or None,
     )  # fmt: skip

@@ -26,7 +26,9 @@ export interface Entry {
   /** What a call runs with, once it is in the ledger; the model's own words stand in its message. */
   arguments: string;
   edited: boolean;
-  settled_at: number;
+  /** Which model writes an answer; how long a call ran. */
+  model: string;
+  ms: number;
   version: number;
 }
 
@@ -49,9 +51,10 @@ export interface Work {
   detail: string;
   failure: Run["failure"];
   retrying: string;
+  /** The run that this one is to be told to, while it waits. */
+  steers: string | null;
   started_at: number | null;
   ended_at: number | null;
-  model: string;
   input_tokens: number;
   output_tokens: number;
   cost_micros: number;
@@ -76,14 +79,14 @@ export function fresh(known: Known): Entry {
     name: known.name ?? "", state: known.state ?? (role === "tool" ? "settled" : null),
     outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
     arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
-    settled_at: known.settled_at ?? 0, version: 0,
+    model: known.model ?? "", ms: known.ms ?? 0, version: 0,
   };
 }
 
 export function begun(id: string, turn: number): Work {
   return {
-    id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", started_at: null,
-    ended_at: null, model: "", input_tokens: 0, output_tokens: 0, cost_micros: 0,
+    id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
+    ended_at: null, input_tokens: 0, output_tokens: 0, cost_micros: 0,
   };
 }
 

@@ -96,7 +96,7 @@ export class Conversation {
         return this.put(
           fresh({
             ...spot(event), id: event.message_id, role: "assistant", status: "streaming",
-            run_id: event.run_id, continues: event.continues ?? null,
+            run_id: event.run_id, continues: event.continues ?? null, model: event.model,
           }),
         );
       case "message_settled":
@@ -104,7 +104,7 @@ export class Conversation {
           fresh({
             ...spot(event), id: event.message_id, role: event.role, status: event.status ?? "settled",
             parts: [...event.parts], run_id: event.run_id ?? null, late: event.late ?? false,
-            continues: event.continues ?? null,
+            continues: event.continues ?? null, model: event.model ?? "",
           }),
         );
       case "run_interrupted":
@@ -149,7 +149,7 @@ export class Conversation {
             message_id: event.message_id, name: event.name, state: "settled", outcome: event.outcome,
             approval: before?.approval ?? null, reason: before?.reason ?? "",
             arguments: event.arguments || before?.arguments || "", edited: Boolean(event.arguments),
-            at: before?.at ?? event.at, settled_at: event.at,
+            ms: event.ms ?? 0,
           }),
         );
       }
@@ -163,7 +163,7 @@ export class Conversation {
   private addWork(event: AnyEvent): void {
     switch (event.kind) {
       case "turn_accepted":
-        if (event.run_id) this.work.set(event.run_id, begun(event.run_id, event.turn));
+        if (event.run_id) this.work.set(event.run_id, { ...begun(event.run_id, event.turn), steers: event.steers ?? null });
         return;
       case "turn_queued":
         return this.move(event.run_id, { status: "queued" });
@@ -176,7 +176,7 @@ export class Conversation {
       case "run_waiting":
         return this.move(event.run_id, { status: "waiting", waiting: event.reason, detail: event.detail ?? "" });
       case "model_step_started":
-        return this.move(event.run_id, { retrying: "", model: event.model });
+        return this.move(event.run_id, { retrying: "" });
       case "model_step_retried":
         return this.move(event.run_id, { retrying: event.failure.detail });
       case "model_step_settled":

@@ -54,6 +54,8 @@ export interface Message {
   readonly outcome?: "denied" | "done" | "failed" | "not_run" | "unknown" | null;
   readonly arguments?: string | null;
   readonly reason?: string | null;
+  readonly model?: string | null;
+  readonly ms?: number | null;
 }
 
 export interface TextPart {
@@ -589,6 +591,7 @@ export interface MessageSettledEvent {
   readonly continues?: string | null;
   readonly late?: boolean;
   readonly pace?: readonly (number)[];
+  readonly model?: string;
 }
 
 export interface ToolIntendedEvent {
@@ -641,6 +644,7 @@ export interface ToolSettledEvent {
   readonly late?: boolean;
   readonly pace?: readonly (number)[];
   readonly arguments?: string;
+  readonly ms?: number;
 }
 
 export interface ToolInDoubtEvent {

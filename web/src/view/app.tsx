@@ -32,10 +32,11 @@ export function App() {
   return (
     <div class="page" data-panel={panel.value}>
       <List />
+      {panel.value === "list" && <button type="button" class="beside" aria-label={s.close} onClick={() => (panel.value = "")} />}
       <main>
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
-          <h2>{session.value?.title || (current.value ? s.untitled : "")}</h2>
+          {current.value && <h2>{session.value?.title || s.untitled}</h2>}
         </header>
         {findIsOpen.value && <Find />}
         <Transcript />

@@ -1,7 +1,7 @@
 // A question to the owner, above the composer and never in the way: what is to run, where, why, and what is at risk.
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
 import { current, open, questions, tick } from "./state";
@@ -23,13 +23,19 @@ export function Asking() {
   void tick.value;
   const entries = asked();
   const [first] = entries;
-  return first ? <Question key={first.id} entry={first} more={entries.length - 1} /> : null;
+  return first ? <Question key={first.id} entry={first} version={first.version} more={entries.length - 1} /> : null;
 }
 
-function Question({ entry, more }: { entry: Entry; more: number }) {
+function Question({ entry, more }: { entry: Entry; more: number; version: number }) {
   const mode = useSignal<"" | "edit" | "deny">("");
   const busy = useSignal(false);
+  const box = useRef<HTMLElement>(null);
   const written = argumentsOf(entry);
+  useEffect(() => {
+    // Whoever is not writing can answer with one key.
+    const focused = document.activeElement;
+    if (!isTyping(focused) || (focused instanceof HTMLTextAreaElement && !focused.value)) box.current?.focus({ preventScroll: true });
+  }, []);
   const told = questions.value.get(current.value ?? "")?.find((each) => each.call_id === entry.id);
   const reason = entry.reason || told?.reason || "";
   const answer = async (given: Answer) => {
@@ -51,7 +57,7 @@ function Question({ entry, more }: { entry: Entry; more: number }) {
     return () => removeEventListener("keydown", press);
   }, []);
   return (
-    <section class="asking" aria-label={s.needsYou} role="region">
+    <section class="asking" aria-label={s.needsYou} role="region" tabIndex={-1} ref={box}>
       <h3>{s.asks(entry.name)} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
       {mode.value === "edit" ? <Edit written={written} name={entry.name} done={() => (mode.value = "")} send={(edited) => answer({ decision: "approve", arguments: edited })} /> : <Command written={written} name={entry.name} />}
       {told?.workspace && <p class="note quiet">{s.inFolder(told.workspace)}</p>}
@@ -63,12 +69,17 @@ function Question({ entry, more }: { entry: Entry; more: number }) {
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "edit")}>{s.editFirst} <kbd>E</kbd></button>
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "deny")}>{s.deny} <kbd>D</kbd></button>
           <span class="spread" />
-          <button type="button" class="quiet" disabled={busy.value} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
-          <button type="button" class="quiet" disabled={busy.value} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>
+          <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
+          <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>
         </p>
       )}
     </section>
   );
+}
+
+/** What a lasting yes reaches. */
+function covers(name: string): string {
+  return name === "shell" ? s.coversCommand : s.coversTool(name);
 }
 
 function Command({ written, name }: { written: string; name: string }) {
@@ -86,7 +97,7 @@ function Edit({ written, name, done, send }: { written: string; name: string; do
     <form onSubmit={(event) => (event.preventDefault(), submit())}>
       <textarea class="command" aria-label={s.editFirst} rows={Math.min(10, text.value.split("\n").length + 1)} value={text.value}
         ref={(node) => { if (node && document.activeElement !== node) node.focus(); }}
-        onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && done()} />
+        onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={closing(done)} />
       <p class="buttons"><button type="submit" class="strong">{s.allow}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button></p>
     </form>
   );
@@ -97,10 +108,19 @@ function Deny({ done, send }: { done: () => void; send: (why: string) => void })
   return (
     <form onSubmit={(event) => (event.preventDefault(), send(why.value.trim()))}>
       <input aria-label={s.denyWhy} placeholder={s.denyWhy} value={why.value} ref={(node) => { if (node && document.activeElement !== node) node.focus(); }}
-        onInput={(event) => (why.value = event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && done()} />
+        onInput={(event) => (why.value = event.currentTarget.value)} onKeyDown={closing(done)} />
       <p class="buttons"><button type="submit">{s.deny}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button></p>
     </form>
   );
+}
+
+/** Escape closes what is open here, and nothing else. */
+function closing(done: () => void): (event: KeyboardEvent) => void {
+  return (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    done();
+  };
 }
 
 export function isTyping(target: EventTarget | null): boolean {

@@ -1,9 +1,10 @@
 // Where one writes: several lines, files, commands that begin with a slash, and what to do while an answer is
 // being written. What is typed is kept for each conversation.
 
-import { useSignal } from "@preact/signals";
+import { computed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { IfBusy } from "../core/outbox";
+import type { Draft } from "../core/protocol";
 import { actions, attempt, slash } from "./actions";
 import { send } from "./following";
 import { Clip } from "./icons";
@@ -17,9 +18,14 @@ interface Attachment {
 
 const DRAFT_MS = 800;
 
-function isBusy(): boolean {
-  return [...open.conversation.work.values()].some((work) => ["accepted", "running"].includes(work.status));
+function isAnyOf(...statuses: string[]): boolean {
+  void tick.value;
+  return [...open.conversation.work.values()].some((work) => statuses.includes(work.status));
 }
+
+// What is typed in is drawn again when these change, not with every word of an answer.
+const busyNow = computed(() => isAnyOf("accepted", "running"));
+const waitsNow = computed(() => isAnyOf("waiting"));
 
 function earlierMessages(): string[] {
   const turns = open.conversation.ordered().filter((turn) => turn.live);
@@ -27,7 +33,6 @@ function earlierMessages(): string[] {
 }
 
 export function Composer() {
-  void tick.value;
   const text = useSignal("");
   const files = useSignal<Attachment[]>([]);
   const uploading = useSignal(0);
@@ -46,7 +51,7 @@ export function Composer() {
     if (!node) return;
     node.style.height = "auto";
     node.style.height = `${Math.min(node.scrollHeight, innerHeight * 0.4)}px`;
-  });
+  }, [text.value, id]);
 
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
@@ -90,7 +95,8 @@ export function Composer() {
     }
   };
 
-  const busy = isBusy();
+  const busy = busyNow.value;
+  const waits = waitsNow.value;
   return (
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}
       onDragOver={(event) => event.preventDefault()}
@@ -105,6 +111,7 @@ export function Composer() {
       <textarea ref={area} rows={1} placeholder={s.compose} aria-label={s.compose} value={text.value}
         onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); void attach(given); } }} />
+      {waits && text.value.trim() && <p class="note" role="status">{s.refusesFirst}</p>}
       <p class="buttons">
         <label class="quiet button" title={s.attach}>
           <Clip /><span class="unseen">{s.attach}</span>
@@ -114,7 +121,7 @@ export function Composer() {
         <span class="spread" />
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
-        {busy && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
+        {(busy || waits) && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
         {(!busy || text.value.trim()) && <button type="submit" class="strong" disabled={uploading.value > 0}>{busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>
@@ -137,20 +144,31 @@ function Commands({ text, choose }: { text: string; choose: (name: string) => vo
 /** A draft is kept on the server for each conversation, and comes back wherever one opens it. */
 function useDraft(id: string | null, text: { value: string }): void {
   const kept = useRef("");
+  const written = useRef("");
+  written.current = text.value;
+  const keep = useRef(() => undefined as void);
+  keep.current = () => {
+    if (!id || written.current === kept.current) return;
+    kept.current = written.current;
+    void api.post(`api/sessions/${id}/draft`, { text: written.current }).catch(() => undefined);
+  };
   useEffect(() => {
-    text.value = "";
-    kept.current = "";
+    text.value = written.current = kept.current = "";
     if (!id) return;
-    void api.get<{ text: string }>(`api/sessions/${id}/draft`).then((draft) => {
+    void api.get<Draft>(`api/sessions/${id}/draft`).then((draft) => {
       if (current.value === id && !text.value) text.value = kept.current = draft.text;
     }, () => undefined);
+    // Whoever leaves within the moment that a draft waits to be kept keeps it, too.
+    const mine = keep.current;
+    addEventListener("pagehide", mine);
+    return () => {
+      removeEventListener("pagehide", mine);
+      mine();
+    };
   }, [id]);
   useEffect(() => {
     if (!id || text.value === kept.current) return;
-    const timer = setTimeout(() => {
-      kept.current = text.value;
-      void api.post(`api/sessions/${id}/draft`, { text: text.value }).catch(() => undefined);
-    }, DRAFT_MS);
+    const timer = setTimeout(() => keep.current(), DRAFT_MS);
     return () => clearTimeout(timer);
   });
 }

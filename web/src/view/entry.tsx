@@ -37,12 +37,25 @@ function isSilent(entry: Entry): boolean {
 export function TurnView({ turn }: { turn: Turn; version: number }) {
   const work = turn.run_id ? open.conversation.work.get(turn.run_id) : undefined;
   const shown = pieces(turn);
+  const drawn = shown.map((piece) => <Steady key={piece.key} version={`${piece.version} ${turn.live}`} draw={() => <PieceView piece={piece} turn={turn} />} />);
+  const id = turn.id || `turn-${turn.turn}`;
+  if (!turn.live) return <TakenBack id={id} turn={turn}>{drawn}</TakenBack>;
   return (
-    <section class={turn.live ? "turn" : "turn gone"} id={turn.id || `turn-${turn.turn}`}>
-      {!turn.live && <p class="note quiet">{s.takenBack}</p>}
-      {shown.map((piece) => <Steady key={piece.key} version={`${piece.version} ${turn.live}`} draw={() => <PieceView piece={piece} turn={turn} />} />)}
-      {turn.live && <Ending turn={turn} work={work} />}
+    <section class="turn" id={id}>
+      {drawn}
+      <Ending turn={turn} work={work} />
     </section>
+  );
+}
+
+/** Still readable, and out of the way. */
+function TakenBack({ id, turn, children }: { id: string; turn: Turn; children: ComponentChildren }) {
+  const asked = turn.entries[0];
+  return (
+    <details class="turn gone" id={id}>
+      <summary><span class="note quiet">{s.takenBack}</span> <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span></summary>
+      {children}
+    </details>
   );
 }
 
@@ -51,10 +64,10 @@ function PieceView({ piece, turn }: { piece: Piece; turn: Turn }) {
   if (!entry) return null;
   if (entry.role === "tool") return <ToolGroup entries={piece.entries} />;
   if (entry.role === "notice") return <Notice entry={entry} turn={turn} />;
-  return entry.role === "user" ? <Asked entry={entry} turn={turn} /> : <Said entry={entry} />;
+  return entry.role === "user" ? <Asked entry={entry} turn={turn} live={turn.live} /> : <Said entry={entry} />;
 }
 
-function Asked({ entry, turn }: { entry: Entry; turn: Turn }) {
+function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean }) {
   const editing = useSignal(false);
   const text = textOf(entry);
   if (editing.value) return <Editing text={text} turn={turn} done={() => (editing.value = false)} />;
@@ -62,7 +75,7 @@ function Asked({ entry, turn }: { entry: Entry; turn: Turn }) {
     <article class="asked" id={entry.id} aria-label={s.you}>
       <div class="words">{text}</div>
       {entry.parts.map((part) => part.type === "file" && <Attached key={part.blob} file={part} />)}
-      {turn.live && turn.id && entry.place === 0 && (
+      {live && turn.id && entry.place === 0 && (
         <p class="acts">
           <button type="button" class="quiet" onClick={() => (editing.value = true)}>{s.edit}</button>
           <button type="button" class="quiet" onClick={() => void actions.undo(turn.id)}>{s.undoHere}</button>
@@ -141,7 +154,7 @@ function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   const again = turn.id && <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button>;
   switch (work.status) {
     case "queued":
-      return <p class="note quiet">{s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;
+      return <p class="note quiet">{work.steers ? s.toldSoon : s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;
     case "failed":
       return <p class="note wrong" role="alert">{work.failure?.detail ?? s.failed} {again}</p>;
     case "cancelled":
@@ -149,7 +162,7 @@ function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
     case "waiting":
       return work.waiting === "limit" ? <p class="note">{s.paused(work.detail)} <button type="button" onClick={() => void actions.resume(work.id)}>{s.continueIt}</button></p> : null;
     case "completed":
-      return <Footer work={work}>{again}</Footer>;
+      return <Footer turn={turn} work={work}>{again}</Footer>;
     case "accepted":
     case "running": {
       const last = turn.entries.at(-1);
@@ -165,11 +178,12 @@ function othersAhead(work: Work): boolean {
   return [...open.conversation.work.values()].some((other) => other.turn < work.turn && ["accepted", "running", "waiting", "queued"].includes(other.status));
 }
 
-function Footer({ work, children }: { work: Work; children: ComponentChildren }) {
+function Footer({ turn, work, children }: { turn: Turn; work: Work; children: ComponentChildren }) {
+  const model = turn.entries.findLast((entry) => entry.model)?.model ?? "";
   const time = work.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
   const used = work.input_tokens + work.output_tokens > 0;
   const told = [
-    work.model, used ? s.tokens(work.input_tokens, work.output_tokens) : "",
+    model, used ? s.tokens(work.input_tokens, work.output_tokens) : "",
     used ? (work.cost_micros ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
   ].filter(Boolean);
   return <p class="footer">{told.join(" · ")} {children}</p>;

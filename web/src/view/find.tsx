@@ -3,12 +3,14 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
-import { loadEarlier } from "./following";
-import { api, current, open } from "./state";
+import { loadEarlier, PAGE_MAX } from "./following";
+import { api, current, loading, open } from "./state";
 import { s } from "./strings";
 
 export const findIsOpen = signal(false);
 export const findText = signal("");
+
+const STILL_FRAMES = 20;
 
 type Hit = FoundList["hits"][number];
 
@@ -20,7 +22,7 @@ export function Find() {
   useEffect(() => input.current?.select(), []);
   useEffect(() => {
     const words = findText.value.trim();
-    if (!words || !id) return void (hits.value = []);
+    if (!words || !id || loading.value) return void (hits.value = []);
     const stop = new AbortController();
     const timer = setTimeout(() => {
       const path = `api/search?q=${encodeURIComponent(words)}&session=${id}&limit=100`;
@@ -34,7 +36,7 @@ export function Find() {
       clearTimeout(timer);
       stop.abort();
     };
-  }, [findText.value, id]);
+  }, [findText.value, id, loading.value]);
   const move = (by: number) => {
     if (!hits.value.length) return;
     at.value = (at.value + by + hits.value.length) % hits.value.length;
@@ -54,11 +56,19 @@ export function Find() {
 
 /** Bring a message into view, loading what lies before it until it is there. */
 async function reveal(hit: Hit): Promise<void> {
-  while (!open.conversation.entry(hit.message_id) && (await loadEarlier()));
+  while (!open.conversation.entry(hit.message_id) && (await loadEarlier(PAGE_MAX)));
+  bring(hit, STILL_FRAMES);
+}
+
+/** What comes into view gets its height only then, and moves what is below it: so it is brought there until all is still. */
+function bring(hit: Hit, frames: number): void {
   requestAnimationFrame(() => {
-    const node = document.getElementById(hit.message_id);
-    node?.scrollIntoView({ block: "center" });
-    node?.classList.add("found");
-    setTimeout(() => node?.classList.remove("found"), 1_500);
+    // A call that is not shown by itself is found by its turn.
+    const node = document.getElementById(hit.message_id) ?? document.getElementById(open.conversation.turns.get(hit.turn)?.id ?? "");
+    if (!node) return;
+    node.scrollIntoView({ block: "center" });
+    node.classList.add("found");
+    if (frames) bring(hit, frames - 1);
+    else setTimeout(() => node.classList.remove("found"), 1_500);
   });
 }

@@ -8,8 +8,10 @@ import { Outbox, type IfBusy, type Letter } from "../core/outbox";
 import type { Me, MessageList, ModelList, Session } from "../core/protocol";
 import { api, base, current, letters, link, loading, me, models, open, takeFeed, tick } from "./state";
 
-const PAGE = 50;
-const PAGE_MAX = 200;
+/** Few enough to be drawn at once, and more than a screen holds. */
+const PAGE = 20;
+/** To be asked for when somebody looks for something far up. */
+export const PAGE_MAX = 200;
 const LETTERS = "holdfast.letters";
 
 let line: Line | null = null;
@@ -67,6 +69,10 @@ export async function begin(): Promise<void> {
   line ??= openLine(base, take);
   line({ type: "retry", pageKey: api.pageKey });
   letters.value = outbox.letters();
+  void askModels();
+}
+
+async function askModels(): Promise<void> {
   try {
     models.value = (await api.get<ModelList>("api/models")).models;
   } catch {
@@ -102,11 +108,11 @@ async function load(id: string): Promise<void> {
 }
 
 /** The page before what is loaded; false when there is none. */
-export async function loadEarlier(): Promise<boolean> {
+export async function loadEarlier(limit = PAGE): Promise<boolean> {
   const { conversation } = open;
   const id = current.value;
   if (!id || conversation.before === null) return false;
-  const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE_MAX}&before=${conversation.before}`);
+  const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${limit}&before=${conversation.before}`);
   if (conversation !== open.conversation) return false;
   conversation.addPage({ ...page, head: 0 });
   tick.value += 1;
@@ -151,6 +157,7 @@ async function carry(): Promise<void> {
   const done = await outbox.flush();
   // The conversation that the first letter began, unless someone has moved on meanwhile.
   if (begun && current.value === null) location.hash = begun;
+  begun = null;
   if (!done) setTimeout(() => void carry(), 1_500);
 }
 

@@ -74,6 +74,8 @@ export const s = {
   retrying: (why: string) => `Trying again: ${why}`,
   paused: (what: string) => `Paused at its limit: ${what}.`,
   queued: "Waits for the message before it.",
+  toldSoon: "Is told before the next step; if there is none, it is answered next.",
+  refusesFirst: "Sending this answers the question above with no.",
   answerNow: "Answer it now",
 
   ran: (name: string) => name,
@@ -102,6 +104,8 @@ export const s = {
   allowOnce: "Allow once",
   allowHere: "Allow in this conversation",
   allowAlways: "Always allow",
+  coversCommand: "Exactly this command, wherever it is asked for. Others ask again.",
+  coversTool: (name: string) => `Every use of ${name}, with whatever it is given.`,
   editFirst: "Edit",
   deny: "Don't allow",
   denyWhy: "Why not? The assistant is told.",
@@ -155,7 +159,7 @@ export const s = {
   cannotLoad: "This conversation cannot be loaded.",
 
   signInTitle: "Sign in",
-  signInHow: "Open the link that the server printed when it started, or run `holdfast link` for a new one.",
+  signInHow: "Open the link that the server printed when it started, or run holdfast link for a new one.",
   password: "Password",
   signIn: "Sign in",
   linkUsed: "That link has been used or is too old.",

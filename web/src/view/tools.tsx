@@ -34,7 +34,7 @@ export function inBrief(written: string): string {
 }
 
 function seconds(entry: Entry): number {
-  return entry.settled_at ? (entry.settled_at - entry.at) / 1_000 : 0;
+  return entry.ms / 1_000;
 }
 
 /** Consecutive calls in one line: "Read 6 files, ran 2 commands · 14 s". */
@@ -49,16 +49,17 @@ export function summary(entries: readonly Entry[]): string {
 export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
   const isOpen = useSignal(false);
   const alone = entries.length === 1 ? entries[0] : undefined;
-  if (alone) return <Tool entry={alone} />;
+  if (alone) return <Tool entry={alone} version={alone.version} />;
   return (
     <div class="tools">
       <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>{summary(entries)}</button>
-      {isOpen.value && <div class="inside">{entries.map((entry) => <Tool key={entry.id} entry={entry} />)}</div>}
+      {isOpen.value && <div class="inside">{entries.map((entry) => <Tool key={entry.id} entry={entry} version={entry.version} />)}</div>}
     </div>
   );
 }
 
-export function Tool({ entry }: { entry: Entry }) {
+/** An entry changes in its place: `version` says that it has. */
+export function Tool({ entry }: { entry: Entry; version: number }) {
   const isOpen = useSignal(false);
   const written = argumentsOf(entry);
   const said = entry.outcome ? s.toolOutcomes[entry.outcome] : s.toolStates[entry.state ?? "settled"];

@@ -20,10 +20,15 @@ export function Transcript() {
   const busy = useRef(false);
   const below = useSignal(0);
   const height = useRef(0);
+  const top = useRef(0);
+  const inside = useRef<HTMLDivElement>(null);
+  const drawn = useRef(false);
+  const fromFirst = useRef<number | undefined>(undefined);
+  const fromEnd = useRef(0);
   const id = current.value;
   void tick.value;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     follows.current = true;
     below.value = 0;
     box.current?.focus({ preventScroll: true });
@@ -31,39 +36,62 @@ export function Transcript() {
 
   useLayoutEffect(() => {
     const node = box.current;
-    if (!node) return;
-    if (follows.current) node.scrollTop = node.scrollHeight;
-    else if (node.scrollHeight > height.current) below.value += Math.round((node.scrollHeight - height.current) / LINE_PX);
-    height.current = node.scrollHeight;
-    if (id && follows.current && !document.hidden) scheduleSeen(id);
-  });
+    if (node && follows.current) node.scrollTop = node.scrollHeight;
+  }, [id, loading.value]);
 
   const earlier = async () => {
-    const node = box.current;
-    if (!node || busy.current || open.conversation.before === null) return;
+    if (busy.current || open.conversation.before === null) return;
     busy.current = true;
     try {
-      const before = node.scrollHeight - node.scrollTop;
-      follows.current = false;
-      if (await loadEarlier()) {
-        // After the new ones are there, what was read stands where it stood.
-        requestAnimationFrame(() => {
-          node.scrollTop = node.scrollHeight - before;
-          height.current = node.scrollHeight;
-          below.value = 0;
-        });
-      }
+      await loadEarlier();
     } finally {
       busy.current = false;
     }
   };
+
+  // Sizes also change without a drawing, as turns come into view: whoever is at the end stays there.
+  useEffect(() => {
+    const node = box.current;
+    if (!node || !inside.current) return;
+    const observer = new ResizeObserver(() => {
+      if (follows.current) node.scrollTop = node.scrollHeight;
+      else if (drawn.current && node.scrollHeight > height.current) below.value += Math.round((node.scrollHeight - height.current) / LINE_PX);
+      height.current = node.scrollHeight;
+      drawn.current = false;
+      if (node.scrollTop < NEAR_TOP_PX) void earlier();
+    });
+    observer.observe(node);
+    observer.observe(inside.current);
+    return () => observer.disconnect();
+  }, []);
+
+  useLayoutEffect(() => {
+    drawn.current = true;
+    if (id && follows.current && !document.hidden) scheduleSeen(id);
+  });
+
+  const turns = open.conversation.ordered();
+  const first = turns[0]?.turn;
+  if (box.current && first !== fromFirst.current) fromEnd.current = box.current.scrollHeight - box.current.scrollTop;
+  fromFirst.current = first;
+
+  // With earlier ones above it, what is read stands where it stood.
+  useLayoutEffect(() => {
+    const node = box.current;
+    if (!node || follows.current) return;
+    node.scrollTop = node.scrollHeight - fromEnd.current;
+    height.current = node.scrollHeight;
+    drawn.current = false;
+  }, [first]);
 
   const scrolled = () => {
     const node = box.current;
     if (!node) return;
     const atEnd = node.scrollHeight - node.scrollTop - node.clientHeight < NEAR_END_PX;
     if (atEnd) below.value = 0;
-    follows.current = atEnd;
+    // Only a reader moves up; what grows leaves the end behind.
+    if (atEnd || node.scrollTop < top.current) follows.current = atEnd;
+    top.current = node.scrollTop;
     if (node.scrollTop < NEAR_TOP_PX) void earlier();
   };
 
@@ -74,29 +102,30 @@ export function Transcript() {
     if (node) node.scrollTop = node.scrollHeight;
   };
 
-  const turns = open.conversation.ordered();
   const pending = letters.value.filter((letter) => letter.session === id);
   const isEmpty = !turns.length && !pending.length && !loading.value;
   return (
     <div class="transcript-frame">
       <div class="transcript" ref={box} onScroll={scrolled} tabIndex={-1} role="log" aria-live="off" aria-label={s.conversations}>
-        {open.conversation.before !== null && <p class="note quiet">{s.showEarlier}</p>}
-        {loading.value === "loading" && <p class="note quiet" role="status">{s.loading}</p>}
-        {loading.value === "failed" && <p class="note wrong" role="alert">{s.cannotLoad}</p>}
-        {loading.value === "gone" && <p class="note" role="alert">{s.gone}</p>}
-        {isEmpty && <Greeting />}
-        {turns.map((turn) => <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />)}
-        {pending.map((letter) => (
-          <section class="turn" key={letter.key}>
-            <article class="asked pending" aria-label={s.you}>
-              <div class="words">{letter.text}</div>
-              <p class="note" role="status">
-                <Clock /> {letter.refused ?? s.notSaved}
-                {letter.refused && <button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button>}
-              </p>
-            </article>
-          </section>
-        ))}
+        <div class="turns" ref={inside}>
+          {open.conversation.before !== null && <p class="note quiet">{s.showEarlier}</p>}
+          {loading.value === "loading" && <p class="note quiet" role="status">{s.loading}</p>}
+          {loading.value === "failed" && <p class="note wrong" role="alert">{s.cannotLoad}</p>}
+          {loading.value === "gone" && <p class="note" role="alert">{s.gone}</p>}
+          {isEmpty && <Greeting />}
+          {turns.map((turn) => <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />)}
+          {pending.map((letter) => (
+            <section class="turn" key={letter.key}>
+              <article class="asked pending" aria-label={s.you}>
+                <div class="words">{letter.text}</div>
+                <p class="note" role="status">
+                  <Clock /> {letter.refused ?? s.notSaved}
+                  {letter.refused && <button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button>}
+                </p>
+              </article>
+            </section>
+          ))}
+        </div>
       </div>
       {below.value > 0 && !follows.current && <button type="button" class="pill" onClick={toEnd}>{s.newLines(below.value)}</button>}
     </div>

@@ -1,0 +1,66 @@
+"""`python -m bench.page`: prints one table. Linux only (it reads /proc)."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.page.answers import settled_answer
+from bench.page.questions import FULL, QUICK, Desk, Scale, first_load_lines, live_lines, open_lines, tab_lines
+from bench.page.visit import visiting
+from bench.table import Line, print_table, write_json
+from bench.turn.history import tell_long_history
+from bench.turn.processes import running
+
+MESSAGES = 10_000
+
+
+async def measure(console: Console, scale: Scale) -> list[Line]:
+    with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
+        folder = Path(name) / "data"
+        session_id = await tell_long_history(folder, MESSAGES, settled_answer)
+        with running("-m", "bench.page.fake_model") as model:
+            env = {
+                "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
+                "HOLDFAST_DATA": str(folder), "HOLDFAST_MODEL": "openai:markdown",
+            }  # fmt: skip
+            with running("-m", "holdfast", "serve", "--port", "0", env=env) as server:
+                async with visiting(server) as visit:
+                    desk = Desk(visit, session_id, f"That was number {MESSAGES // 2}.", scale, console.print)
+                    lines = first_load_lines()
+                    lines += await open_lines(desk)
+                    lines += await live_lines(desk)
+                    lines += await tab_lines(desk)
+                    assert not visit.wrongs, visit.wrongs
+                    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="one round, 10 s of streaming: for trying a change"
+    )
+    parser.add_argument("--json", type=Path, help="leave the figures here too")
+    chosen = parser.parse_args()
+    # Wide enough for its rows when nobody looks at it through a terminal.
+    console = Console(width=None if Console().is_terminal else 160)
+    Path(".cache").mkdir(exist_ok=True)
+    bystanders = Bystanders(family_s)
+    lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL))
+    others = round(bystanders.cores(), 2)
+    print_table(lines, "The page, in Chromium", console, doubtful=others > OTHERS_CORES_MAX)
+    if others > OTHERS_CORES_MAX:
+        console.print(
+            f"[red bold]Others kept {others} cores busy meanwhile: run it again when it is quiet.[/red bold]"
+        )
+    if chosen.json:
+        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

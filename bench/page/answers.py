@@ -1,0 +1,71 @@
+"""Answers such as models give: headings, paragraphs, lists, tables, quotations and code, in Markdown."""
+
+import random
+import re
+from collections.abc import Iterator
+
+from bench.texts import English, tokens
+
+TOKEN_CHARS = 4
+MARK_TOKENS = 50
+"""About so often there is a mark among them, which tells whoever looks at the page how far the answer has come."""
+BETWEEN = re.compile(r"[a-z]+ [a-z]+")
+
+
+def settled_answer(number: int) -> str:
+    """One of the answers of a long conversation, about 700 characters."""
+    return (
+        f"Number {number} is as good as any other, and **here is why**: it stands where it stands.\n\n"
+        f"1. It comes after {number - 1}, and is the larger one.\n2. It comes before `{number + 1}`.\n"
+        f"3. Nobody else has it.\n\n```python\ndef number_{number}() -> int:\n    return {number}\n```\n\n"
+        f"| before | number | after |\n|---|---|---|\n| {number - 1} | {number} | {number + 1} |\n\n"
+        + "Whoever counts on comes to the next one, and to the one after that. " * 4
+        + f"\n\nThat was number {number}."
+    )
+
+
+def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
+    """`count` tokens of one answer and its end; `unbroken` makes it a single piece of code, which never closes."""
+    chance, texts = random.Random(seed), English(seed)
+    if unbroken:
+        yield "```text\n"
+    sent, marked = 0, 0
+    while sent < count:
+        for token in tokens(_lines(texts) if unbroken else _block(texts, chance), TOKEN_CHARS, chance):
+            sent += 1
+            # Only between words: within a sign of Markdown it would change what all that follows means.
+            if sent >= (marked + 1) * MARK_TOKENS and BETWEEN.fullmatch(token):
+                token = token.replace(" ", f" mark-{seed}-{marked} ")
+                marked += 1
+            yield token
+            if sent == count:
+                break
+    yield f" {end(seed)}"
+
+
+def end(seed: int) -> str:
+    """The last words of a streamed answer."""
+    return f"end-of-{seed}"
+
+
+def _block(texts: English, chance: random.Random) -> str:
+    match chance.randrange(8):
+        case 0:
+            return f"## {texts.take(30)}\n\n"
+        case 1:
+            return "".join(f"- **{texts.take(12)}** {texts.take(80)}\n" for _ in range(6)) + "\n"
+        case 2:
+            return "".join(f"{n}. {texts.take(100)}\n" for n in range(1, 9)) + "\n"
+        case 3:
+            rows = "".join(f"| {texts.take(10)} | {texts.take(20)} | {n} |\n" for n in range(8))
+            return f"| name | meaning | count |\n|---|---|---|\n{rows}\n"
+        case 4:
+            return f"```python\n{_lines(texts)}```\n\n"
+        case 5:
+            return f"> {texts.take(200)}\n\n"
+        case _:
+            return f"{texts.take(500)}\n\n"
+
+
+def _lines(texts: English) -> str:
+    return "".join(f"    {texts.take(8)} = call({texts.take(30)!r})\n" for _ in range(40))

@@ -1,0 +1,109 @@
+"""A browser that is signed in at a server under measurement, and its tabs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import BrowserContext, CDPSession, Page, expect
+
+from bench.turn.processes import Process
+from tests.browser.driving import Chat, Visitor, chromium, sign_in
+
+WATCH = Path(__file__).with_name("watch.js")
+SIZE = {"width": 1280, "height": 800}
+OPEN_S_MAX = 30
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a tab noted: tasks above 50 ms, the time between frames, when each mark was drawn (ms)."""
+
+    tasks: list[float]
+    frames: list[float]
+    marks: dict[str, float]
+
+
+class Tab:
+    """One page with a conversation in it, measured from within."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.chat = Chat(page)
+        self._metrics: CDPSession | None = None
+
+    async def ready(self) -> None:
+        """Return once the page can be written in."""
+        await expect(self.chat.message).to_be_visible(timeout=OPEN_S_MAX * 1_000)
+
+    async def busy_s(self) -> float:
+        """How long its main thread has worked so far, in processor time."""
+        if self._metrics is None:
+            self._metrics = await self.page.context.new_cdp_session(self.page)
+            await self._metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+        found = (await self._metrics.send("Performance.getMetrics"))["metrics"]
+        return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
+
+    async def ask(self, text: str) -> None:
+        await self.chat.message.fill(text)
+        await self.chat.message.press("Enter")
+
+    async def goes_ms(self, session_id: str, text: str) -> float:
+        """From the click on a conversation to its end being painted."""
+        found: float = await self.page.evaluate(
+            "([hash, text]) => bench.goes(hash, text)", [session_id, text]
+        )
+        return found
+
+    async def shows_ms(self, text: str) -> float:
+        """From the navigation of the whole page to the end of its conversation being painted with `text`."""
+        found: float = await self.page.evaluate("text => bench.shows(text)", text)
+        return found
+
+    async def watch(self) -> None:
+        await self.page.evaluate("bench.watch()")
+
+    async def follow(self, seed: int) -> None:
+        await self.page.evaluate("seed => bench.follow(seed)", seed)
+
+    async def told(self) -> Told:
+        found: dict[str, Any] = await self.page.evaluate("bench.ended()")
+        return Told([task for task, _ in found["tasks"]], found["frames"], found["marks"])
+
+    async def reads(self) -> list[str]:
+        found: list[str] = await self.page.evaluate("bench.reads()")
+        return found
+
+    async def answered(self, within_s: float) -> None:
+        """Return once the last answer has ended; of a new question only after it has appeared."""
+        async with asyncio.timeout(within_s):
+            await self.page.evaluate("bench.answered()")
+
+
+class Visit:
+    """One browser's cookies and shared worker; `tab` opens another page of it."""
+
+    def __init__(self, context: BrowserContext, address: str, wrongs: list[str]) -> None:
+        self._context = context
+        self._address = address
+        self.wrongs = wrongs
+
+    async def tab(self, at: str = "") -> Tab:
+        page = await self._context.new_page()
+        await page.goto(f"{self._address}#{at}", wait_until="commit")
+        return Tab(page)
+
+
+@asynccontextmanager
+async def visiting(server: Process) -> AsyncIterator[Visit]:
+    """A new browser, signed in by the link that the server printed; `server` can be visited once."""
+    async with chromium() as browser:
+        context = await browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
+        await context.add_init_script(path=WATCH)
+        visitor = Visitor(context)
+        context.set_default_timeout(OPEN_S_MAX * 1_000)
+        page = await sign_in(visitor, server.said)
+        await page.close()
+        yield Visit(context, server.said.partition("#")[0], visitor.wrongs)

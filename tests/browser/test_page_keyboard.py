@@ -1,0 +1,61 @@
+"""Everything without a mouse: from signing in to stopping an answer."""
+
+from pathlib import Path
+
+from playwright.async_api import Locator, Page, expect
+
+from tests.acceptance.conftest import Holdfast
+from tests.browser.driving import WAIT_MS, Chat, Visitor
+
+PASSWORD = "a long enough secret"
+TABS_MAX = 40
+
+
+async def _tab_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until the keyboard is there."""
+    for _ in range(TABS_MAX):
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError("the keyboard does not get there")
+
+
+async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: Path) -> None:
+    visitor.excuse("status of 401")
+    server = home.serve("--port", "0")
+    server.ask("/api/password", "POST", f'{{"password": "{PASSWORD}"}}', **{"content-type": "application/json"})
+    page = await visitor.page(server.address)
+    keyboard, chat = page.keyboard, Chat(page)
+    await _tab_to(page, page.get_by_label("Password"))
+    await keyboard.type(PASSWORD)
+    await keyboard.press("Enter")
+    # One can write at once.
+    await expect(chat.message).to_be_focused(timeout=WAIT_MS)
+    await keyboard.type(f"run echo ran > {tmp_path}/marker; echo allowed by A")
+    await keyboard.press("Enter")
+    await chat.asks()
+    # While one is writing, letters are letters.
+    await expect(chat.message).to_be_focused()
+    await keyboard.type("a")
+    await expect(chat.message).to_have_value("a")
+    await keyboard.press("Backspace")
+    assert not (tmp_path / "marker").exists()
+    await _tab_to(page, chat.allow)
+    await keyboard.press("a")
+    await chat.reads("It said: allowed by A")
+    await keyboard.press("Control+k")
+    await expect(page.get_by_role("dialog", name="Do something…").get_by_role("combobox")).to_be_focused()
+    await keyboard.type("keyboard")
+    await keyboard.press("Enter")
+    sheet = page.get_by_role("dialog", name="Keyboard")
+    await expect(sheet).to_be_visible()
+    await keyboard.press("Escape")
+    await expect(sheet).to_have_count(0)
+    await _tab_to(page, chat.message)
+    await keyboard.type("count 3000")
+    await keyboard.press("Enter")
+    await chat.reads(" 10 ")
+    await keyboard.press("Escape")
+    await chat.reads("Stopped.")
+    await keyboard.press("ArrowUp")
+    await expect(chat.message).to_have_value("count 3000")
