@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn lock format clean
+.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-page lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
 ifndef PYTHON
@@ -47,13 +47,16 @@ check: setup ## Lint, check the format, check the types
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
 
-bench: bench-log bench-turn ## Run every benchmark
+bench: bench-log bench-turn bench-page ## Run every benchmark
 
 bench-log: setup ## Measure the log beside its peers; prints one table
 	@$(PY) -m bench.log $(ARGS)
 
 bench-turn: setup ## Measure a turn end to end beside a prototype; prints one table
 	@$(PY) -m bench.turn $(ARGS)
+
+bench-page: browser setup ## Measure the page in a browser: a long conversation, streaming, tabs; prints one table
+	@$(PY) -m bench.page $(ARGS)
 
 format: setup ## Put the code into its form
 	@$(PY) -m ruff check --fix --quiet

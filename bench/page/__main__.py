@@ -55,7 +55,7 @@ def main() -> int:
     print_table(lines, "The page, in Chromium", console, doubtful=others > OTHERS_CORES_MAX)
     if others > OTHERS_CORES_MAX:
         console.print(
-            f"[red bold]Others kept {others} cores busy meanwhile: run it again when it is quiet.[/red bold]"
+            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
         )
     if chosen.json:
         write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)

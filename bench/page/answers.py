@@ -8,7 +8,7 @@ from bench.texts import English, tokens
 
 TOKEN_CHARS = 4
 MARK_TOKENS = 50
-"""About so often there is a mark among them, which tells whoever looks at the page how far the answer has come."""
+"""About so often there is a mark among them: it tells whoever looks at the page how far the answer is."""
 BETWEEN = re.compile(r"[a-z]+ [a-z]+")
 
 
@@ -25,7 +25,7 @@ def settled_answer(number: int) -> str:
 
 
 def streamed(seed: int, count: int, *, unbroken: bool = False) -> Iterator[str]:
-    """`count` tokens of one answer and its end; `unbroken` makes it a single piece of code, which never closes."""
+    """`count` tokens of one answer and its end; `unbroken` makes it one piece of code, which never closes."""
     chance, texts = random.Random(seed), English(seed)
     if unbroken:
         yield "```text\n"

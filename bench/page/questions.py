@@ -18,6 +18,8 @@ TABS = 10
 OPEN_MS_MAX, TASK_MS_MAX, LAG_MS_MAX, ELEVENTH_MS_MAX = 200, 50, 250, 2_000
 LATE_S_MAX = 60
 """How much longer an answer may take than it is written, before the bench gives up."""
+SETTLING_MARKS = 4
+"""Two seconds: at first a browser draws the tabs behind the one in front only once a second."""
 OPENING = "a conversation of 10,000 messages"
 STREAMING = f"{RATE} tokens/s into it"
 TOGETHER = f"{TABS} tabs of it while it streams"
@@ -62,7 +64,7 @@ def first_load_lines() -> list[Line]:
 
 
 async def open_lines(desk: Desk) -> list[Line]:
-    """Opening the conversation from another one, and by a whole load of the page."""
+    """Opening the conversation in a page that is there, and by a whole load of the page."""
     warm, cold = [], []
     for _ in desk.rounds("opening"):
         tab = await desk.visit.tab()
@@ -72,32 +74,48 @@ async def open_lines(desk: Desk) -> list[Line]:
         tab = await desk.visit.tab(desk.session_id)
         cold.append(await tab.shows_ms(desk.last_words))
         await tab.page.close()
-    found = median(warm)
     return [
-        Line(OPENING, "opened from the list, its end painted", f"{found:.0f} ms", f"≤ {OPEN_MS_MAX} ms", met=found <= OPEN_MS_MAX),
+        _within(OPENING, "opened, its end painted", median(warm), OPEN_MS_MAX),
         shown(OPENING, "the same with a load of the whole page", f"{median(cold):.0f} ms"),
-    ]  # fmt: skip
+    ]
+
+
+def _within(part: str, what: str, found_ms: float, limit_ms: int) -> Line:
+    return Line(part, what, f"{found_ms:.0f} ms", f"≤ {limit_ms} ms", met=found_ms <= limit_ms)
 
 
 async def live_lines(desk: Desk) -> list[Line]:
+    seconds = desk.scale.stream_s
     tab = await desk.visit.tab(desk.session_id)
     await tab.shows_ms(desk.last_words)
     told, shares = [], []
-    for _ in desk.rounds(f"streaming, {desk.scale.stream_s} s each"):
+    for _ in desk.rounds(f"streaming, {seconds} s each"):
         busy = await tab.busy_s()
-        told.append(await _streamed(desk, tab, desk.scale.stream_s))
-        shares.append(100 * (await tab.busy_s() - busy) / desk.scale.stream_s)
-    unbroken = await _streamed(desk, tab, desk.scale.stream_s, "!")
+        told.append(await _streamed(desk, tab, seconds))
+        shares.append(100 * (await tab.busy_s() - busy) / seconds)
+    desk.say(f"[dim]the same traced, then without an end to its block, {seconds} s each[/dim]")
+    trace = await tab.trace()
+    await _streamed(desk, tab, seconds)
+    spent = await trace.end()
+    unbroken = await _streamed(desk, tab, seconds, "!")
     await tab.page.close()
     tasks = median(len(each.tasks) for each in told)
+    frame_ms = median(percentile(each.frames, 99) for each in told)
     return [
         Line(
-            STREAMING, f"{desk.scale.stream_s} s of Markdown: tasks above {TASK_MS_MAX} ms", f"{tasks:g}", "0",
-            f"longest {_longest(told)}", met=tasks == 0,
+            STREAMING, f"{seconds} s of Markdown: tasks above {TASK_MS_MAX} ms", f"{tasks:g}", "0",
+            f"longest of all {_longest(told)}", met=tasks == 0,
         ),
-        shown(STREAMING, "time between frames, p99", f"{median(percentile(each.frames, 99) for each in told):.0f} ms"),
-        shown(STREAMING, "processor time of the page's main thread", f"{median(shares):.0f} % of a core"),
-        shown(STREAMING, "all of it one piece of code: tasks above 50 ms", f"{len(unbroken.tasks)}", f"longest {_longest([unbroken])}"),
+        shown(
+            STREAMING, "the longest task by the processor's clock", f"{max(spent):.1f} ms",
+            "a round of its own, traced",
+        ),
+        shown(STREAMING, "time between frames, p99", f"{frame_ms:.1f} ms"),
+        shown(STREAMING, "work of the page's main thread", f"{median(shares):.0f} % of a core"),
+        shown(
+            STREAMING, f"one piece of code without an end: tasks above {TASK_MS_MAX} ms",
+            f"{len(unbroken.tasks)}", f"longest {_longest([unbroken])}",
+        ),
     ]  # fmt: skip
 
 
@@ -124,17 +142,14 @@ async def tab_lines(desk: Desk) -> list[Line]:
         lags.append(lag)
         strays.append(different)
         loads.append(load)
-    lag, different, load = median(lags), max(strays), median(loads)
+    different = max(strays)
     return [
-        Line(TOGETHER, "tabs that read otherwise in the end", f"{different} of {TABS + 1}", "0", met=different == 0),
         Line(
-            TOGETHER, "the last tab behind the first, p99 of all marks", f"{lag:.0f} ms", f"≤ {LAG_MS_MAX} ms",
-            met=lag <= LAG_MS_MAX,
+            TOGETHER, "tabs that read otherwise in the end", f"{different} of {TABS + 1}", "0",
+            met=different == 0,
         ),
-        Line(
-            TOGETHER, "an eleventh loads and shows what is being written", f"{load:.0f} ms",
-            f"≤ {ELEVENTH_MS_MAX} ms", met=load <= ELEVENTH_MS_MAX,
-        ),
+        _within(TOGETHER, "the last tab behind the first, p99 of all marks", median(lags), LAG_MS_MAX),
+        _within(TOGETHER, "an eleventh loads and shows what is written", median(loads), ELEVENTH_MS_MAX),
     ]  # fmt: skip
 
 
@@ -148,8 +163,9 @@ async def _together(desk: Desk) -> tuple[float, int, float]:
     await tabs[0].shows_ms(f"mark-{seed}-2 ")
     eleventh = await desk.visit.tab(desk.session_id)
     load = await eleventh.shows_ms(f"mark-{seed}-")
-    await asyncio.gather(*(tab.answered(desk.scale.tabs_s + LATE_S_MAX) for tab in [*tabs, eleventh]))
     desk.last_words = end(seed)
+    await asyncio.gather(*(tab.shows_ms(desk.last_words) for tab in [*tabs, eleventh]))
+    await asyncio.gather(*(tab.answered(LATE_S_MAX) for tab in [*tabs, eleventh]))
     read = [await tab.reads() for tab in [*tabs, eleventh]]
     told = [await tab.told() for tab in tabs]
     for tab in [*tabs, eleventh]:
@@ -159,7 +175,8 @@ async def _together(desk: Desk) -> tuple[float, int, float]:
 
 
 def _apart(told: Sequence[Told]) -> list[float]:
-    """Of each mark, how long after the first tab the last one drew it."""
+    """Of each mark, how long after the first tab the last one drew it; the beginning is left out."""
     marks = [each.marks for each in told]
     assert all(each.keys() == marks[0].keys() for each in marks), "a tab has missed a mark"
-    return [max(each[name] for each in marks) - min(each[name] for each in marks) for name in marks[0]]
+    steady = [name for name in marks[0] if int(name) >= SETTLING_MARKS]
+    return [max(each[name] for each in marks) - min(each[name] for each in marks) for name in steady]

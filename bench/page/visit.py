@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, CDPSession, Page, expect
 
+from bench.page.trace import Trace
 from bench.turn.processes import Process
 from tests.browser.driving import Chat, Visitor, chromium, sign_in
 
@@ -45,6 +46,12 @@ class Tab:
             await self._metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
         found = (await self._metrics.send("Performance.getMetrics"))["metrics"]
         return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
+
+    async def trace(self) -> Trace:
+        """Begin to record its tasks."""
+        trace = Trace(await self.page.context.new_cdp_session(self.page))
+        await trace.begin()
+        return trace
 
     async def ask(self, text: str) -> None:
         await self.chat.message.fill(text)

@@ -28,6 +28,7 @@
 
   const watched = { tasks: [], frames: [], marks: {} };
   let running = false;
+  let observer = null;
 
   window.bench = {
     /** Milliseconds since `from` until the conversation's last turn is painted with `text` in it, at its end. */
@@ -51,9 +52,11 @@
     /** Begin to note tasks above 50 ms and the time between frames. */
     watch() {
       Object.assign(watched, { tasks: [], frames: [] });
-      new PerformanceObserver((list) => {
+      observer?.disconnect();
+      observer = new PerformanceObserver((list) => {
         for (const { duration, startTime } of list.getEntries()) watched.tasks.push([duration, startTime]);
-      }).observe({ type: "longtask" });
+      });
+      observer.observe({ type: "longtask" });
       running = true;
       let before = 0;
       const note = (at) => {

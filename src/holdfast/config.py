@@ -22,6 +22,11 @@ CHANGEABLE = frozenset({
     "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
 })  # fmt: skip
 """Settings that can be changed while a server runs."""
+_PORT = r":([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_AUTHORITY = rf"([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])({_PORT})?"
+"""A name or an address, as a browser says it, and a port. What no browser says would never be answered to."""
+_STEP = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
+"""One step of a path that neither browsers nor proxies rewrite."""
 Origin = Literal["command line", "environment", "file"]
 """Where a value was given."""
 
@@ -79,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "on"
     public_url: Annotated[
         str,
-        msgspec.Meta(pattern=r"^(https?://[^/?#@\s]+(/[^?#\s]*)?)?$"),
+        msgspec.Meta(pattern=rf"\A(https?://{_AUTHORITY}({_STEP})*/?)?\Z"),
         Says(
             help="The address that people use, where it is a proxy's or a tunnel's; its path is taken off.",
             allowed="an address like https://example.org/holdfast",
@@ -87,10 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     allowed_hosts: Annotated[
-        tuple[str, ...],
+        tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_AUTHORITY}/?\Z")], ...],
         Says(
             help="Further names, with a port where it is not the usual one, that the server answers to.",
-            allowed="a list of names",
+            allowed="a list of names like box.lan or box.lan:8443",
             default="none",
         ),
     ] = ()

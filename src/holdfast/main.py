@@ -115,7 +115,7 @@ async def _hire(
         board.allow(_allowance(changed))
         engine.change(changed.resume, changed.runs_at_once)
 
-    desk = Desk(settings, apply)
+    desk = Desk(settings, apply, mask.whole)
     board = Switchboard(
         agent_of, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo)
     )

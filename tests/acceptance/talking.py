@@ -48,8 +48,8 @@ class Speaker:
     """Answers by the last thing a person said.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
-    `look N` lists files N times at once; `write up` answers with headings, a table and code; anything else is
-    repeated.
+    `look N` lists files N times at once; `write up` anywhere answers with a table and with code; anything
+    else is repeated.
     """
 
     url: str = ""
@@ -78,12 +78,17 @@ def _text(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
+def _asked(messages: list[dict[str, Any]]) -> str:
+    """The last thing that a person said."""
+    return next((_text(each) for each in reversed(messages) if each["role"] == "user"), "")
+
+
 async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
     messages = body["messages"]
     if not body.get("tools"):
         yield chunk({"content": TITLE}) + chunk({}, "stop")
         return
-    if messages[-1]["role"] == "tool":
+    if messages[-1]["role"] == "tool" and "write up" not in _asked(messages):
         yield chunk({"content": f"It said: {_text(messages[-1]).strip()}"}) + chunk({}, "stop")
         return
     said = [_text(message) for message in messages if message["role"] == "user"]
@@ -104,12 +109,12 @@ async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
         yield chunk(call(arguments, index=0, id="call_1", type="function", name="shell"))
         yield chunk({}, "tool_calls")
         return
-    elif verb == "look":
-        for number in range(int(rest)):
+    elif verb == "look" and messages[-1]["role"] != "tool":
+        for number in range(int(rest.split()[0])):
             yield chunk(call("{}", index=number, id=f"call_{number}", type="function", name="list_files"))
         yield chunk({}, "tool_calls")
         return
-    elif asked == "write up":
+    elif "write up" in asked:
         for piece in WRITTEN_UP.splitlines(keepends=True):
             yield chunk({"content": piece})
             await asyncio.sleep(0.01)
@@ -172,7 +177,7 @@ class Api:
 
     async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
         """The answer: its JSON, or its bytes where it has none."""
-        sent = {"json": body} if body is not None else {}
+        sent: dict[str, Any] = {"json": body} if body is not None else {}
         if method in ("POST", "PATCH") and body is None and "data" not in more:
             more.setdefault("headers", {}).setdefault("content-type", "application/json")
         async with self.session.request(method, self.address + path, **sent, **more) as answer:

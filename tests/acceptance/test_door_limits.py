@@ -184,3 +184,16 @@ def test_signal_upon_signal_while_it_closes_still_ends_it_well(holdfast: Holdfas
         os.kill(server.process.pid, signal.SIGTERM)
         time.sleep(0.001)
     assert server.process.returncode == 0
+
+
+def test_what_others_send_wrongly_does_not_fill_the_log(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    upgrade = asking("/", "", Connection="Upgrade", Upgrade="websocket", Sec_WebSocket_Version="13")
+    for sent in (upgrade, b"\x16\x03\x01 this is not HTTP\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+        for _ in range(100):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+                line.sendall(sent)
+                assert line.recv(12).startswith(b"HTTP/1.1 ")
+    server.process.terminate()
+    _, logged = server.process.communicate(timeout=20)
+    assert len(logged) < 1_000, logged[:2_000]

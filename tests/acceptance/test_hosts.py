@@ -142,14 +142,15 @@ def test_with_auth_off_it_does_not_start_where_others_could_reach_it(
     [
         ("https://example.org/api", "a path of the server's own"),
         ("https://example.org/page/x", "a path of the server's own"),
-        ("https://example.org:99999", "Port out of range"),
-        ("https://[::1", "Invalid IPv6"),
+        ("https://example.org:99999", "must be an address like"),
+        ("https://[::1", "must be an address like"),
+        ("https://[1::2::3]", "1::2::3"),
     ],
 )
 def test_an_address_that_cannot_be_the_public_one_is_refused(url: str, why: str, holdfast: Holdfast) -> None:
     holdfast.environ["HOLDFAST_PUBLIC_URL"] = url
     ended = holdfast.run("serve", "--port", "0")
-    assert (ended.returncode, "public_url: " in ended.stderr, why in ended.stderr) == (1, True, True)
+    assert (ended.returncode, "public_url" in ended.stderr, why in ended.stderr) == (1, True, True)
 
 
 def test_the_link_is_for_the_address_that_people_use(holdfast: Holdfast) -> None:

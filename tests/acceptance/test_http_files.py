@@ -4,8 +4,10 @@ import asyncio
 import hashlib
 import random
 import socket
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from holdfast.domain.limits import (
     FILE_BYTES_MAX,
     TEXT_FILE_BYTES_MAX,
     UPLOAD_OVERRUN_BYTES_MAX,
-    UPLOADS_AT_ONCE_MAX,
+    UPLOADS_BYTES_MAX,
 )
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import Api, Speaker, speaking, talking
@@ -73,7 +75,8 @@ async def test_a_file_is_kept_as_what_it_is_and_given_back_harmlessly(
             given = await api.ask(method, f"/api/files/{digest}?name={name}")
             assert api.status == 200
             assert given == (content if method == "GET" else b"")
-            assert api.headers["content-type"].partition(";")[0] == kind
+            charset = "; charset=utf-8" if kind == "text/plain" else ""
+            assert api.headers["content-type"] == kind + charset
             assert api.headers["content-length"] == str(len(content))
             assert api.headers["x-content-type-options"] == "nosniff"
             assert api.headers["content-security-policy"] == "sandbox; default-src 'none'"
@@ -127,10 +130,13 @@ async def test_a_file_that_is_too_long_is_refused_however_it_comes(
         assert (await put(api, BytesIO(start + b"a" * (limit - len(start)))))["size_bytes"] == limit
 
 
-async def test_uploads_wait_for_their_turn(server: Running) -> None:
+async def test_uploads_wait_for_room(server: Running) -> None:
     async with talking(server.address) as api:
-        contents = [b"%d" % n * 100_000 for n in range(4 * UPLOADS_AT_ONCE_MAX)]
-        kept = await asyncio.gather(*(put(api, content) for content in contents))
+        contents = [
+            png() + b"%d" % n * FILE_BYTES_MAX for n in range(2 * UPLOADS_BYTES_MAX // FILE_BYTES_MAX)
+        ]
+        contents = [content[:FILE_BYTES_MAX] for content in contents]
+        kept = await asyncio.gather(*(put(api, BytesIO(content)) for content in contents))
         assert [each["id"] for each in kept] == [hashlib.sha256(each).hexdigest() for each in contents]
 
 
@@ -153,6 +159,22 @@ def answer_on(line: socket.socket) -> bytes:
     except OSError:
         pass
     return said
+
+
+@pytest.mark.parametrize("size", [5, 3_000_000])
+async def test_slow_uploads_keep_nobody_waiting(server: Running, size: int) -> None:
+    """Some drip, some have sent nearly all of a large file and fall silent."""
+    with ExitStack() as stack:
+        for n in range(3):
+            line = stack.enter_context(dialled(server))
+            line.sendall(head_of(server, f"Content-Length: {FILE_BYTES_MAX}"))
+            line.sendall(b"a" if n % 2 else png() + b"a" * (FILE_BYTES_MAX - 1_000))
+        async with talking(server.address) as api, asyncio.timeout(5):
+            began = time.monotonic()
+            kept = await put(api, BytesIO(png() + b"b" * size))
+            took_s = time.monotonic() - began
+        assert api.status == 201, kept
+        assert took_s < 1
 
 
 def rss_kb(server: Running, name: str) -> int:

@@ -191,6 +191,7 @@ async def _talk(server: Running, workspace: str, found: Found) -> None:
         await api.done(edited["run_id"])
         await _named(api, untitled)
         await _look_at_children(api, session, server.process.pid, found)
+        await _name_things(api, untitled)
         await _ask_badly(api)
         await _read_everything(api, (session, untitled, *failing), runs)
         found.places["answers over HTTP"] = b"\n".join(api.heard)
@@ -239,6 +240,25 @@ def _environments(pid: int) -> Iterator[bytes]:
 def _parent(process: Path) -> int:
     # Whatever its name holds, the state and the parent stand behind the last bracket.
     return int((process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+
+
+async def _name_things(api: Api, session: str) -> None:
+    """Whatever else people and programs give a name to."""
+    body = {"text": "say nothing", "key": f"key {PLANTED}"}
+    first = await api.post(f"/api/sessions/{session}/turns", body)
+    await api.done(first["run_id"])
+    assert await api.post(f"/api/sessions/{session}/turns", body) == first, "known again"
+    await api.post("/api/tokens", {"name": PLANTED})
+    assert api.status == 201
+    await api.get("/api/tokens")
+    await api.ask("PATCH", "/api/settings", {"never_run": ["halt *", f"echo {PLANTED}"]})
+    assert api.status == 200
+    await api.get("/api/settings")
+    named, kind = quote(f"{PLANTED}.txt", safe=""), {"content-type": "text/plain"}
+    kept = await api.post(f"/api/files?name={named}", data=b"words", headers=kind)
+    assert api.status == 201
+    await api.get(f"/api/files/{kept['id']}?name={named}")
+    assert quote(MASK, safe="") in api.headers["content-disposition"]
 
 
 async def _ask_badly(api: Api) -> None:
@@ -362,6 +382,26 @@ def test_a_masked_export_is_imported_and_found_to_be_whole(
     bodies = b"".join(each.body for each in events)
     assert not any(secret.encode() in bodies for secret in SECRETS)
     assert f"I use {MASK} and {MASK}.".encode() in bodies and CONTROL.encode() in bodies
+
+
+def test_an_import_masks_what_is_known_to_be_secret_here(
+    holdfast: Holdfast, stored: Story, tmp_path: Path
+) -> None:
+    file, elsewhere = tmp_path / "raw.json", tmp_path / "elsewhere"
+    known = {name: holdfast.environ.pop(name) for name in ("OPENAI_API_KEY", "A_SECRET", "MY_SERVICE_TOKEN")}
+    assert holdfast.run("sessions", "export", stored.id, "-o", str(file)).returncode == 0
+    assert all(secret in file.read_text() for secret in SECRETS)
+    holdfast.environ |= known
+    taken = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
+    assert taken.returncode == 0, taken.stderr
+    assert "held a secret of your environment, which was masked" in taken.stderr
+    for path in (path for path in elsewhere.rglob("*") if path.is_file()):
+        assert not [secret for secret in SECRETS if secret.encode() in path.read_bytes()], path
+    again = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
+    assert (again.returncode, "Already here" in again.stdout) == (0, True)
+    assert not any(secret in done.stdout + done.stderr for done in (taken, again) for secret in SECRETS)
+    checked = holdfast.run("doctor", "--data", str(elsewhere))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_what_is_set_wrongly_is_told_without_its_secret(holdfast: Holdfast) -> None:

@@ -133,7 +133,8 @@ def test_packages_that_cannot_be_reached_are_told_as_such(
     setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "requirements").mkdir()
-    (tmp_path / "requirements" / "run.txt").write_text(f"no-such-thing==1 --hash=sha256:{'0' * 64}\n")
+    for name in setup.LOCKS["run"]:
+        (tmp_path / "requirements" / name).write_text(f"no-such-thing==1 --hash=sha256:{'0' * 64}\n")
     (tmp_path / ".venv").symlink_to(sys.prefix)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")

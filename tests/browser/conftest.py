@@ -117,7 +117,7 @@ def inn(
 def guest(
     request: pytest.FixtureRequest, runner: asyncio.Runner, browser: Browser, inn: Inn
 ) -> Iterator[Guest]:
-    """Makes new browsers that are signed in at the inn, each at its own empty page; options are a context's."""
+    """Makes new browsers that are signed in at the inn, each at an empty page; options are a context's."""
     with _visiting(request, runner) as visitors:
 
         async def come(at: str = "", **options: Any) -> Chat:

@@ -29,7 +29,12 @@ WAIT_MS = 15_000
 """How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
 EVIL_NAME = "evil.example"
 """A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
-GONE = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
+GONE = (
+    "ERR_CONNECTION_REFUSED",
+    "ERR_CONNECTION_RESET",
+    "ERR_INCOMPLETE_CHUNKED_ENCODING",
+    "ERR_EMPTY_RESPONSE",
+)
 """How browsers word it that a server is no longer there."""
 NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
@@ -178,9 +183,19 @@ class Chat:
         """The conversation that is open."""
         return self.page.url.partition("#")[2]
 
+    async def counts_to(self, number: int) -> None:
+        """Return once a count has come as far."""
+        words = self.log.locator(".markdown").filter(has_text=re.compile(rf"\b{number}\b"))
+        await expect(words).to_have_count(1, timeout=WAIT_MS)
+
     async def counted(self) -> list[int]:
         """The numbers of a count, as far as it has come."""
-        return [int(each) for each in re.findall(r"\b\d+\b", " ".join(await self.log.locator(".markdown").all_inner_texts()))]
+        return [
+            int(each)
+            for each in re.findall(
+                r"\b\d+\b", " ".join(await self.log.locator(".markdown").all_inner_texts())
+            )
+        ]
 
     async def unfold(self) -> None:
         """Open everything that is folded away."""

@@ -9,11 +9,11 @@ COUNT = 300
 
 async def test_an_answer_goes_on_through_a_reload_with_nothing_missing_and_nothing_twice(chat: Chat) -> None:
     await chat.say(f"count {COUNT}")
-    await chat.reads("30 ")
+    await chat.counts_to(30)
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     before = await chat.counted()
     await chat.page.reload()
-    await chat.reads(f"{before[-1]} ")
+    await chat.counts_to(before[-1])
     again = await chat.counted()
     assert again == list(range(len(again)))
     assert len(before) <= len(again) < COUNT
@@ -35,7 +35,9 @@ async def test_what_is_read_after_a_reload_is_what_was_read_before_to_the_letter
     await expect(chat.log.get_by_role("cell", name="340")).to_be_visible(timeout=WAIT_MS)
     await chat.unfold()
     before = await chat.log.inner_text()
-    assert [words for words in ("third.py", "sleep 1.2", "Thinking", "Listed 3 folders") if words not in before] == []
+    assert [
+        words for words in ("third.py", "sleep 1.2", "Thinking", "Listed 3 folders") if words not in before
+    ] == []
     await chat.page.reload()
     await chat.answered(4)
     await chat.unfold()

@@ -7,7 +7,7 @@ from tests.browser.driving import WAIT_MS, Chat
 
 async def _busy(chat: Chat) -> None:
     await chat.say("count 3000")
-    await chat.reads(" 10 ")
+    await chat.counts_to(10)
 
 
 async def _press(chat: Chat, text: str, name: str) -> None:
@@ -18,7 +18,7 @@ async def _press(chat: Chat, text: str, name: str) -> None:
 
 async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat) -> None:
     await chat.say("count 120")
-    await chat.reads(" 10 ")
+    await chat.counts_to(10)
     await _press(chat, "and then this", "Send after")
     await chat.reads("Waits for the message before it.")
     await chat.answered(2)
@@ -45,7 +45,9 @@ async def test_stop_and_send_ends_the_answer_and_begins_the_next(chat: Chat) -> 
     await _busy(chat)
     await _press(chat, "something else", "Stop and send")
     await chat.reads("Stopped.")
-    await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text("something else", timeout=WAIT_MS)
+    await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text(
+        "something else", timeout=WAIT_MS
+    )
     await expect(chat.turns.first).to_contain_text(" 10 ")
 
 

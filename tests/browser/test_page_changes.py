@@ -21,7 +21,9 @@ async def test_an_edited_message_takes_the_place_of_what_came_after(chat: Chat) 
     await words.fill("a better thing")
     await chat.button("Send instead").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
-    await expect(chat.turns.get_by_role("article", name="Assistant")).to_contain_text("a better thing", timeout=WAIT_MS)
+    await expect(chat.turns.get_by_role("article", name="Assistant")).to_contain_text(
+        "a better thing", timeout=WAIT_MS
+    )
     await chat.answered()
     await expect(chat.log.get_by_text(NO_LONGER)).to_have_count(2)
     before = await chat.log.inner_text()
@@ -34,7 +36,7 @@ async def test_what_is_taken_back_stays_readable_and_is_no_longer_part_of_it(cha
     await _talk(chat)
     await chat.turns.last.get_by_role("button", name="Take back from here").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
-    gone = chat.log.locator("section.gone")
+    gone = chat.log.locator(".gone")
     await expect(gone).to_contain_text(NO_LONGER)
     await expect(gone).to_contain_text("the second thing")
     # Nothing can be done with it any more.

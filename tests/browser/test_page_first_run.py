@@ -12,7 +12,9 @@ TRIES = 3
 
 
 async def test_the_first_run_greets_says_which_model_answers_and_offers_three_things(chat: Chat) -> None:
-    await expect(chat.log.get_by_role("heading", name="What can I do for you?")).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.log.get_by_role("heading", name="What can I do for you?")).to_be_visible(
+        timeout=WAIT_MS
+    )
     await expect(chat.log).to_contain_text("openai:small answers.", timeout=WAIT_MS)
     await expect(chat.page.get_by_text("Scripted demo")).to_have_count(0)
     offered = chat.log.get_by_role("listitem").get_by_role("button")
@@ -21,7 +23,9 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
     await offered.first.click()
     await chat.answered()
     # It was sent, and answered: the model repeats what it is told.
-    await expect(chat.log.get_by_role("article", name="You")).to_have_text(text + "EditTake back from hereBranch")
+    await expect(chat.log.get_by_role("article", name="You")).to_have_text(
+        text + "EditTake back from hereBranch"
+    )
     await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text(text)
     await expect(chat.log.get_by_role("heading", name="What can I do for you?")).to_have_count(0)
     await expect(chat.page.get_by_role("heading", name=TITLE)).to_be_visible(timeout=WAIT_MS)
@@ -35,7 +39,9 @@ async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(
         chat = Chat(await sign_in(visitor, server.link))
         await expect(chat.log.get_by_text("Scripted demo, not an AI")).to_be_visible(timeout=WAIT_MS)
         # In the list it stays in sight, whatever is open.
-        await expect(chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")).to_be_visible()
+        await expect(
+            chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")
+        ).to_be_visible()
         await chat.log.get_by_role("button", name="Connect a model").click()
         await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
         await visitor.context.close()

@@ -23,7 +23,9 @@ async def _tab_to(page: Page, wanted: Locator) -> None:
 async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: Path) -> None:
     visitor.excuse("status of 401")
     server = home.serve("--port", "0")
-    server.ask("/api/password", "POST", f'{{"password": "{PASSWORD}"}}', **{"content-type": "application/json"})
+    server.ask(
+        "/api/password", "POST", f'{{"password": "{PASSWORD}"}}', **{"content-type": "application/json"}
+    )
     page = await visitor.page(server.address)
     keyboard, chat = page.keyboard, Chat(page)
     await _tab_to(page, page.get_by_label("Password"))
@@ -34,8 +36,9 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await keyboard.type(f"run echo ran > {tmp_path}/marker; echo allowed by A")
     await keyboard.press("Enter")
     await chat.asks()
-    # While one is writing, letters are letters.
-    await expect(chat.message).to_be_focused()
+    await expect(chat.question).to_be_focused()
+    # Where one writes, letters are letters.
+    await _tab_to(page, chat.message)
     await keyboard.type("a")
     await expect(chat.message).to_have_value("a")
     await keyboard.press("Backspace")
@@ -54,7 +57,7 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await _tab_to(page, chat.message)
     await keyboard.type("count 3000")
     await keyboard.press("Enter")
-    await chat.reads(" 10 ")
+    await chat.counts_to(10)
     await keyboard.press("Escape")
     await chat.reads("Stopped.")
     await keyboard.press("ArrowUp")

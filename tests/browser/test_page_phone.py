@@ -9,11 +9,12 @@ from tests.browser.driving import WAIT_MS, Chat
 
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 TARGET_PX = 44
-MEASURE = """(least) => [...document.querySelectorAll("button, a, label.button, summary, input:not(.unseen), textarea")]
-    .map((each) => ({ name: each.ariaLabel || each.innerText || each.title || each.className, box: each.getBoundingClientRect() }))
-    .filter(({ box }) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
-    .filter(({ box }) => box.height < least - 0.5 || box.width < least - 0.5)
-    .map(({ name, box }) => `${name.trim()}: ${box.width} x ${box.height}`)"""
+PRESSED = "button, a, .button, summary, input:not(.unseen), textarea"
+MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
+    .map((each) => [each.ariaLabel || each.innerText || each.title, each.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
+    .filter(([, box]) => box.height < least - 0.5 || box.width < least - 0.5)
+    .map(([name, box]) => `${name.trim()}: ${box.width} x ${box.height}`)"""
 
 
 async def _width(part: Locator) -> float:
@@ -24,7 +25,7 @@ async def _width(part: Locator) -> float:
 
 async def _small(chat: Chat) -> list[str]:
     """Everything that can be pressed and is smaller than a fingertip."""
-    found: list[str] = await chat.page.evaluate(MEASURE, TARGET_PX)
+    found: list[str] = await chat.page.evaluate(MEASURE, [PRESSED, TARGET_PX])
     return found
 
 

@@ -28,7 +28,7 @@ async def test_an_answer_that_a_kill_cut_off_goes_on_by_itself_in_the_open_page(
     server = home.serve("--port", "0")
     chat = Chat(await sign_in(visitor, server.link))
     await chat.say(f"count {COUNT}")
-    await chat.reads(" 40 ")
+    await chat.counts_to(40)
     kill(server)
     await chat.lost.wait_for()
     partial = await chat.counted()
@@ -36,7 +36,7 @@ async def test_an_answer_that_a_kill_cut_off_goes_on_by_itself_in_the_open_page(
     assert len(partial) < COUNT
     home.serve("--port", str(server.port))
     await chat.lost.wait_for(state="detached")
-    await chat.reads(f" {len(partial)} ")
+    await chat.counts_to(len(partial))
     await chat.answered()
     assert await chat.counted() == list(range(COUNT))
     await expect(chat.log.get_by_text(CONTINUED)).to_have_count(1)

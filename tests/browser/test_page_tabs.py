@@ -10,7 +10,9 @@ from tests.browser.driving import WAIT_MS, Inn, Visitor
 TABS = 10
 
 
-async def test_ten_tabs_stay_in_step_over_one_connection_and_an_eleventh_loads(guest: Guest, inn: Inn) -> None:
+async def test_ten_tabs_stay_in_step_over_one_connection_and_an_eleventh_loads(
+    guest: Guest, inn: Inn
+) -> None:
     first = await guest()
     await first.say("here first")
     await first.answered()

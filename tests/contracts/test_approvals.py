@@ -263,6 +263,41 @@ async def test_what_is_never_run_is_not_even_asked_about(tmp_path: Path, approva
         assert text_of(message.parts[-1:]) == str(NeverRun(pattern="reboot *"))
 
 
+DOUBLED = '{"command": "true", "command": "reboot"}'
+
+
+@pytest.mark.parametrize("arguments", [DOUBLED, command("find -exec " * 9000)])
+async def test_what_cannot_be_checked_is_not_run_and_the_model_reads_why(
+    tmp_path: Path, arguments: str
+) -> None:
+    lever = shell()
+    async with house(tmp_path, lever, approvals="allow", never_run=NEVER) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("shell", arguments), says("Done.")]
+        sent = await here.say(session_id, "Go")
+        assert sent.run_id is not None
+        await here.until_run(sent.run_id, "completed")
+        assert lever.pulled == []
+        message = here.model.requests[1].messages[-1]
+        assert isinstance(message, ToolMessage)
+        assert text_of(message.parts[-1:]).endswith(
+            " to be checked against the list of commands that are never run."
+        )
+        [answer] = [
+            fact for fact in await facts_of(here, sent.run_id) if isinstance(fact, f.ApprovalResolved)
+        ]
+        assert (answer.decision, answer.by, answer.rule) == ("deny", "policy", "")
+
+
+async def test_a_call_is_not_changed_to_what_cannot_be_checked(tmp_path: Path) -> None:
+    lever = shell()
+    async with house(tmp_path, lever, approvals="ask", never_run=NEVER) as here:
+        run_id, call_id = await asked(here)
+        with pytest.raises(NeverRun):
+            await here.engine.resolve(run_id, call_id, "approve", None, Allowing(arguments=DOUBLED))
+        assert (await here.run(run_id)).status == "waiting" and lever.pulled == []
+
+
 async def test_a_list_that_grew_holds_for_what_was_allowed_before(tmp_path: Path) -> None:
     async with house(tmp_path, shell(), approvals="ask") as here:
         run_id, call_id = await asked(here, "reboot")

@@ -106,6 +106,8 @@ def test_the_shell_that_is_asked_does_tell_commands_apart(tmp_path: Path) -> Non
         ('{"command": "ls"}', "ls"),
         ('{"timeout_s": 3, "command": "ls"}', "ls"),
         ('{"command": "ls", "command": "rm x"}', None),
+        ('{"command": "ls", "timeout_s": 1, "timeout_s": 2}', None),
+        ('\u00a0{"command": "ls"} ', "ls"),
         ('{"command": ["ls"]}', None),
         ("[]", None),
         ("{}", None),

@@ -69,6 +69,25 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("auth", "maybe", "on or off"),
         ("public_url", "example.org", "an address like https://example.org/holdfast"),
         ("public_url", "https://u:p@example.org", "an address like https://example.org/holdfast"),
+        *(
+            ("public_url", f"https://{rest}", "an address like https://example.org/holdfast")
+            for rest in ("x/a/../b", "x/..", "x/%61", "x:0/", "x:65536", "x//a", "*", "a b", "x/a\n", "")
+        ),
+        *(
+            ("allowed_hosts", text, "a list of names like box.lan or box.lan:8443")
+            for text in (
+                "*",
+                "a b",
+                "http://x/",
+                "x/y",
+                "x:0",
+                "x:99999",
+                "*.lan",
+                "good.lan,a b",
+                "-x",
+                "x:",
+            )
+        ),
         ("run_steps_max", "0", "a whole number from 1 to 10000"),
         ("runs_at_once", "0", "a whole number from 1 to 10000"),
         ("durability", "none", "full or normal"),
@@ -79,9 +98,17 @@ def test_a_bad_value_is_named_with_its_place_and_what_is_allowed(name: str, text
     variable = f"HOLDFAST_{name.upper()}"
     with pytest.raises(ConfigError) as caught:
         resolve({}, {variable: text})
-    assert str(caught.value) == f"{variable}: {name} is {text!r}, but must be {allowed}."
+    given = text.split(",") if name == "allowed_hosts" else text
+    assert str(caught.value) == f"{variable}: {name} is {given!r}, but must be {allowed}."
     with pytest.raises(ConfigError, match=f"^--{name}: "):
         resolve({name: text}, {})
+
+
+def test_addresses_and_names_as_people_have_them_are_taken() -> None:
+    for address in ("https://example.org", "http://[::1]:8787/", "https://Box_1.lan:65535/a.b/~c/", ""):
+        assert resolve({"public_url": address}, {}).public_url == address
+    names = ("box", "box.lan:8443", "10.0.0.5", "[fe80::1]:9000")
+    assert resolve({"allowed_hosts": ",".join(names)}, {}).allowed_hosts == names
 
 
 @pytest.mark.parametrize("text", ["port = 99999", "port = true", "port = 1.5", 'durability = "half"'])

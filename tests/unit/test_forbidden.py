@@ -1,13 +1,14 @@
 """What is never run is found wherever it hides, and what merely looks like it may run."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.agent.tools.arguments import Refused, read_arguments
+from holdfast.agent.tools.shell import Arguments
 from holdfast.domain.commands import NEVER_RUN
-from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.errors import NeverRun
+from holdfast.domain.forbidden import STEPS_MAX, TOO_MUCH, UNCLEAR, Forbidden, refusal, steps_for
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
 
 USUAL = Forbidden(NEVER_RUN)
@@ -20,6 +21,13 @@ HIDINGS = (
     "for i in 1 2; do {}; done", "if a; then {}; fi", "while {}; do a; done", "! {}", "f() {{ {}; }}; f",
     "sh <<END\n{}\nEND", "bash <<< '{}'", "echo '{}' | sh", "find . -exec {} \\;", "sudo sh -c 'cd /; {}'",
     "sudo env A=b bash -c \"sh -c '{}'\"", "a # b\n{}", "case x in y) {};; esac",
+    "cat <<END | bash\n{}\nEND", "echo '{}' | sudo bash", "printf '{}\\n' | sh", "printf '%s\\n' '{}' | sh",
+    "echo '{}' | tee x | sh", "(echo '{}') | sh", 'echo "${{x:-$({})}}"', "echo ${{x:-`{}`}}",
+    "echo $(case x in x) {};; esac)", "function x {{ {}; }}; x", "echo $'it\\'s'; {}", "echo $\"a\"; {}",
+    "(( x = 1 << 2 ))\n{}", "x=$((1<<2))\n{}", "echo \"$(echo ')')\"; {}", "flock x -c '{}'",
+    "watch -n 1 '{}'",
+    "script -c '{}' x", "trap '{}' EXIT", "at now <<< '{}'", "env -S '{}'", "nsenter -t 1 -m {}",
+    "x=$(cat <<END\nit's\nEND\n); {}", "tee >({})",
 )  # fmt: skip
 COMMANDS = (
     "reboot", "/sbin/shutdown -h now", "halt", "poweroff -f", "init 0", "systemctl reboot",
@@ -29,6 +37,10 @@ COMMANDS = (
     "rm -fr / tmp", "rm -Rf //", "rm --recursive --force /", "rm -rf -- /", "rm -rf /./../", "rm -rf /*",
     "rm -rf ~", "rm -rf ~/", "rm -rf ~/*", "rm -rf $HOME", "rm -rf ${{HOME}}/", "rm -rf --no-preserve-root x",
     "cat x > /dev/sda", "cat x >>/dev/nvme0n1", "tee /dev/sdb", "shred /dev/vda", "r\\eboot",
+    "cp x /dev/sda", "dd if=x of=/dev/disk/by-id/x", "find / -delete", "find / -type f -delete",
+    "rm -rf /{{bin,etc}}", "rm -rf x /etc", "systemctl isolate reboot.target", "loginctl poweroff",
+    "kexec -e",
+    "sgdisk -Z /dev/sda", "chmod -R 777 /", "cat x > /dev/sdab1", "cat x 1<> /dev/sda",
 )  # fmt: skip
 HARMLESS = (
     "ls", "rm -rf build", "rm -rf /tmp/x", "rm -f /", "rm -rf ./*", "rm -rf *", "rm -r ~/x",
@@ -37,6 +49,9 @@ HARMLESS = (
     "git commit -m 'reboot'", "cat > /dev/null", "echo x 2>/dev/null", "dd if=/dev/sda of=image", "# reboot",
     "cat > readme <<END\nreboot\nEND", "systemctl status", "init 3", "echo 'rm -rf /'", "ls /",
     "sudo -u reboot ls",
+    "echo x > /dev/sdout", "cd /tmp && rm -rf *", "cd x && rm -rf *", "cd / && rm -rf tmp/x", "cd / && ls *",
+    "find . | xargs rm -rf", "find / -name x -type l -maxdepth 2", "find /tmp/x -delete", "(( a > b ))",
+    "find / -name '*.pyc' -delete", "echo '$(reboot)'", "echo reboot | tee x", "chmod -R 755 /tmp/x",
     "python -c 'reboot'", "echo \"rm -rf ~\" > notes", "shutdownx", "a --reboot", "cp reboot x",
 )  # fmt: skip
 
@@ -46,6 +61,18 @@ def test_a_command_is_found_wherever_it_hides(command: str) -> None:
     missed = [text for hiding in HIDINGS if not USUAL.in_command(text := hiding.format(command.format()))]
     # A shell takes one layer of backslashes or quotes away; the second one is a word of another name.
     assert [text for text in missed if "\\e" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd / && rm -rf *", "cd /; rm -rf ./*", "(cd / && rm -rf .)", "cd ~ && rm -rf *", "cd && rm -rf *",
+        "sh -c 'cd /tmp/.. && rm -rf *'", "cd /home; cd ..; rm -r *", "pushd /; rm -rf *", "cd /; rm -rf etc",
+        "ls / | xargs rm -rf", "find / | xargs rm -rf", "echo / | xargs -n 1 rm -rf",
+    ],
+)  # fmt: skip
+def test_where_a_command_works_and_what_it_is_given_count_as_well(command: str) -> None:
+    assert USUAL.in_command(command)
 
 
 @pytest.mark.parametrize("bomb", [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb", "x; :(){ :|: & };:"])
@@ -98,14 +125,74 @@ def test_no_text_is_too_strange_to_be_looked_at(text: str) -> None:
     assert USUAL.in_command(f"reboot\n{text}") == "reboot *"
 
 
-@pytest.mark.parametrize(
-    "piece", ["x", "a;", "$(", "a `b ", "env ", "f()", "-exec ", "sh -c ", "'a' ", '"$(', "<<a\n", "{ ",
-    "sudo -u "]
+SHAPES = (
+    "x", "a;", "a|", "$(", "$(a)", "`a`", "a `b ", "env ", "sudo ", "sudo -u ", "f()", "find -exec ",
+    "find -exec sh -c 'a b' ; ", "sh -c ", 'sh -c "', "'a' ", '"$(', '"${a:-', "${a}", "<<a\n", "<<a ",
+    "<(", "((",
+    "> a ", "echo a|sh|", "echo a | xargs ", "printf 'a' | sh;", "case a in a) ", "cat <<a|sh\nb\na\n",
+    "{ ", "\\",
+    "cd /;rm a;", "rm -r /dev/sda1 ", '"\\a', "watch ", "trap ", "eval ",
 )  # fmt: skip
-def test_the_longest_command_is_looked_at_in_time(piece: str) -> None:
-    for start in ("", "find ", "bash -c '"):
-        command = (start + piece * SHELL_COMMAND_BYTES_MAX)[:SHELL_COMMAND_BYTES_MAX]
-        began = time.process_time()
-        USUAL.in_command(command)
-        # What grew with the square of the length would take minutes.
-        assert time.process_time() - began < 10, piece
+
+
+@pytest.mark.parametrize("piece", SHAPES)
+@pytest.mark.parametrize("start", ["", "find ", "bash -c '", "dd ", "sh <<a\n", 'echo "'])
+def test_the_longest_command_is_looked_at_in_a_bounded_number_of_steps(start: str, piece: str) -> None:
+    command = (start + piece * SHELL_COMMAND_BYTES_MAX)[:SHELL_COMMAND_BYTES_MAX]
+    steps = steps_for(command)
+    verdict = USUAL.in_command(command, steps)
+    assert steps.given <= STEPS_MAX
+    # Past the last step nothing more is looked at, and then the command does not run.
+    assert steps.left >= 0 or verdict == TOO_MUCH
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("find -exec " * 9000)[:99990] + " reboot", "sudo " * 15000 + "reboot", "$(" * 100 + "reboot",
+        "a;" * 49000 + "reboot",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_looked_through_does_not_run(command: str) -> None:
+    assert USUAL.in_command(command) == TOO_MUCH
+    assert str(refusal(TOO_MUCH)) == (
+        "This command is too long or too nested to be checked"
+        " against the list of commands that are never run."
+    )
+    assert isinstance(refusal(TOO_MUCH), NeverRun)
+    assert str(refusal("reboot *")).endswith(": reboot *")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat > x <<'END'\n" + "a line of 'text' $(that is) \"not\" a; command\n" * 1900 + "END",
+        'echo "' + '{\\"a\\": \\"b c d\\"},' * 1500 + '" > x',
+        "set -e\n" + "for f in a b c; do\n  cp \"$f\" /tmp/x || exit 1\ndone\n" * 150,
+    ],
+)  # fmt: skip
+def test_long_commands_as_models_write_them_may_run(command: str) -> None:
+    assert USUAL.in_command(command) == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"command": "true", "command": "reboot"}', '{"command": "reboot", "command": "true"}',
+        '{"comm\\u0061nd": "reboot", "command": "true"}',
+        '{"command": "true", "timeout_s": 1, "timeout_s": 2}',
+        '{"command": "reboot"', '{"command": "reboot"} {}', '{"command": "reboot", "timeout_s": NaN}',
+    ],
+)  # fmt: skip
+def test_arguments_that_readers_may_take_for_different_things_do_not_run(arguments: str) -> None:
+    assert USUAL.in_call("shell", arguments) == UNCLEAR
+    assert Forbidden(()).in_call("shell", arguments) == ""
+    with pytest.raises(Refused):
+        read_arguments(arguments, Arguments)
+
+
+@pytest.mark.parametrize("around", ["", " ", "\n", "\u00a0", "\x1c", "\u3000"])
+def test_what_is_looked_at_is_what_the_tool_reads(around: str) -> None:
+    arguments = around + '{"comm\\u0061nd": "sudo reb\\u006fot"}' + around
+    assert read_arguments(arguments, Arguments).command == "sudo reboot"
+    assert USUAL.in_call("shell", arguments) == "reboot *"

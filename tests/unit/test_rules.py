@@ -99,12 +99,25 @@ def test_a_pattern_that_means_nothing_or_everything_is_refused(pattern: str) -> 
         "python3.11",
         "/usr/bin/perl5", "SUDO", "nice", "timeout", "ssh", "find", "git", "docker", "awk", "node", ".",
         "source",
+        "capsh", "bwrap", "fakeroot", "proot", "firejail", "prlimit", "choom", "dbus-run-session", "xvfb-run",
+        "runcon", "sg", "ld.so", "/lib64/ld-linux-x86-64.so.2", "run-parts", "Rscript", "julia", "tsx",
+        "ts-node",
+        "python3.11-dbg", "view", "vimdiff", "npm", "npm exec", "npx", "uv", "uv run", "uv --offline",
+        "poetry run",
+        "cargo run", "go run", "pnpm dlx", "bundle exec",
     ],
 )  # fmt: skip
 def test_no_rule_lets_a_program_run_anything(program: str) -> None:
     with pytest.raises(RuleRefused, match="anything"):
         checked("shell", f"{program} *")
     assert checked("shell", f"{program} -x") == f"{program} -x"
+
+
+@pytest.mark.parametrize(
+    "words", ["npm test", "npm run build", "cargo build", "uv sync", "pytest", "go build"]
+)
+def test_verbs_that_run_no_program_of_one_s_choice_may_have_any_words(words: str) -> None:
+    assert checked("shell", f"{words} *") == f"{words} *"
 
 
 def test_a_rule_of_another_tool_is_for_all_its_calls() -> None:

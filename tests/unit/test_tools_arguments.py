@@ -38,6 +38,8 @@ def ask(bench: Bench, tool: str, arguments: str) -> str:
         ("list_files", '{"depth": 11}', "`depth` must be at most 10"),
         ("list_files", '{"deep": 2}', "there is no argument `deep`"),
         ("shell", '{"command": "x", "timeout": 5}', "there is no argument `timeout`"),
+        ("shell", '{"command": "a", "command": "b"}', "`command` is there twice"),
+        ("write_file", '{"path": "a", "content": "b", "path": "c"}', "`path` is there twice"),
         ("shell", '["ls"]', "the whole must be an object, not a list"),
         ("shell", '"ls"', "the whole must be an object, not text"),
     ],

@@ -265,3 +265,16 @@ def test_names_that_are_not_unicode_are_shown_as_escapes(bench: Bench) -> None:
     except OSError:
         pytest.skip("this file system takes only Unicode names")
     assert bench.use("list_files").text == "b\\xff  0 bytes"
+
+
+def test_the_file_tools_do_not_enter_what_is_the_systems_own(bench: Bench) -> None:
+    bench.workspace = Path("/")
+    for call in (
+        bench.use("read_file", path="proc/self/status"),
+        bench.use("read_file", path="/sys/kernel/notes"),
+        bench.use("list_files", path="dev"),
+    ):
+        assert (call.outcome, "a folder of the system itself" in call.text) == ("failed", True), call.text
+    bench.workspace = Path("/proc/self")
+    for call in (bench.use("read_file", path="status"), bench.shell("true")):
+        assert (call.outcome, "a folder of the system itself" in call.text) == ("failed", True), call.text

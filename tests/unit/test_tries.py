@@ -31,6 +31,14 @@ def test_an_address_that_has_failed_too_often_waits_for_the_rest_of_the_minute()
     assert tries.wait_s("10.0.0.1") == 0
 
 
+def test_one_address_that_fails_and_fails_locks_out_no_other() -> None:
+    tries = Tries(Time())
+    for number in range(1, 50):
+        while tries.wait_s(f"10.0.0.{number}") == 0:
+            fail(tries, f"10.0.0.{number}", 1)
+    assert tries.wait_s("10.0.1.1") == 0
+
+
 def test_all_addresses_together_have_a_limit_too() -> None:
     tries = Tries(Time(), per_address=3, in_all=10)
     for number in range(10):

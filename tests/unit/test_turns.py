@@ -252,6 +252,38 @@ def test_what_is_as_asked_already_is_no_fact() -> None:
     assert turns.archive(journal.book, SESSION, archived=False) == [f.SessionArchived(False)]
 
 
+def test_the_folder_stays_while_anything_is_to_be_done_in_it() -> None:
+    elsewhere = f.SessionConfigured(workspace="/elsewhere", model="other")
+
+    def is_refused(journal: Journal) -> bool:
+        try:
+            turns.configure(journal.book, SESSION, elsewhere)
+        except RunRefused as refused:
+            assert "cannot be moved to another folder" in str(refused)
+            return True
+        return False
+
+    journal = begun()
+    assert turns.configure(journal.book, SESSION, elsewhere) == [elsewhere]
+    run = accept(journal)
+    refused = {run.status: is_refused(journal)}
+    journal.append(*runs.start(run))
+    refused[journal.run(run.id).status] = is_refused(journal)
+    second = accept(journal)
+    journal.append(*runs.wait(journal.run(run.id), "approval", "may it?"))
+    refused[journal.run(run.id).status] = is_refused(journal)
+    assert turns.configure(journal.book, SESSION, f.SessionConfigured(workspace="", model="other"))
+    journal.append(*endings.cancel(journal.book, journal.run(run.id), "user", journal.written))
+    refused[journal.run(second.id).status] = is_refused(journal)
+    journal.append(*runs.dequeue(journal.run(second.id)))
+    journal.append(*runs.start(journal.run(second.id)))
+    journal.append(*endings.interrupt(journal.book, journal.run(second.id), journal.ids.message()))
+    refused[journal.run(second.id).status] = is_refused(journal)
+    assert refused == dict.fromkeys(("accepted", "running", "waiting", "queued", "interrupted"), True)
+    journal.append(*endings.cancel(journal.book, journal.run(second.id), "user", journal.written))
+    assert not is_refused(journal)
+
+
 def test_delete_ends_everything() -> None:
     journal = begun()
     journal.append(*runs.start(accept(journal)))

@@ -6,14 +6,21 @@ from pathlib import Path
 
 from holdfast.administration.settings_file import change_file
 from holdfast.config import CHANGEABLE, FILE_NAME, PREFIX, ConfigError, Settings, altered, settings_told
+from holdfast.domain.secrets import Masking, identity, masked
 from holdfast.office import BadSetting, SettingFixed, SettingNeedsRestart, SettingTold, Value
 
 
 class Desk:
-    """Holds the settings in force. `apply` is called with those that are to be in force from now on."""
+    """Holds the settings in force. `apply` is called with those that are to be in force from now on.
 
-    def __init__(self, settings: Settings, apply: Callable[[Settings], None]) -> None:
+    What is written down and what is told goes through `mask`.
+    """
+
+    def __init__(
+        self, settings: Settings, apply: Callable[[Settings], None], mask: Masking = identity
+    ) -> None:
         self.settings = settings
+        self._mask = mask
         self._apply = apply
         self._turn = asyncio.Lock()
 
@@ -21,7 +28,8 @@ class Desk:
         """Every setting, in the order of declaration."""
         return [
             SettingTold(
-                name, _value(getattr(self.settings, name)), says.default, says.help, says.allowed,
+                name, masked(_value(getattr(self.settings, name)), self._mask),
+                says.default, says.help, says.allowed,
                 self.settings.origins.get(name, "default"), name in CHANGEABLE and not self._fixed(name),
             )
             for name, says in settings_told().items()
@@ -36,6 +44,7 @@ class Desk:
 
     async def write(self, wanted: Mapping[str, object]) -> None:
         """The same, whether a setting is one of those that people change here or not."""
+        wanted = masked(dict(wanted), self._mask)
         async with self._turn:
             try:
                 settings = altered(self.settings, wanted)

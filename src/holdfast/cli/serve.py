@@ -91,7 +91,7 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
-        keyring = Keyring(store, SystemClock(), Ids(SystemClock()))
+        keyring = Keyring(store, SystemClock(), Ids(SystemClock()), mask=wiring.mask.whole)
         entrance = entrance_of(settings)
         await check_keys(settings, door.is_local, keyring)
         staff = await wiring.hire(store, settings, door.address)

@@ -70,7 +70,7 @@ def add(
 
     async def make(desk: Desk) -> Made:
         async with desk.store(create=True) as store:
-            token, secret = await _keyring(store).add_token(name, rights)
+            token, secret = await _keyring(desk, store).add_token(name, rights)
             return Made(_listed(token), secret)
 
     made = carry_out(context, make, as_json=as_json, data=data, durability=durability)
@@ -93,7 +93,7 @@ def list_tokens(
         if not desk.has_store:
             return []
         async with desk.store() as store:
-            return [_listed(token, used) for token, used in await _keyring(store).tokens()]
+            return [_listed(token, used) for token, used in await _keyring(desk, store).tokens()]
 
     found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     if as_json:
@@ -115,7 +115,7 @@ def revoke(
 
     async def take(desk: Desk) -> None:
         async with desk.store() as store:
-            await _keyring(store).revoke_token(token_id)
+            await _keyring(desk, store).revoke_token(token_id)
 
     carry_out(context, take, as_json=as_json, data=data, durability=durability)
     if as_json:
@@ -124,8 +124,8 @@ def revoke(
         print(f"Revoked {token_id}.")
 
 
-def _keyring(store: Store) -> Keyring:
-    return Keyring(store, SystemClock(), Ids(SystemClock()))
+def _keyring(desk: Desk, store: Store) -> Keyring:
+    return Keyring(store, SystemClock(), Ids(SystemClock()), mask=desk.wiring.mask.whole)
 
 
 def _listed(token: Token, used: Instant | None = None) -> Listed:

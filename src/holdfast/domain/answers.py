@@ -8,8 +8,8 @@ import msgspec
 from holdfast.domain import facts as f
 from holdfast.domain import rules, tools
 from holdfast.domain.book import View
-from holdfast.domain.errors import NeverRun, TooLarge, ToolRefused
-from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.errors import TooLarge, ToolRefused
+from holdfast.domain.forbidden import Forbidden, refusal
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
 from holdfast.domain.parts import AnyPart, Text
 from holdfast.domain.rows import RunRow, ToolRow
@@ -60,9 +60,9 @@ def _allow(
 
 
 def _check(tool: ToolRow, arguments: str, forbidden: Forbidden | None) -> None:
-    pattern = forbidden.in_call(tool.name, arguments) if forbidden is not None else ""
-    if pattern:
-        raise NeverRun(pattern=pattern)
+    verdict = forbidden.in_call(tool.name, arguments) if forbidden is not None else ""
+    if verdict:
+        raise refusal(verdict)
 
 
 def _whole(tool: ToolRow, arguments: str) -> str:

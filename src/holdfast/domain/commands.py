@@ -7,20 +7,36 @@ round, by `domain.forbidden`.
 
 import json
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
 
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
 
 SHELL = "shell"
 """The tool whose calls are commands."""
 
-_DISKS = ("sd*", "hd*", "vd*", "xvd*", "nvme*", "mmcblk*", "disk*", "rdisk*", "md*", "dm-*", "mapper/*")
+_DISKS = (
+    "sd[a-z]", "sd[a-z][0-9]*", "sd[a-z][a-z]", "sd[a-z][a-z][0-9]*", "hd*", "vd*", "xvd*", "nvme*",
+    "mmcblk*",
+    "disk*", "disk/*/*", "rdisk*", "md*", "dm-*", "mapper/*",
+)  # fmt: skip
+_SYSTEM = ("bin", "boot", "dev", "etc", "home", "lib", "lib64", "proc", "root", "sbin", "sys", "usr", "var")
+_STOPS = ("poweroff", "reboot", "halt")
 NEVER_RUN = (
     "shutdown *", "poweroff *", "reboot *", "halt *", "init 0", "init 6", "telinit 0", "telinit 6",
-    "systemctl poweroff *", "systemctl reboot *", "systemctl halt *", "systemctl kexec *",
-    "mkfs* *", "mke2fs *", "mkswap *", "wipefs *", "blkdiscard *",
-    "rm -r / *", "rm -r '/*' *", "rm -r ~ *", "rm -r ~/'*' *", "rm --no-preserve-root *",
-    *(f"{writes}/dev/{disk} *" for disk in _DISKS for writes in ("dd of=", "shred ", "tee ", "> ")),
+    *(f"{control} {stop} *" for control in ("systemctl", "loginctl") for stop in _STOPS),
+    *(f"systemctl isolate {stop}.target *" for stop in _STOPS), "systemctl kexec *",
+    "systemctl soft-reboot *",
+    "kexec -e *", "kexec --exec *", "> /proc/sysrq-trigger",
+    "mkfs* *", "mke2fs *", "mkswap *", "wipefs *", "blkdiscard *", "sgdisk -Z *", "sgdisk --zap-all *",
+    "sfdisk --delete *", "cryptsetup luksFormat *", "zpool destroy *", "nvme format *",
+    "rm -r / *", "rm -r '/*' *", "rm -r /{* *", "rm -r ~ *", "rm -r ~/'*' *", "rm --no-preserve-root *",
+    *(f"rm -r /{folder} *" for folder in _SYSTEM),
+    "find / -delete", "find / -type f -delete", "find ~ -delete", "chmod -R / *", "chown -R / *",
+    *(f"{writes}/dev/{disk} *" for disk in _DISKS for writes in ("dd of=", "shred ", "tee ", "cp ", "> ")),
     ":(){ :|:& };:",
 )  # fmt: skip
 """What no rule and no person can allow, unless the setting `never_run` says otherwise."""
@@ -31,18 +47,42 @@ RUNS_ANYTHING = frozenset({
     "setsid", "stdbuf", "timeout", "time", "watch", "command", "builtin", "exec", "chroot", "unshare",
     "nsenter", "systemd-run", "script", "strace", "ltrace", "gdb", "flock", "busybox", "toybox", "find", "fd",
     "entr", "start-stop-daemon", "chrt", "taskset", "numactl", "setpriv", "expect", "screen", "tmux", "at",
-    "batch",
+    "batch", "capsh", "bwrap", "fakeroot", "fakechroot", "proot", "firejail", "prlimit", "choom",
+    "dbus-run-session", "dbus-launch", "xvfb-run", "runcon", "sg", "newgrp", "run-parts", "ld.so",
+    "ld-linux.so",
+    "ld-linux-x86-64.so", "ld-linux-aarch64.so", "ld-musl-x86_64.so", "ld-musl-aarch64.so", "valgrind",
+    "perf",
+    "systemd-inhibit", "caffeinate", "cgexec", "uclampset", "setarch", "linux64", "catchsegv", "torsocks",
+    "proxychains", "hyperfine", "chpst", "softlimit", "direnv", "mise", "asdf", "with-contenv", "dtach",
+    "abduco",
+    "unbuffer", "rlwrap", "tsp", "crontab", "socat", "ncat", "nc",
     # They run what further words say, or the file that they name.
     "sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "rbash", "eval", "source", ".", "trap",
     "alias", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit",
     "tclsh", "awk", "gawk", "mawk", "nawk", "sed", "ed", "ex", "vi", "vim", "nvim", "emacs", "osascript",
-    "pwsh", "groovy", "jshell", "ghci", "guile", "java", "npx", "uvx", "pipx", "m4", "dc", "bc",
+    "pwsh", "groovy", "jshell", "ghci", "guile", "java", "npx", "bunx", "pnpx", "uvx", "pipx", "m4", "dc",
+    "bc",
+    "rscript", "r", "julia", "tsx", "ts-node", "view", "vimdiff", "rview", "rvim", "gvim", "ipython",
+    "bpython",
+    "kotlin", "scala", "elixir", "erl", "iex", "irb", "octave", "swift", "racket", "sbcl", "clojure", "raku",
+    "wish", "sqlite3",
     # They reach another machine, or one inside this one, and run something there.
     "ssh", "docker", "podman", "nerdctl", "lxc", "kubectl", "machinectl", "rsync", "scp", "sftp",
     # Options of theirs name a program to run, before any word that says what they are to do.
     "git", "tar", "make", "gmake", "curl", "wget",
 })  # fmt: skip
 """Programs that a rule with a last word `*` would let do anything; it is refused (see `domain.rules`)."""
+RUNNERS: Mapping[str, frozenset[str]] = MappingProxyType({
+    "npm": frozenset({"exec", "x", "explore"}), "pnpm": frozenset({"exec", "dlx"}),
+    "yarn": frozenset({"exec", "dlx", "node"}), "uv": frozenset({"run", "tool", "x"}),
+    "poetry": frozenset({"run", "shell"}), "pipenv": frozenset({"run", "shell"}), "pdm": frozenset({"run"}),
+    "hatch": frozenset({"run", "shell"}), "rye": frozenset({"run"}), "conda": frozenset({"run"}),
+    "cargo": frozenset({"run", "r"}), "rustup": frozenset({"run"}),
+    "go": frozenset({"run", "tool", "test", "vet"}),
+    "bundle": frozenset({"exec"}), "dotnet": frozenset({"run", "exec"}),
+    "nix": frozenset({"run", "shell", "develop"}),
+})  # fmt: skip
+"""The same for programs of which only some verbs do so: with those, or with none."""
 GIT_VERBS = frozenset({
     "add", "blame", "branch", "checkout", "commit", "diff", "log", "restore", "show", "stash", "status",
     "switch", "tag",
@@ -61,19 +101,50 @@ class _NotSimple(Exception):
     """Something in a command is not understood."""
 
 
+class Unreadable(Exception):
+    """Arguments cannot be read without doubt; the message says why, for whoever wrote them."""
+
+
+def checked_arguments(arguments: str) -> str:
+    """A call's arguments as JSON that every reader takes for the same. Raises Unreadable.
+
+    Tools read through this, and so does whoever decides on a call: what is looked at is what runs.
+    """
+    text = arguments.strip() or "{}"
+    try:
+        json.loads(text, object_pairs_hook=_once_each)
+    except RecursionError:
+        raise Unreadable("nested too deeply") from None
+    except ValueError as error:
+        raise Unreadable(f"not valid JSON ({error})") from None
+    return text
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in read:
+            raise Unreadable(f"`{name}` is there twice")
+        read[name] = value
+    return read
+
+
+def command_in(arguments: str) -> str | None:
+    """The command in the arguments of a call of the shell; None if there is none. Raises Unreadable."""
+    try:
+        read = msgspec.json.decode(checked_arguments(arguments))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Unreadable(f"not valid JSON ({error})") from None
+    found = read.get("command") if isinstance(read, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def command_of(tool: str, arguments: str) -> str | None:
     """The command that a call is to run; None if it is not one, or cannot be read without doubt."""
-    if tool != SHELL:
-        return None
     try:
-        pairs = json.loads(arguments, object_pairs_hook=lambda pairs: pairs)
-    except (ValueError, RecursionError):
+        return command_in(arguments) if tool == SHELL else None
+    except Unreadable:
         return None
-    if not isinstance(pairs, list) or any(not isinstance(pair, tuple) for pair in pairs):
-        return None
-    found = [value for name, value in pairs if name == "command"]
-    # Said twice, readers differ on which one counts.
-    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
 
 
 def simple_words(command: str) -> tuple[str, ...] | None:

@@ -143,6 +143,10 @@ class NeverRun(HoldfastError):
     remedy = "The list is the setting `never_run`."
 
 
+class NotChecked(NeverRun):
+    """This command {why} to be checked against the list of commands that are never run."""
+
+
 class TooLarge(HoldfastError):
     """{what} is {size} long; the limit is {limit}."""
 

@@ -23,8 +23,16 @@ IMAGE_PIXELS_MAX = 100_000_000
 """The whole of it: what is larger may be small as a file and fill a machine's memory when it is shown."""
 ATTACHMENTS_MAX = 10
 """Files that one message may have."""
-UPLOADS_AT_ONCE_MAX = 3
-"""Files that are taken in at the same time; the next one waits for its turn."""
+UPLOADS_BYTES_MAX = 80_000_000
+"""What is held of all files that are being taken in; who needs more waits, but for the first of them."""
+UPLOAD_FREE_BYTES = 256_000
+"""The beginning of a file, for which there is always room."""
+UPLOAD_WAIT_S_MAX = 10
+"""How long a file waits for room before its sender is told to come back."""
+UPLOAD_WINDOW_S = 10
+"""The time over which the pace of a file that comes in is looked at."""
+UPLOAD_WINDOW_BYTES_MIN = 40_000
+"""What must come in that time; a sender that is slower is cut off."""
 UPLOAD_OVERRUN_BYTES_MAX = 64_000_000
 """How much of a file that is too large is still read, so that its sender hears why before it is cut off."""
 REQUEST_FILE_BYTES_MAX = 32_000_000
@@ -163,8 +171,8 @@ TRIES_WINDOW_S = 60
 """The time over which failed tries to come in are counted."""
 TRIES_PER_ADDRESS_MAX = 10
 """Failed tries to come in from one address in that time."""
-TRIES_MAX = 60
-"""The same from all addresses together."""
+TRIES_MAX = 600
+"""The same from all addresses together: high, as it locks out everyone who comes by a password."""
 TRIES_ADDRESSES_MAX = 10_000
 """Addresses that are told apart by that count; further ones share one."""
 KEYS_STALE_MS = 1_000

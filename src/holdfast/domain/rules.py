@@ -14,13 +14,13 @@ import msgspec
 
 from holdfast.domain import facts as f
 from holdfast.domain.clock import Instant
-from holdfast.domain.commands import GIT_VERBS, RUNS_ANYTHING, SHELL, command_of, simple_words
+from holdfast.domain.commands import GIT_VERBS, RUNNERS, RUNS_ANYTHING, SHELL, command_of, simple_words
 from holdfast.domain.errors import RuleRefused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RULE_CHARS_MAX
 
 ANY = "*"
-_VERSION = re.compile(r"[-\d.]+$")
+_VERSION = re.compile(r"[-\d.]+(?:dbg|d|t)?$")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -88,11 +88,19 @@ def checked(tool: str, pattern: str) -> str:
         raise RuleRefused(why="`*` alone would allow every command")
     if words is None:
         raise RuleRefused(why="it is not the words of one command, with `*` alone as the last")
-    name = _VERSION.sub("", posixpath.basename(words[0]).lower()) or words[0]
-    is_tame = name == "git" and words[1:2] and words[1] in GIT_VERBS
-    if more and name in RUNS_ANYTHING and not is_tame:
-        raise RuleRefused(why=f"with any further words `{words[0]}` can run anything")
+    if more and _runs_anything(words):
+        raise RuleRefused(why=f"with any further words `{shlex.join(words)}` can run anything")
     return shlex.join(words) + (" *" if more else "")
+
+
+def _runs_anything(words: tuple[str, ...]) -> bool:
+    whole = posixpath.basename(words[0]).lower()
+    name, verb = _VERSION.sub("", whole) or words[0], "".join(words[1:2])
+    if name == "git":
+        return verb not in GIT_VERBS
+    if name in RUNNERS:
+        return not verb or verb.startswith("-") or verb in RUNNERS[name]
+    return name in RUNS_ANYTHING or whole in RUNS_ANYTHING
 
 
 def _fits(pattern: str, tool: str, arguments: str) -> bool:

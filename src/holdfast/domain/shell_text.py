@@ -1,19 +1,63 @@
 """Shell text taken apart into the commands that are in it, as far as that goes without running any of it.
 
 It never refuses: what is not closed ends at the end, what is not known stands for itself. Fit for looking for
-something, not for being sure that nothing else is there.
+something, not for being sure that nothing else is there. It takes steps that are counted, and stops past
+those it was given: the text is written by a model.
 """
 
 import re
-from typing import Literal
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Literal, Self
 
 import msgspec
 
-_NAME = re.compile(r"\{?#?!?([A-Za-z_]\w*|[0-9@*#?$!-])")
-_HOME = "~"
 ANY = "[^/]*"
+KEYWORDS = frozenset({"!", "{", "}", "if", "then", "else", "elif", "while", "until", "do", "time", "coproc"})
+"""What may stand before a command."""
+_HOME = "~"
+_NAME = re.compile(r"\{?[#!]?([A-Za-z_]\w*|[0-9@*#?$!-])")
+_BLANKS = re.compile(r"[ \t\r]+")
 _RUN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
-_QUOTED_RUN = re.compile(r"[^\"\\$`]+")
+_QUOTED_RUN = re.compile(r"(?:[^\"\\$`]++|\\.)++", re.DOTALL)
+_QUOTED_ESCAPE = re.compile(r"\\([$`\"\\])")
+_BRACED_RUN = re.compile(r"[^'\"\\$`}]+")
+_BACKQUOTED = re.compile(r"[^`\\]*+(?:\\.[^`\\]*+)*+", re.DOTALL)
+_BACKQUOTED_ESCAPE = re.compile(r"\\([`\\$])")
+_ANSI = re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|0?([0-7]{1,3})|(.))", re.DOTALL)
+_LETTERS = MappingProxyType(dict(zip("abefnrtv", "\a\b\x1b\f\n\r\t\v", strict=True)))
+_WILD = re.compile(r"(\*|\[a-z\]|\[0-9\])")
+_CHARS_PER_STEP = 64
+"""How far a search through text is taken for one step."""
+
+
+class TooMuch(Exception):
+    """A text took more steps than were given, or goes deeper."""
+
+
+class Steps:
+    """Counts what looking through a text takes. `left` are those that may still be taken."""
+
+    def __init__(self, left: int, depth: int) -> None:
+        self.given = self.left = left
+        self._depth = depth
+
+    def take(self, count: int = 1) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise TooMuch
+
+    def __enter__(self) -> Self:
+        """Into something that stands inside of something else."""
+        self.take()
+        if not self._depth:
+            raise TooMuch
+        self._depth -= 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth += 1
 
 
 class Word(msgspec.Struct):
@@ -27,19 +71,16 @@ class Word(msgspec.Struct):
     @property
     def text(self) -> str:
         """The word without its quotes."""
-        return "".join(text for text, _ in self.pieces)
+        return "".join([text for text, _ in self.pieces])
 
     @property
     def is_plain(self) -> bool:
-        return not any("*" in text and not quoted for text, quoted in self.pieces)
+        return not any(_WILD.search(text) and not quoted for text, quoted in self.pieces)
 
     @property
     def wildcard(self) -> str:
-        """What the word stands for as a pattern: `*` outside quotes for any part of a name."""
-        return "".join(
-            re.escape(text) if quoted else ANY.join(map(re.escape, text.split("*")))
-            for text, quoted in self.pieces
-        )
+        """What the word stands for as a pattern, outside quotes: `*` any part of a name, `[a-z]` a letter."""
+        return "".join(re.escape(text) if quoted else _wild(text) for text, quoted in self.pieces)
 
 
 class Command(msgspec.Struct):
@@ -50,7 +91,7 @@ class Command(msgspec.Struct):
 
     words: list[Word] = msgspec.field(default_factory=list)
     writes: list[Word] = msgspec.field(default_factory=list)
-    inner: list[str] = msgspec.field(default_factory=list)
+    inner: list[list["Command"]] = msgspec.field(default_factory=list)
     here: list[str] = msgspec.field(default_factory=list)
     is_piped: bool = False
 
@@ -58,141 +99,223 @@ class Command(msgspec.Struct):
 _Next = Literal["word", "write", "read", "here", "end"]
 
 
-def commands_in(text: str) -> list[Command]:
-    """The commands of `text` in their order, those inside substitutions as text in `inner`."""
-    return _Reader(text).read()
+def commands_in(text: str, steps: Steps) -> list[Command]:
+    """The commands of `text` in their order, those inside substitutions in `inner`. Raises TooMuch."""
+    return _Reader(text, steps).read()
+
+
+def unescaped(text: str, steps: Steps) -> str:
+    """What `printf`, `echo -e` and `$'...'` make of backslashes. Raises TooMuch."""
+    steps.take(text.count("\\"))
+    return _ESCAPE.sub(_unescape, text) if "\\" in text else text
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    """Reads up to the end; if it `closes`, up to the bracket that closes what it was begun in."""
+
+    def __init__(self, text: str, steps: Steps, at: int = 0, closes: bool = False) -> None:
+        steps.take(4 + (0 if closes else len(text) // _CHARS_PER_STEP))
         self._text = text
-        self._at = 0
+        self._steps = steps
+        self.at = at
+        self._closes = closes
         self._found: list[Command] = []
         self._command = Command()
         self._word: Word | None = None
         self._next: _Next = "word"
         self._ends: list[tuple[str, Command]] = []
+        # Those that are open, each with whether it is arithmetic; and how many `case` are.
+        self._brackets: list[bool] = []
+        self._cases = 0
+        if closes and self._is_next("("):
+            self._brackets.append(True)
 
     def read(self) -> list[Command]:
-        while self._at < len(self._text):
-            self._take(self._pop())
+        text, size, steps = self._text, len(self._text), self._steps
+        while self.at < size:
+            steps.take()
+            char = text[self.at]
+            if (run := _RUN.match(text, self.at)) and char != "#":
+                word = self._word = self._word or Word()
+                word.add(run[0], quoted=False)
+                self.at = run.end()
+                continue
+            self.at += 1
+            if char == ")" and self._is_closed():
+                break
+            self._take(char)
         self._end_command()
         return self._found
 
     def _pop(self) -> str:
-        self._at += 1
-        return self._text[self._at - 1]
+        self.at += 1
+        return self._text[self.at - 1]
 
     def _is_next(self, text: str) -> bool:
         """Whether `text` comes next; it is passed over then."""
-        if not self._text.startswith(text, self._at):
+        if not self._text.startswith(text, self.at):
             return False
-        self._at += len(text)
+        self.at += len(text)
         return True
+
+    def _is_closed(self) -> bool:
+        """At a closing bracket: whether it closes all that is read here."""
+        self._end_command()
+        if self._brackets:
+            self._brackets.pop()
+        elif not self._cases:  # There it only ends what is compared.
+            return self._closes
+        return False
+
+    @property
+    def _is_arithmetic(self) -> bool:
+        return bool(self._brackets) and self._brackets[-1]
 
     def _take(self, char: str) -> None:
         match char:
             case " " | "\t" | "\r":
                 self._end_word()
+                self._run(_BLANKS)
+                self._steps.take(-1)  # They are between words, each of which is one.
             case "\n":
                 self._end_command()
                 self._read_here()
             case "&" if self._is_next(">"):
                 self._redirect()
-            case ";" | "&" | "(" | ")":
+            case "(":
+                self._open()
+            case ";" | "&" | ")":
                 self._end_command()
             case "|":
-                self._end_command(pipes=not self._is_next("|"))
+                is_or = self._is_next("|")
+                _ = self._is_next("&")
+                self._end_command(pipes=not is_or)
             case ">":
                 self._redirect()
             case "<":
                 self._read_from()
-            case "#" if self._word is None:
-                self._at = _index(self._text, "\n", self._at)
+            case "#" if self._word is None and not self._is_arithmetic:
+                self.at = _index(self._text, "\n", self.at)
             case _:
                 self._take_in_word(char)
+
+    def _open(self) -> None:
+        is_first = self._word is None and not self._command.words
+        self._end_command()
+        is_double = is_first and not self._is_arithmetic and self._is_next("(")
+        self._brackets += [True, True] if is_double else [self._is_arithmetic]
 
     def _take_in_word(self, char: str) -> None:
         word = self._word = self._word or Word()
         match char:
             case "'":
-                end = _index(self._text, "'", self._at)
-                word.add(self._text[self._at : end], quoted=True)
-                self._at = end + 1
+                self._single_quoted(word)
             case '"':
                 self._double_quoted(word)
             case "\\":
-                if not self._is_next("\n") and self._at < len(self._text):
+                if not self._is_next("\n") and self.at < len(self._text):
                     word.add(self._pop(), quoted=True)
+            case "$" if self._is_next("'"):
+                word.add(unescaped(self._run(_ANSI), self._steps), quoted=True)
+                self.at += 1
+            case "$" if self._is_next('"'):
+                self._double_quoted(word)
             case "$" | "`":
                 self._expand(char, word)
             case _:
                 word.add(char + self._run(_RUN), quoted=False)
 
     def _run(self, plain: re.Pattern[str]) -> str:
-        found = plain.match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        found = plain.match(self._text, self.at)
+        self.at = found.end() if found else self.at
         return found[0] if found else ""
 
-    def _double_quoted(self, word: Word) -> None:
-        while self._at < len(self._text) and (char := self._pop()) != '"':
-            if char == "\\" and self._at < len(self._text):
-                after = self._pop()
-                word.add(after if after in '$`"\\' else char + after, quoted=True)
-            elif char in "$`":
-                self._expand(char, word)
-            else:
-                word.add(char + self._run(_QUOTED_RUN), quoted=True)
+    def _single_quoted(self, word: Word) -> None:
+        end = _index(self._text, "'", self.at)
+        word.add(self._text[self.at : end], quoted=True)
+        self.at = end + 1
 
-    def _expand(self, char: str, word: Word) -> None:
+    def _double_quoted(self, word: Word) -> None:
+        while self.at < len(self._text) and (char := self._pop()) != '"':
+            self._steps.take()
+            if char in "$`":
+                self._expand(char, word, quoted=True)
+            else:
+                self.at -= 1
+                text = self._run(_QUOTED_RUN) or self._pop()
+                self._steps.take(text.count("\\") // 2)
+                word.add(_QUOTED_ESCAPE.sub(r"\1", text), quoted=True)
+
+    def _expand(self, char: str, word: Word, quoted: bool = False) -> None:
         """A variable stays as it is written, but for one's own folder; what is to be run is kept apart."""
         if char == "`":
-            end = _index(self._text, "`", self._at)
-            self._command.inner.append(self._text[self._at : end])
-            self._at = end + 1
+            raw = self._run(_BACKQUOTED)
+            self._steps.take(raw.count("\\") // 2)
+            text = _BACKQUOTED_ESCAPE.sub(r"\1", raw)
+            self.at += 1
+            self._enter(lambda: _Reader(text, self._steps).read())
         elif self._is_next("("):
-            end = self._closing()
-            self._command.inner.append(self._text[self._at : end])
-            self._at = end + 1
-        elif name := _NAME.match(self._text, self._at):
-            braced = name[0].startswith("{")
-            self._at = _index(self._text, "}", self._at) + 1 if braced else name.end()
+            self._enter(self._inside)
+        elif name := _NAME.match(self._text, self.at):
+            self.at = name.end()
             word.add(_HOME if name[1] == "HOME" else f"${name[1]}", quoted=True)
+            if name[0].startswith("{"):
+                with self._steps:
+                    self._braced(quoted)
         else:
             word.add(char, quoted=True)
 
-    def _closing(self) -> int:
-        """Where the bracket that is open here is closed."""
-        depth, at, quote = 1, self._at, ""
-        while at < len(self._text):
-            char = self._text[at]
-            if char == "\\" and quote != "'":
-                at += 1
-            elif quote:
-                quote = "" if char == quote else quote
-            elif char in "'\"":
-                quote = char
-            elif char in "()":
-                depth += 1 if char == "(" else -1
-                if not depth:
-                    return at
-            at += 1
-        return at
+    def _enter(self, read: Callable[[], list[Command]]) -> None:
+        with self._steps:
+            self._command.inner.append(read())
+
+    def _inside(self) -> list[Command]:
+        reader = _Reader(self._text, self._steps, self.at, closes=True)
+        found = reader.read()
+        self.at = reader.at
+        return found
+
+    def _braced(self, quoted: bool) -> None:
+        """What may stand for a variable that is not set, and the like: only what is run in it counts."""
+        dropped = Word()
+        while self.at < len(self._text) and (char := self._pop()) != "}":
+            self._steps.take()
+            if char == "\\":
+                self.at += 1
+            elif char == "'" and not quoted:
+                self._single_quoted(dropped)
+            elif char == '"':
+                self._double_quoted(dropped)
+            elif char in "$`":
+                self._expand(char, dropped, quoted)
+            else:
+                self._run(_BRACED_RUN)
 
     def _redirect(self) -> None:
+        if self._is_arithmetic:
+            return
         self._drop_number()
         _ = self._is_next(">") or self._is_next("|") or self._is_next("&")
-        self._next = "write"
+        if self._is_next("("):
+            self._enter(self._inside)
+        else:
+            self._next = "write"
 
     def _read_from(self) -> None:
+        if self._is_arithmetic:
+            return
         self._drop_number()
-        if self._is_next("<<"):
+        if self._is_next("("):
+            self._enter(self._inside)
+        elif self._is_next("<<"):
             self._next = "here"
         elif self._is_next("<"):
             _ = self._is_next("-")
             self._next = "end"
+        elif self._is_next(">"):
+            self._next = "write"
         else:
-            _ = self._is_next(">") or self._is_next("&")
+            _ = self._is_next("&")
             self._next = "read"
 
     def _drop_number(self) -> None:
@@ -222,25 +345,61 @@ class _Reader:
         self._end_word()
         self._next = "word"
         command = self._command
-        if command.words or command.writes or command.inner:
-            self._found.append(command)
+        if not (command.words or command.writes or command.inner or command.here):
+            command.is_piped = command.is_piped or pipes
+            return
+        self._steps.take(2)
+        self._found.append(command)
+        self._count_case(command.words)
         self._command = Command(is_piped=pipes)
+
+    def _count_case(self, words: list[Word]) -> None:
+        at = 0
+        while at < len(words) and words[at].text in KEYWORDS:
+            at += 1
+        if at < len(words) and words[at].text == "esac":
+            self._cases = max(0, self._cases - 1)
+        elif len(words) > at + 2 and words[at].text == "case" and words[at + 2].text == "in":
+            self._cases += 1
 
     def _read_here(self) -> None:
         """The lines that follow belong to those commands, each up to its own last line."""
         for end, command in self._ends:
-            lines: list[str] = []
-            while self._at < len(self._text):
-                stop = _index(self._text, "\n", self._at)
-                line, self._at = self._text[self._at : stop], stop + 1
-                if line.strip() == end:
-                    break
-                lines.append(line)
-            command.here.append("\n".join(lines))
+            self._steps.take()
+            start, stop = self._line_of(end)
+            command.here.append(self._text[self.at : start])
+            self.at = stop
         self._ends = []
+
+    def _line_of(self, end: str) -> tuple[int, int]:
+        """Where the next line that is only `end` begins, and where the one after it does."""
+        text, at = self._text, self.at
+        while (found := text.find(end, at)) >= 0 and at < len(text):
+            self._steps.take()
+            start, stop = text.rfind("\n", at, found) + 1 or at, _index(text, "\n", found)
+            if text[start:stop].strip() == end.strip():
+                return start, stop + 1
+            at = stop + 1
+        return len(text), len(text)
 
 
 def _index(text: str, char: str, at: int) -> int:
     """Where `char` comes next; if nowhere, the end."""
     found = text.find(char, at)
     return found if found >= 0 else len(text)
+
+
+def _wild(text: str) -> str:
+    pieces = _WILD.split(text)
+    # Every second one is what was split at.
+    pieces[::2] = map(re.escape, pieces[::2])
+    pieces[1::2] = [ANY if piece == "*" else piece for piece in pieces[1::2]]
+    return "".join(pieces)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    if number := found[1] or found[2]:
+        return chr(int(number, 16))
+    if found[3]:
+        return chr(int(found[3], 8) & 0xFF)
+    return _LETTERS.get(found[4], found[4] if found[4] in "\\'\"?" else found[0])

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from holdfast.domain import facts as f
 from holdfast.domain.book import View
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import NeverRun, RunRefused, ToolRefused
+from holdfast.domain.errors import RunRefused, ToolRefused
+from holdfast.domain.forbidden import refusal
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.parts import AnyPart, Text, ToolCall
 from holdfast.domain.rows import RunRow, ToolRow, ToolState
@@ -127,12 +128,13 @@ def allow_by_rule(run: RunRow, tool: ToolRow, scope: f.Scope, rule: str) -> list
     return [f.ApprovalResolved(run.id, tool.id, "approve", "policy", scope=scope, rule=rule)]
 
 
-def forbid(view: View, run: RunRow, tool: ToolRow, pattern: str) -> list[f.AnyFact]:
+def forbid(view: View, run: RunRow, tool: ToolRow, verdict: str) -> list[f.AnyFact]:
     """The call falls under what is never run: it ends here, whatever was said of it.
 
     One that is to run again has perhaps run before; it is only not run once more.
     """
-    reason = str(NeverRun(pattern=pattern))
+    refused = refusal(verdict)
+    reason, pattern = str(refused), str(refused.fields.get("pattern", ""))
     if tool.state == "intended":
         resolved = f.ApprovalResolved(run.id, tool.id, "deny", "policy", reason, rule=pattern)
         return [resolved, _deny(view, tool, reason)]

@@ -123,13 +123,19 @@ def rename(view: View, session_id: SessionId, title: str, by: Literal["user", "m
 
 
 def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) -> list[f.AnyFact]:
-    """Change settings; what is the same already is left out. Raises NoSuchSession."""
+    """Change settings; what is the same already is left out.
+
+    The folder stays while anything is to be done in it: what a person allows runs where the question said.
+    Raises NoSuchSession, RunRefused.
+    """
     row = _session(view, session_id)
     changes = {
         name: value
         for name in wanted.__struct_fields__
         if (value := getattr(wanted, name)) is not None and value != getattr(row, name)
     }
+    for run in view.open_runs() if "workspace" in changes else ():
+        raise RunRefused(run_id=run.id, status=run.status, verb="be moved to another folder")
     return [f.SessionConfigured(**changes)] if changes else []
 
 

@@ -46,6 +46,8 @@ class Engine:
         permissions: Permissions | None = None,
     ) -> None:
         self.store = store
+        self.mask = mask
+        """What people write goes through it before it is kept or told."""
         self.permissions = permissions or Permissions(store, clock, ids, ())
         self.drafts = Drafts(store, mask)
         self._workers = workers

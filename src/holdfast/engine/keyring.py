@@ -29,6 +29,7 @@ from holdfast.domain.limits import (
     TOKEN_NAME_CHARS_MAX,
     TOKENS_MAX,
 )
+from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.passwords import hash_password
 from holdfast.store.ports import Shelf
 
@@ -51,12 +52,14 @@ class Keyring:
         ids: Ids,
         code_ms: int = CODE_MS_MAX,
         sign_in_ms: int = SIGN_IN_MS_MAX,
+        mask: Masking = identity,
     ) -> None:
         self._shelf = shelf
         self._clock = clock
         self._ids = ids
         self._code_ms = code_ms
         self._sign_in_ms = sign_in_ms
+        self._mask = mask
         self._raw: Sequence[Mapping[str, bytes]] = ()
         self._keys = Keys()
 
@@ -81,6 +84,7 @@ class Keyring:
 
     async def add_token(self, name: str, rights: tuple[Right, ...]) -> tuple[Token, str]:
         """A new token and its secret, which is not told again. Raises TooLarge."""
+        name = self._mask(name)
         if not 0 < len(name) <= TOKEN_NAME_CHARS_MAX:
             raise TooLarge(what="The token's name", size=len(name), limit=TOKEN_NAME_CHARS_MAX)
         count = len(await self._shelf.items(TOKEN))

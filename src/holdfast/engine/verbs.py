@@ -78,7 +78,7 @@ class Verbs:
         if_busy: turns.IfBusy = "queue",
     ) -> Accepted:
         """Keep a message and its run. The same key again gives the same answer."""
-        parts = masked(parts, self._mask)
+        parts, key = masked(parts, self._mask), masked(key, self._mask)
 
         def decide(view: View) -> Facts:
             session = view.session()
@@ -90,7 +90,7 @@ class Verbs:
 
     async def is_kept(self, session_id: SessionId, key: str) -> bool:
         """Whether a message with this key is there already."""
-        found: list[bool] = []
+        key, found = self._mask(key), list[bool]()
 
         def look(view: View) -> Facts:
             found[:] = [view.turn_by_key(key) is not None]

@@ -9,16 +9,20 @@ from holdfast.domain.ids import SessionId, is_id
 from holdfast.store.ports import Store
 
 FOLDER = "workspaces"
+OF_SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))
+"""What lies there are no files: the state of the system, its processes, its devices."""
 
 
 def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
-    """Where a session's tools work. A folder in the data folder cannot be chosen; its own is used then."""
+    """Where a session's tools work. A folder in the data folder or of the system itself cannot be chosen;
+    its own is used then."""
     own = folder / FOLDER / session_id
-    return Path(chosen) if chosen and not lies_in(folder, Path(chosen)) else own
+    is_closed = any(lies_in(each, Path(chosen)) for each in (folder, *OF_SYSTEM))
+    return Path(chosen) if chosen and not is_closed else own
 
 
 def lies_in(folder: Path, chosen: Path) -> bool:
-    """Whether a folder that somebody chose is the data folder or lies in it, links followed.
+    """Whether a folder that somebody chose is `folder` or lies in it, links followed.
 
     So does one that cannot be followed: nobody knows where it leads.
     """

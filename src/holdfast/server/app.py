@@ -90,7 +90,7 @@ def application(
             RuleRoutes(engine.permissions),
             AttentionRoutes(engine.store),
             DraftRoutes(engine.drafts),
-            FileRoutes(engine.store),
+            FileRoutes(engine.store, engine.mask),
             HealthRoutes(look, metrics),
             SignInRoutes(keyring, guard, hosts),
             PasswordRoutes(keyring, guard),

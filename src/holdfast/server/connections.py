@@ -5,6 +5,7 @@ which nobody has come in yet cannot use up all there are.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -28,6 +29,15 @@ _LINGER_S = 1.0
 """How long who was refused may take to hear it."""
 _LINE_BYTES = 4
 """What a header has beside its name and value."""
+
+
+class _Faults(logging.LoggerAdapter[logging.Logger]):
+    """uvicorn's log without what others send wrongly: it is answered, and anybody could fill a disk by it."""
+
+    level = logging.ERROR
+
+    def isEnabledFor(self, level: int) -> bool:
+        return level >= self.level and super().isEnabledFor(level)
 
 
 class Patience:
@@ -91,6 +101,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
+        self.logger = _Faults(self.logger, {})  # type: ignore[assignment]
         self._all = connections
         self._awaits: Literal["head", "body", "nothing"] = "head"
         self._since = self._heard_at = connections.now()

@@ -1,6 +1,5 @@
 """Files over HTTP: taken in for a message, and given back as what they are and nothing else."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -23,11 +22,11 @@ from holdfast.domain.files import (
     kind_of,
     media_type_of,
 )
-from holdfast.domain.limits import UPLOADS_AT_ONCE_MAX
 from holdfast.domain.parts import AnyPart, File, Text
+from holdfast.domain.secrets import Masking
 from holdfast.server import examples
 from holdfast.server.asgi import Receive
-from holdfast.server.incoming import CutOff, Incoming, UploadBroken
+from holdfast.server.incoming import CutOff, Incoming, Room, TooManyUploads, UploadBroken, UploadTooSlow
 from holdfast.server.problem import BadRequest
 from holdfast.server.shapes import Attached, StoredFile
 from holdfast.server.telling import answers
@@ -48,13 +47,16 @@ Name = Annotated[str, QueryParameter(description="What the file is called.")]
 class FileRoutes:
     """`/api/files` and each of them. A file's id is the hash of its content, so the same one is kept once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, mask: Masking) -> None:
         self._store = store
-        self._turns = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
+        self._mask = mask
+        self._room = Room()
 
     def table(self) -> list[Any]:
         """The routes with what each is said to answer."""
-        refusals = (UnsupportedFile, TooLarge, CutOff, UploadBroken, DiskFull)
+        refusals = (
+            UnsupportedFile, TooLarge, CutOff, UploadBroken, UploadTooSlow, TooManyUploads, DiskFull,
+        )  # fmt: skip
         taken = answers(201, StoredFile, examples.STORED_FILE, *refusals)
         given = answers(200, None, None, NoSuchFile)
         return [
@@ -67,26 +69,26 @@ class FileRoutes:
         receive: Receive = request.receive  # type: ignore[assignment]
         incoming = Incoming(receive, request.headers.get("content-type", ""), _announced(request))
         try:
-            async with self._turns:
-                content = await incoming.read()
+            with self._room.entered() as take:
+                content = await incoming.read(take)
                 media_type = media_type_of(content)
                 file_id = await self._store.put_blob(content)
-        except UploadBroken:
+        except (UploadBroken, UploadTooSlow):
             raise
         except HoldfastError:
             await incoming.discard()
             raise
-        return StoredFile(file_id, clean_name(name, media_type), media_type, len(content))
+        return StoredFile(file_id, clean_name(self._mask(name), media_type), media_type, len(content))
 
     async def give(self, file_id: FromPath[str], name: Name = "") -> Response[bytes]:
         """A file, to be shown if it is an image and else to be saved."""
         content = await read(self._store, file_id)
         media_type = _known_type(content)
         place = "inline" if kind_of(media_type) == "image" else "attachment"
-        called = quote(clean_name(name, media_type), safe="")
+        called = quote(clean_name(self._mask(name), media_type), safe="")
         return Response(
             content,
-            media_type=f"{TEXT}; charset=utf-8" if media_type == TEXT else media_type,
+            media_type=media_type,
             headers={**dict(_HARMLESS), "content-disposition": f"{place}; filename*=UTF-8''{called}"},
         )
 

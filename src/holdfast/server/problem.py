@@ -7,7 +7,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Masking, identity
 from holdfast.server.asgi import Answer
-from holdfast.server.incoming import CutOff
+from holdfast.server.incoming import CutOff, TooManyUploads, UploadTooSlow
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -141,8 +141,10 @@ def headers(error: HoldfastError) -> dict[str, str]:
     """What the answer's head says beside the document."""
     if isinstance(error, MethodNotAllowed):
         return {"allow": str(error.fields["allowed"])}
-    if isinstance(error, CutOff):
+    if isinstance(error, CutOff | UploadTooSlow):
         return {"connection": "close"}
+    if isinstance(error, TooManyUploads):
+        return {"retry-after": "2"}
     if isinstance(error, NotSignedIn | SignInFailed):
         return {"www-authenticate": "Bearer"}
     if isinstance(error, TooManyTries):

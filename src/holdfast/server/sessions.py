@@ -3,18 +3,20 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from litestar import delete, get, patch, post
+from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 
 from holdfast.domain import facts as f
-from holdfast.domain.errors import BadCursor, NoSuchSession, SeqMismatch
+from holdfast.domain.errors import BadCursor, NoSuchSession, RunRefused, SeqMismatch
 from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.keys import Right
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.engine.engine import Engine
-from holdfast.engine.workspaces import lies_in
+from holdfast.engine.workspaces import OF_SYSTEM, lies_in
 from holdfast.overview import Look
 from holdfast.server import examples
-from holdfast.server.problem import BadRequest
+from holdfast.server.auth.guard import Visitor
+from holdfast.server.problem import BadRequest, NotAllowed
 from holdfast.server.shapes import (
     NAME_CHARS_MAX,
     NewSession,
@@ -31,6 +33,8 @@ IfMatch = Annotated[
     HeaderParameter(name="If-Match", description="The event that the conversation must still be at."),
 ]
 _PAGE = 50
+_CHOOSES: Right = "approve"
+"""The right to choose the folder that tools work in."""
 
 
 class SessionRoutes:
@@ -45,8 +49,8 @@ class SessionRoutes:
         """The routes with what each is said to answer."""
         one, listed = examples.SESSION, examples.SESSION_LIST
         named = "/api/sessions/{session_id:str}"
-        begun = answers(201, Session, one, NoSuchSession, sends=True)
-        changed = answers(200, Session, one, NoSuchSession, SeqMismatch, sends=True)
+        begun = answers(201, Session, one, NoSuchSession, NotAllowed, sends=True)
+        changed = answers(200, Session, one, NoSuchSession, SeqMismatch, RunRefused, NotAllowed, sends=True)
         return [
             post("/api/sessions", responses=begun)(self.begin),
             get("/api/sessions", responses=answers(200, SessionList, listed, BadCursor, BadRequest))(
@@ -57,12 +61,16 @@ class SessionRoutes:
             delete(named, responses=answers(204, None, None, NoSuchSession))(self.delete),
         ]
 
-    async def begin(self, data: Annotated[NewSession, body(*examples.NEW_SESSION)]) -> Session:
-        """Begin a conversation."""
+    async def begin(
+        self,
+        request: Request[Visitor, Any, Any],
+        data: Annotated[NewSession, body(*examples.NEW_SESSION)],
+    ) -> Session:
+        """Begin a conversation. To choose its folder needs the right to approve."""
         previous = SessionId(data.previous_session_id) if data.previous_session_id is not None else None
         if previous is not None:
             await self._store.session(previous)
-        await self._check_folder(data.workspace)
+        await self._check_folder(request.user, data.workspace or None)
         await self._check_model(data.model)
         created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
         return await self._session(await self._engine.verbs.create(created))
@@ -90,12 +98,16 @@ class SessionRoutes:
 
     async def change(
         self,
+        request: Request[Visitor, Any, Any],
         session_id: FromPath[str],
         data: Annotated[SessionChange, body(*examples.SESSION_CHANGE)],
         if_match: IfMatch = None,
     ) -> Session:
-        """Rename it, put it away or bring it back, change its settings: all at once. Its pin comes last."""
-        await self._check_folder(data.workspace or "")
+        """Rename it, put it away or bring it back, change its settings: all at once. Its pin comes last.
+
+        Another folder needs the right to approve, and that nothing is to be done in the one it has.
+        """
+        await self._check_folder(request.user, data.workspace)
         await self._check_model(data.model or "")
         wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)
         expect = expected(if_match)
@@ -113,7 +125,10 @@ class SessionRoutes:
         if name and name != (used := (await self._look()).model):
             raise BadRequest(why=f"there is no model {name!r} here; {used!r} answers")
 
-    async def _check_folder(self, workspace: str) -> None:
+    async def _check_folder(self, who: Visitor, workspace: str | None) -> None:
+        """Raises NotAllowed, BadRequest. What lies in the folder is read without a question."""
+        if workspace is not None and _CHOOSES not in who.rights:
+            raise NotAllowed(right=_CHOOSES, name=who.name)
         if workspace:
             _check_folder(workspace, (await self._look()).data)
 
@@ -144,3 +159,6 @@ def _check_folder(workspace: str, own: Path) -> None:
         raise BadRequest(why="workspace must be the whole path of a folder that is there")
     if lies_in(own, path):
         raise BadRequest(why="workspace must not lie in the server's own data folder")
+    for folder in OF_SYSTEM:
+        if lies_in(folder, path):
+            raise BadRequest(why=f"workspace must not lie in {folder}, which is the system's own")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.agent.ports import ToolResult, ToolSpec
+from holdfast.domain.commands import Unreadable, checked_arguments
 from holdfast.domain.parts import Text
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -41,7 +42,9 @@ def schema_of(arguments: type[msgspec.Struct]) -> Mapping[str, Any]:
 def read_arguments(text: str, shape: type[T]) -> T:
     """What the model wrote, as `shape`. Numbers written as text are taken. Raises Refused."""
     try:
-        return msgspec.json.decode(text.strip() or "{}", type=shape, strict=False)
+        return msgspec.json.decode(checked_arguments(text), type=shape, strict=False)
+    except Unreadable as error:
+        raise Refused(f"arguments: {error}") from None
     except msgspec.ValidationError as error:
         raise Refused(f"arguments: {_sentence(str(error))}") from None
     except msgspec.DecodeError as error:

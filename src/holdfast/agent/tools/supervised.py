@@ -23,6 +23,8 @@ _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536
 _HEADER_BYTES = 5
 _LOOK_AGAIN_S = 0.002
+_HAND_OVER_S = 5
+"""How long a supervisor may take to come up and take its order, where the socket cannot hold all of it."""
 
 
 class Order(NamedTuple):
@@ -36,12 +38,16 @@ class Order(NamedTuple):
     environ: Mapping[str, str]
     walls: Walls
 
-    def words(self) -> list[str | bytes]:
-        return [
-            str(self.lock), str(self.workspace), self.shell, self.command.encode("utf-8"),
+    def written(self) -> bytes:
+        """As the supervisor reads it. Everyone can see a command line, so it does not stand there."""
+        words = [
+            str(self.lock), str(self.workspace), self.shell, self.command,
             str(self.timeout_s * 1000), str(SHELL_GRACE_MS),
             str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX), *self.walls.words(),
         ]  # fmt: skip
+        assert not any("\0" in word for word in words), "no path and no command holds what parts them"
+        body = b"\0".join(map(os.fsencode, words))
+        return len(body).to_bytes(4, "big") + body
 
 
 class Supervised:
@@ -63,11 +69,11 @@ class Supervised:
     @classmethod
     def start(cls, order: Order) -> "Supervised":
         """Start it. Raises OSError; then nothing runs."""
+        written = order.written()
         ours, theirs = socket.socketpair()
         try:
-            ours.setblocking(False)
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER), *order.words()],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -81,6 +87,15 @@ class Supervised:
             raise
         finally:
             theirs.close()
+        try:
+            ours.settimeout(_HAND_OVER_S)
+            ours.sendall(written)
+            ours.setblocking(False)
+        except BaseException:
+            ours.close()  # It begins with a whole order or not at all.
+            process.kill()
+            process.wait()
+            raise
         return cls(process, ours)
 
     async def frames(self) -> AsyncIterator[tuple[str, bytes]]:

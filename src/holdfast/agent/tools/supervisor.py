@@ -1,7 +1,8 @@
 """A program of its own: runs one command for the server and leaves nothing of it behind.
 
 It knows nothing of Holdfast and uses the standard library alone, so that it starts in a few milliseconds.
-Its standard input is a socket to the server. The command runs in a session of its own; when it ends, runs out
+Its standard input is a socket to the server, from which it reads its order: the length in four bytes, then
+words with a zero byte between them. The command runs in a session of its own; when it ends, runs out
 of time, or the socket is closed (the call was cancelled, or the server is dead), everything it started is
 ended: asked with SIGTERM, then killed. A lock is held until nothing of it is left.
 
@@ -25,6 +26,9 @@ _LOCK_WAIT_S = 1.0
 _KILL_AGAIN_S, _KILL_AGAIN_S_MAX = 0.02, 0.5
 _HUNT_ROUNDS_MAX = 50
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_COMMAND = "_HOLDFAST_COMMAND"
+_CARRY_OUT = f'eval "unset {_COMMAND}; ${_COMMAND}"'
+"""What the shell is told on its command line, which everyone can see; its environment others cannot."""
 _LINUX = sys.platform == "linux"
 
 Enclose = Callable[[str, int, str, str, list[str]], None]
@@ -32,7 +36,7 @@ Enclose = Callable[[str, int, str, str, list[str]], None]
 
 
 class Order:
-    """What to run and within which bounds, as the command line has it."""
+    """What to run and within which bounds, as the server has sent it."""
 
     def __init__(self, words: list[str]) -> None:
         self.lock, self.workspace, self.shell, self.command = words[:4]
@@ -226,6 +230,20 @@ def _prctl(option: int, value: int) -> bool:
     return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
+def _received(fd: int) -> list[str]:
+    """The words of the order; none if the server was gone before it had sent all of them."""
+    size = int.from_bytes(_exactly(fd, 4), "big")
+    body = _exactly(fd, size)
+    return os.fsdecode(body).split("\0") if size and len(body) == size else []
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    found = b""
+    while len(found) < size and (chunk := os.read(fd, size - len(found))):
+        found += chunk
+    return found
+
+
 def _hold(path: str) -> bool:
     """Take the call's lock for as long as this process lives."""
     until = time.monotonic() + _LOCK_WAIT_S  # Someone who only looks holds it for an instant.
@@ -259,7 +277,7 @@ def _become(order: Order, enclose: Enclose, output: int, errors: int, supervisor
         if order.way:
             enclose(order.way, order.ports, order.identity, order.workspace, order.hidden)
         os.chdir(order.workspace)
-        os.execv(order.shell, [order.shell, "-c", order.command])
+        os.execve(order.shell, [order.shell, "-c", _CARRY_OUT], {**os.environ, _COMMAND: order.command})
     except (OSError, ValueError) as error:
         os.write(2, f"The command cannot be started: {error}\n".encode(errors="replace"))
 
@@ -365,10 +383,13 @@ class Supervision:
 
 
 def main(enclose: Enclose) -> None:
-    """Carry out the order on the command line. The exit code says nothing; the last frame does."""
+    """Carry out the order that comes first. The exit code says nothing; the last frame does."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Only the server ends a call: by closing, or by dying.
-    order, wire = Order(sys.argv[1:]), Wire(0)
+    words = _received(0)
+    if not words:
+        return
+    order, wire = Order(words), Wire(0)
     if order.ports >= 0:
         os.set_inheritable(order.ports, False)
     if not _hold(order.lock):

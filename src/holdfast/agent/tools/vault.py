@@ -1,12 +1,16 @@
-"""The data folder, which no tool may reach into; a conversation's own workspace in it is the exception."""
+"""Folders that no tool may reach into: the system's own, and the data folder but for a conversation's own
+workspace in it."""
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.agent.tools.arguments import Refused
 
 WORKSPACES = "workspaces"
 """Where in the data folder the workspaces lie that the server made itself."""
+_OF_SYSTEM = ("/proc", "/sys", "/dev")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -16,6 +20,7 @@ class Vault:
     def __init__(self, folder: Path) -> None:
         self._folder = Path(os.path.abspath(folder))  # noqa: PTH100
         self._known: tuple[int, int] | None = None
+        self._of_system = frozenset(_identities(_OF_SYSTEM))
 
     def admitted(self, workspace: Path) -> Path:
         """The real path of a workspace that tools may use. Raises Refused for another, OSError."""
@@ -28,16 +33,21 @@ class Vault:
         return real
 
     def admit(self, workspace: Path, opened: int) -> None:
-        """Raises Refused when the open folder lies in the data folder and was not made for a conversation."""
+        """Raises Refused when the open folder lies in a closed one and was not made for a conversation."""
         if Path(os.path.abspath(workspace)).parent == self._folder / WORKSPACES:  # noqa: PTH100
             return
         for folder in _upwards(opened):
-            if folder == self._identity():
-                raise Refused("the workspace lies in the server's own folder, which no tool may use")
+            if whose := self._whose(folder):
+                raise Refused(f"the workspace lies in {whose}, which no tool may use")
 
-    def is_at(self, opened: int) -> bool:
-        """Whether the open folder is the data folder."""
-        return _identity_of(opened) == self._identity()
+    def closed(self, opened: int) -> str:
+        """Which of the closed folders the open one is; nothing if it is none of them."""
+        return self._whose(_identity_of(opened))
+
+    def _whose(self, folder: tuple[int, int]) -> str:
+        if folder in self._of_system:
+            return "a folder of the system itself"
+        return "the server's own folder" if folder == self._identity() else ""
 
     def _identity(self) -> tuple[int, int] | None:
         if self._known is None:  # Kept: another folder that takes its name later is not it.
@@ -62,6 +72,13 @@ def _upwards(opened: int) -> list[tuple[int, int]]:
             found.append(_identity_of(here))
     finally:
         os.close(here)
+
+
+def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
+    for path in paths:
+        with suppress(OSError):
+            found = Path(path).stat()
+            yield found.st_dev, found.st_ino
 
 
 def _identity_of(opened: int) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 A path is walked one name at a time from the open root, each folder opened relative to the one before without
 following links. A link is read and its target walked the same way, so that one that stays inside works; `..`
 goes back along the folders that are open. Whoever swaps a name for a link meanwhile gains nothing: the link
-is not followed. The data folder is not entered even where it lies inside. What this cannot see: a hard link
-to a file outside, and a mount inside.
+is not followed. The data folder and the system's own are not entered even where they lie inside. What this
+cannot see: a hard link to a file outside, and a mount inside.
 """
 
 import errno
@@ -126,9 +126,9 @@ class Walk:
                 os.mkdir(name, dir_fd=self.folder)
             opened = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
         self._folders.append(opened)
-        if self._vault.is_at(opened):
+        if whose := self._vault.closed(opened):
             self.leave()
-            raise Refused(f"{shown(path)} is the server's own folder, which no tool may use")
+            raise Refused(f"{shown(path)} is {whose}, which no tool may use")
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import BadImport, ImportConflict, NoSuchSession
 from holdfast.domain.exports import Import, content_of, parse
 from holdfast.domain.reading import title_of
+from holdfast.domain.redaction import Redaction
+from holdfast.domain.secrets import Mask
 from holdfast.store.ports import Store
 
 FilesArgument = Annotated[
@@ -75,20 +77,22 @@ def import_files(
 ) -> None:
     """Import conversations that were exported in JSON. What is here already stays as it is."""
 
-    async def take_in(desk: Desk) -> list[Outcome]:
+    async def take_in(desk: Desk) -> tuple[list[Outcome], int]:
         sources = [_Source(path) for path in files]
         with Bar("Checking", shown=not as_json) as bar:
             _check(sources, bar)
             bar.now("Importing")
             async with desk.store(create=True) as store:
-                return await _store_all(store, sources, bar)
+                return await _store_all(store, sources, bar, desk.wiring.mask)
 
-    outcomes = carry_out(context, take_in, as_json=as_json, data=data, durability=durability)
+    outcomes, changed = carry_out(context, take_in, as_json=as_json, data=data, durability=durability)
     if as_json:
         give(outcomes)
     else:
         for outcome in outcomes:
             _tell(outcome)
+    if changed:
+        note(f"{counted(changed, 'event')} held a secret of your environment, which was masked.")
     if any(outcome.outcome == "conflict" for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -102,15 +106,27 @@ def _check(sources: list[_Source], bar: Bar) -> None:
         before += source.size
 
 
-async def _store_all(store: Store, sources: list[_Source], bar: Bar) -> list[Outcome]:
+async def _store_all(store: Store, sources: list[_Source], bar: Bar, mask: Mask) -> tuple[list[Outcome], int]:
+    """What became of each, and how many events held a secret."""
     outcomes: list[Outcome] = []
+    changed = 0
     before, total = 0, sum(source.size for source in sources)
     for source in sources:
         for found, done in source:
-            outcomes.append(await _store_one(store, found))
+            redaction = Redaction(mask)
+            outcomes.append(await _store_one(store, _without_secrets(found, mask, redaction)))
+            changed += redaction.changed
             bar(before + done, total)
         before += source.size
-    return outcomes
+    return outcomes, changed
+
+
+def _without_secrets(found: Import, mask: Mask, redaction: Redaction) -> Import:
+    """What is known to be secret here is not stored here, wherever it comes from. Files stay as they are."""
+    redaction.look(found.events)
+    told = [redaction.told(event) for event in found.events]
+    events = tuple(event for event in told if event is not None)
+    return msgspec.structs.replace(found, title=mask.whole(found.title), events=events)
 
 
 async def _store_one(store: Store, found: Import) -> Outcome:

@@ -75,14 +75,16 @@ class SqliteStore:
         clock = clock or SystemClock()
         check_library()
         place = Place(folder, durability, vfs, wait_s)
-        lock = await asyncio.to_thread(_move_in, place, clock)
+        lock = await _opened(lambda: _move_in(place, clock), ProcessLock.release)
         loop, hub = asyncio.get_running_loop(), Hub()
 
         def tell(news: News) -> None:
             loop.call_soon_threadsafe(hub.publish, news)
 
         try:
-            committer = await asyncio.to_thread(SqliteCommitter, place, clock, tell, wal_bytes_max)
+            committer = await _opened(
+                lambda: SqliteCommitter(place, clock, tell, wal_bytes_max), SqliteCommitter.close
+            )
         except BaseException:
             lock.release()
             raise
@@ -317,6 +319,18 @@ class SqliteStore:
                 if theirs.get(event.seq, event) != event:
                     raise ImportConflict(session_id=session_id, seq=event.seq)
             after = here[-1].seq
+
+
+async def _opened(opens: Callable[[], T], closes: Callable[[T], None]) -> T:
+    """What `opens` gives, in a thread; whoever stops waiting for it leaves nothing open."""
+    opening = asyncio.ensure_future(asyncio.to_thread(opens))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            closes(opening.result())
+        raise
 
 
 def _move_in(place: Place, clock: Clock) -> ProcessLock:

@@ -1,0 +1,102 @@
+"""Takes the pictures in docs/images: `.venv/bin/python -m tests.browser.screenshots`, with the page built.
+
+The answers are the test suite's own model's, so that the pictures stay the same until the page changes.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, expect
+
+from tests.acceptance.conftest import environ_of, living_in
+from tests.acceptance.talking import Api, speaking, talking
+from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT / "docs" / "images"
+IMAGE_BYTES_MAX = 80_000
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1080, "height": 680}}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844}, "device_scale_factor": 1, "has_touch": True, "is_mobile": True,
+}  # fmt: skip
+TITLES = ("Why the third file is slow", "Notes for the talk", "Move the photos", "Compare two mirrors")
+
+Scene = Callable[[Chat], Awaitable[None]]
+
+
+async def _furnish(api: Api) -> str:
+    """Conversations to be in the list; the one to be opened has an answer, tools and code."""
+    for title in reversed(TITLES[1:]):
+        session = await api.begin(title=title)
+        await api.done((await api.say(session, "thank you"))["run_id"])
+    session = await api.begin(title=TITLES[0])
+    await api.done((await api.say(session, "look 3 times, and write up what is slow"))["run_id"])
+    return session
+
+
+async def _answer(chat: Chat) -> None:
+    await expect(chat.log.locator(".hljs-keyword").first).to_be_visible()
+
+
+async def _question(chat: Chat) -> None:
+    await chat.say("run python third.py --check")
+    await chat.asks()
+
+
+async def _settings(chat: Chat) -> None:
+    await chat.page.get_by_role("button", name="Settings").click()
+    await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible()
+
+
+SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
+    ("answer-light", "light", DESKTOP, _answer),
+    ("answer-dark", "dark", DESKTOP, _answer),
+    ("settings-light", "light", DESKTOP, _settings),
+    ("phone-answer-dark", "dark", PHONE, _answer),
+    ("question-dark", "dark", DESKTOP, _question),
+    ("phone-question-light", "light", PHONE, _question),
+)
+
+
+async def _shoot(browser: Browser, inn: Inn, session: str) -> None:
+    for name, scheme, options, scene in SCENES:
+        context = await browser.new_context(
+            storage_state=inn.keys, color_scheme="dark" if scheme == "dark" else "light", **options
+        )
+        visitor = Visitor(context)
+        chat = await inn.open(visitor, session)
+        await scene(chat)
+        await chat.page.wait_for_timeout(300)  # Until the scrolling and the colours have come to rest.
+        path = IMAGES / f"{name}.png"
+        await chat.page.screenshot(path=path, animations="disabled", caret="hide")
+        size = path.stat().st_size
+        assert size <= IMAGE_BYTES_MAX, f"{path.name} has {size} bytes"
+        print(f"{path.relative_to(ROOT)}: {size // 1000} kB")
+        if scene is _question:
+            await chat.deny.click()
+            await chat.deny.click()
+            await chat.asks_nothing()
+        await context.close()
+
+
+async def main() -> None:
+    """Take every picture anew."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with (
+        speaking() as speaker,
+        tempfile.TemporaryDirectory() as folder,
+        living_in(Path(folder), **environ_of(speaker)) as command,
+    ):
+        server = command.serve("--port", "0")
+        async with chromium() as browser, talking(server.address) as api:
+            visitor = Visitor(await browser.new_context())
+            await sign_in(visitor, server.link)
+            inn = Inn(server, await visitor.context.storage_state())
+            await _shoot(browser, inn, await _furnish(api))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
