@@ -1,6 +1,8 @@
 """The page, as it is served: whole, by this server alone, and kept by browsers as long as it may be."""
 
+import gzip
 import re
+import urllib.request
 
 import pytest
 
@@ -48,3 +50,13 @@ async def test_a_built_file_that_is_not_there_is_no_page(name: str, server: Runn
         told = await api.get(f"/page/{name}")
         assert (api.status, told["code"]) == (404, "no_such_page")
         assert "immutable" not in api.headers.get("cache-control", "")
+
+
+def test_the_page_comes_packed_to_those_who_take_it_so(server: Running) -> None:
+    plain = server.ask("/", token="")
+    request = urllib.request.Request(server.address, headers={"accept-encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        packed = answer.read()
+        assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
+    assert gzip.decompress(packed).decode() == plain.body
+    assert "content-encoding" not in plain.headers

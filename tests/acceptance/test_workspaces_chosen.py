@@ -1,4 +1,4 @@
-"""Whoever chooses the folder that tools work in decides what is read unasked, and where what is allowed runs."""
+"""Whoever chooses the folder that tools work in decides what is read unasked and where commands run."""
 
 from pathlib import Path
 

@@ -209,7 +209,8 @@ def test_many_commands_run_side_by_side(bench: Bench) -> None:
 def test_no_command_line_shows_what_a_command_says(bench: Bench) -> None:
     """Those of the supervisor and of the shell: every process of the machine could read them."""
     looked = bench.shell(
-        "for each in $PPID $$; do tr '\\0' ' ' </proc/$each/cmdline; echo; done; : WORDS-NOT-SHOWN; env | grep -c SHOWN"
+        "for each in $PPID $$; do tr '\\0' ' ' </proc/$each/cmdline; echo; done;"
+        " : WORDS-NOT-SHOWN; env | grep -c SHOWN"
     )
     lines = looked.text.splitlines()
     assert "supervisor" in lines[0] and "eval" in lines[1], looked.text

@@ -25,8 +25,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as it reads now. `at` is the time of its body; without one, of its beginning.
 
     Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
-    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote; `ms`
-    is how long it ran. Of an answer, `model` is the one that writes it.
+    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote;
+    `ms` is how long it ran. Of an answer, `model` is the one that writes it.
     """
 
     turn: int
