@@ -20,7 +20,7 @@ import pytest
 from tests.acceptance.conftest import Running, environ_of, living_in
 from tests.acceptance.talking import Api, Speaker, talking
 
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"

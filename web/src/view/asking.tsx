@@ -69,12 +69,18 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "edit")}>{s.editFirst} <kbd>E</kbd></button>
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "deny")}>{s.deny} <kbd>D</kbd></button>
           <span class="spread" />
-          <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
-          <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>
+          {canLast(written, entry.name) && <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>}
+          {canLast(written, entry.name) && <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>}
         </p>
       )}
     </section>
   );
+}
+
+/** Whether a lasting yes can be given: to one plain command it can. The server has the last word. */
+function canLast(written: string, name: string): boolean {
+  const command = parsed(written)?.["command"];
+  return name !== "shell" || (typeof command === "string" && !/[;&|<>$`*?{}~()!#\n\\]/.test(command));
 }
 
 /** What a lasting yes reaches. */
