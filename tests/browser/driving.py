@@ -34,6 +34,8 @@ GONE = (
     "ERR_CONNECTION_RESET",
     "ERR_INCOMPLETE_CHUNKED_ENCODING",
     "ERR_EMPTY_RESPONSE",
+    "ERR_CONNECTION_CLOSED",
+    "ERR_SOCKET_NOT_CONNECTED",
 )
 """How browsers word it that a server is no longer there."""
 NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})

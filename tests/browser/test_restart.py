@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.talking import talking
-from tests.browser.driving import Chat, Visitor, sign_in
+from tests.browser.driving import GONE, Chat, Visitor, sign_in
 
 
 async def test_a_question_outlives_a_kill_and_is_asked_and_answered_once(
     visitor: Visitor, home: Holdfast, tmp_path: Path
 ) -> None:
-    visitor.excuse("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+    visitor.excuse(*GONE)
     marker = tmp_path / "marker"
     server = home.serve("--port", "0")
     chat = Chat(await sign_in(visitor, server.link))

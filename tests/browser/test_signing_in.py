@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import TITLE, talking
 from tests.browser.conftest import Welcome
-from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in, sign_out
+from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in, sign_out
 from tests.browser.inviting import new_link
 
 REFUSED = r"status of 401"
@@ -49,7 +49,7 @@ async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
     welcome: Welcome, home: Holdfast, server: Running
 ) -> None:
     owner, other = await welcome(), await welcome()
-    owner.excuse(REFUSED, "ERR_INCOMPLETE_CHUNKED_ENCODING")  # Streams are cut off at once.
+    owner.excuse(REFUSED, *GONE)  # Streams are cut off at once.
     chat = Chat(await sign_in(owner, server.link))
     await chat.say("hello there")
     await chat.reads("hello there")
