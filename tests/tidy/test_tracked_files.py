@@ -48,6 +48,6 @@ def test_the_check_finds_what_it_forbids(line: str) -> None:
     assert FORBIDDEN.search(line)
 
 
-@pytest.mark.parametrize("line", ["GET /api/sessions", "$HOME/notes", "https://example.org/work/of/art"])
+@pytest.mark.parametrize("line", ["GET /api/sessions", "$HOME/notes", "https://example.org/" + "work/of/art"])
 def test_the_check_leaves_alone_what_is_fine(line: str) -> None:
     assert not FORBIDDEN.search(line)
