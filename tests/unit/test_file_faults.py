@@ -223,16 +223,23 @@ async def test_a_file_moved_away_and_back_loses_nothing(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_file_replaced_under_an_open_store_is_the_one_that_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chores_first", [False, True])
+async def test_a_file_replaced_under_an_open_store_is_the_one_that_counts(
+    tmp_path: Path, chores_first: bool
+) -> None:
     folder, other = tmp_path / "store", tmp_path / "other"
     their_id = await filled(other, 3)
     store = await SqliteStore.open(folder)
     new = created()
     await store.append(new)
     await store.read(new.session_id, 0, 10)
+    if chores_first:
+        await store.append(accept(new.session_id, "words to be indexed after the file is another"))
     for leftover in ("holdfast.db-wal", "holdfast.db-shm"):
         (folder / leftover).unlink(missing_ok=True)
     (other / "holdfast.db").replace(folder / "holdfast.db")
+    if chores_first:
+        await asyncio.sleep(0.3)
     with pytest.raises(StoreUnreadable):
         await store.append(accept(new.session_id, "to which file?"))
     await store.append(accept(their_id, "to this one"))

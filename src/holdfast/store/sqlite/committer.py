@@ -83,6 +83,9 @@ class SqliteCommitter:
                 return False
             self._chore_at = now
             return self._chores(idle)
+        except StoreUnreadable:
+            # Kept open: a chore that took the new file in silence would leave the next append unwarned.
+            return False
         except (apsw.Error, OSError, HoldfastError):
             # Nobody waits for this. The next append meets the same fault and reports it.
             self._drop()
