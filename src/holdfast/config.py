@@ -192,6 +192,54 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="auto",
         ),
     ] = "auto"
+    memory: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A[a-z][a-z0-9_-]{0,63}\Z"),
+        Says(
+            help="Who remembers: the built-in notes, a webhook of yours, an installed provider; or off.",
+            allowed="notes, webhook, off, or the name of an installed provider",
+            default="notes",
+        ),
+    ] = "notes"
+    memory_idle_s: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=86_400),
+        Says(
+            help="Seconds after its last answer at which what was said in a conversation is remembered.",
+            allowed="a whole number from 1 to 86400",
+            default="900",
+        ),
+    ] = 900
+    memory_in_doubt: Annotated[
+        Literal["ask", "retry"],
+        Says(
+            help="When a memory may have been told already and cannot say so: ask you, or tell it again.",
+            allowed="ask or retry",
+            default="ask",
+        ),
+    ] = "ask"
+    memory_webhook_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Says(
+            help="Where memory=webhook sends to; signed with memory-webhook.key of the data folder.",
+            allowed="an address like https://example.org/memory",
+            default="none",
+        ),
+    ] = ""
+    memory_embedding_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Says(
+            help="An OpenAI-compatible server whose embeddings let the notes be found by meaning too.",
+            allowed="an address like http://127.0.0.1:11434/v1",
+            default="none",
+        ),
+    ] = ""
+    memory_embedding_model: Annotated[
+        str,
+        Says(help="The model that it is asked for.", allowed="a model's name", default="none"),
+    ] = ""
     stop_grace_s: Annotated[
         float,
         msgspec.Meta(ge=0, le=600),

@@ -280,7 +280,7 @@ async def test_the_context_version_moves_exactly_on_facts_that_change_the_contex
     assert await add(story.step_settled()) == (8, 8)
     assert await add(story.intends(), story.tool_started(), story.prints("out")) == (8, 8)
     assert await add(story.tool_settled()) == (8, 13)
-    assert await add(f.MemoryCommitted("k", 1, 1), f.DeliveryInDoubt("x", story.message_id)) == (13, 13)
+    assert await add(f.MemoryCommitted(1, "k", 1, 1), f.DeliveryInDoubt("x", story.message_id)) == (13, 13)
     assert await add(story.completed()) == (13, 13)
     assert await add(f.SessionArchived(True)) == (13, 13)
     assert await add(f.SessionCompacted(((1, 1),), "sum")) == (13, 18)

@@ -92,7 +92,7 @@ async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> 
     assert not await moves(story.intends(), story.tool_started(), story.prints("x"))
     assert await moves(story.tool_settled())
     assert not await moves(f.SessionArchived(True), f.SessionArchived(False))
-    assert not await moves(f.MemoryCommitted("k", 1, 1))
+    assert not await moves(f.MemoryCommitted(1, "k", 1, 1))
     assert await moves(story.completed())
 
 

@@ -58,7 +58,7 @@ async def test_changes_of_a_moment_are_told_as_one_and_what_is_the_same_is_not_t
         while not seen:
             seen = [row for row in await reading.next() if row[1]["session"]["title"] == "19"]
         # Facts that ring and change nothing that is shown: the next thing told is the one after them.
-        await store.append(Append(new.session_id, (f.MemoryCommitted("k", 1, 1),)))
+        await store.append(Append(new.session_id, (f.MemoryCommitted(1, "k", 1, 1),)))
         await asyncio.sleep(0.2)
         assert reading.reader.take() == []
         await store.append(Append(new.session_id, story.opening()))

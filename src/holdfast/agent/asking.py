@@ -94,8 +94,11 @@ class Asking:
         specs: Sequence[ToolSpec],
         continues: MessageId | None,
         stretch: Stretch,
+        owner: str | None = None,
     ) -> Asked:
         """Ask for one message, again and again where that is right. Raises ModelFailure.
+
+        If it ends the run, its turn is owed to memory by `owner`; by nobody where that is None.
 
         When the stretch of work is over, what the model has written is kept and the run waits.
         """
@@ -107,7 +110,7 @@ class Asking:
                 await recorder.record(lambda view: _pause(_run(view, recorder), step, stretch))
                 return Asked("waiting")
             if failure is None:
-                return Asked("completed" if await self._settle(recorder, step) else None)
+                return Asked("completed" if await self._settle(recorder, step, owner) else None)
             if not step.is_empty:
                 await recorder.record(lambda view: [settle_message(step.started, step.fold, "interrupted")])
                 return Asked(cut_off=failure)
@@ -183,8 +186,11 @@ class Asking:
                 step.end = delta
         return None
 
-    async def _settle(self, recorder: Recorder, step: _Step) -> bool:
-        """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once."""
+    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None) -> bool:
+        """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once.
+
+        With the run's end comes what is owed to memory by it, unless the session is not to be remembered.
+        """
         settled, end = settle_message(step.started, step.fold), step.end
         assert end is not None
 
@@ -192,7 +198,9 @@ class Asking:
             run = _run(view, recorder)
             used = f.ModelStepSettled(run.id, settled.message_id, end.stop_reason, end.usage)
             intended = tools.intend(run, settled, self._effect_of)
-            return [settled, used, *(intended or runs.complete(run))]
+            session = view.session()
+            owed = owner is not None and session is not None and session.remember
+            return [settled, used, *(intended or runs.complete(run, owed, (owner or "") if owed else ""))]
 
         facts = await recorder.record(decide)
         return isinstance(facts[-1], f.RunCompleted)

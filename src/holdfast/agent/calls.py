@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import Recorder, Tool, ToolResult, ToolRun
+from holdfast.agent.ports import Emit, Recorder, Tool, ToolResult, ToolRun
 from holdfast.domain import facts as f
 from holdfast.domain import runs, tools
 from holdfast.domain.book import View
@@ -190,7 +190,7 @@ class Calls:
             lines.add(delta, self._clock.now_ms())
             recorder.stream(delta)
 
-        result = await self._run(tool, ToolRun(tool.id, call.arguments, recorder.workspace, emit))
+        result = await self._run(tool, self._order(recorder, call, emit))
         parts = (*before, *(result.parts if result.parts is not None else lines.parts()))
         ms = max(0, self._clock.now_ms() - started_at)
 
@@ -201,6 +201,10 @@ class Calls:
             return [replace(settled, ms=ms)]
 
         await recorder.record(settle)
+
+    def _order(self, recorder: Recorder, call: _Call, emit: Emit) -> ToolRun:
+        session_id, turn = recorder.session_id, call.tool.turn
+        return ToolRun(call.tool.id, call.arguments, recorder.workspace, emit, session_id, turn)
 
     async def _run(self, tool: ToolRow, call: ToolRun) -> ToolResult:
         known = self._catalogue.get(tool.name)

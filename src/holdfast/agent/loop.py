@@ -10,7 +10,7 @@ from typing import Literal
 from holdfast.agent.asking import TRIES_MAX, Asking
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.calls import Calls
-from holdfast.agent.ports import Model, Recorder, Tool
+from holdfast.agent.ports import Forgetful, Model, Recorder, Remembering, Tool
 from holdfast.domain import runs, turns
 from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.book import View
@@ -38,7 +38,9 @@ class Agent:
         calls: Calls,
         allowance: Allowance,
         clock: Clock,
+        memory: Remembering | None = None,
     ) -> None:
+        self._memory = memory or Forgetful()
         self._instructions = instructions
         self._model = model
         self._tools = tools
@@ -74,6 +76,7 @@ class Agent:
         Raises ModelFailure, and whatever the recorder raises.
         """
         stretch = Stretch(self._allowance, self._clock)
+        owner = await self._memory.owner(recorder.session_id)
         await recorder.record(lambda view: self._prepare(view, recorder.run_id))
         cuts, attachments = 0, Attachments(recorder)
         while True:
@@ -84,7 +87,7 @@ class Agent:
             request = request_of(transcript, self._instructions, self._model.profile)
             request = await attachments.add_to(request, self._model)
             asked = await self._asking.step(
-                recorder, self._model, request, self._specs, unfinished(transcript), stretch
+                recorder, self._model, request, self._specs, unfinished(transcript), stretch, owner
             )
             if asked.outcome is not None:
                 return asked.outcome

@@ -3,7 +3,7 @@
 The loop knows only these. Models and tools are made by `main`; the engine is the one who writes.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -15,7 +15,7 @@ from holdfast.domain.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact, Delta, Effect
 from holdfast.domain.files import FileKind
-from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import ToolRow
 from holdfast.domain.streams import OutputFold
@@ -103,6 +103,9 @@ class Recorder(Protocol):
     def run_id(self) -> RunId: ...
 
     @property
+    def session_id(self) -> SessionId: ...
+
+    @property
     def workspace(self) -> Path: ...
 
     async def record(self, decide: Decide) -> Sequence[AnyFact | Unknown]:
@@ -130,17 +133,42 @@ class Recorder(Protocol):
         """The content of a file; None if it is no longer there."""
 
 
+class Remembering(Protocol):
+    """Memory, as someone who answers needs it. Nothing here raises, and nothing takes long."""
+
+    async def owner(self, session_id: SessionId) -> str | None:
+        """Who tells memory of what is completed in this session from now on, by the agent asked.
+
+        Empty: nobody does yet, and it is owed all the same. None: nothing is owed.
+        """
+
+    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+        """What may matter to whoever says `said`, as the model is to read it; nothing that is in `given`."""
+
+
+class Forgetful:
+    """Nothing is owed, and nothing is known."""
+
+    async def owner(self, session_id: SessionId) -> str | None:
+        return None
+
+    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+        return ()
+
+
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]
 """Takes a piece of output as it comes."""
 
 
 class ToolRun(msgspec.Struct, frozen=True):
-    """One call to carry out: its arguments as the model wrote them, and where it may work."""
+    """One call to carry out: its arguments as the model wrote them, where it may work, where it was made."""
 
     call_id: CallId
     arguments: str
     workspace: Path
     emit: Emit
+    session_id: SessionId = SessionId("")
+    turn: int = 0
 
 
 class ToolResult(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, RunId
-from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 
 class View(Protocol):
@@ -35,6 +35,14 @@ class View(Protocol):
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         """The messages of a turn that are still being written."""
 
+    def debt(self, n: int) -> DebtRow | None: ...
+    def last_debt(self) -> DebtRow | None: ...
+    def open_debts(self) -> Sequence[DebtRow]:
+        """What memory is owed or is to forget, the oldest first."""
+
+    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+        """Those that reach to `turn` or beyond, whatever became of them, the oldest first."""
+
     def written(self, row: MessageRow) -> Sequence[Event]:
         """What the journal holds of a message: its body, or the event that opened it and its deltas."""
 
@@ -47,6 +55,7 @@ class Book(View, Protocol):
     def put_run(self, row: RunRow) -> None: ...
     def put_tool(self, row: ToolRow) -> None: ...
     def put_message(self, row: MessageRow) -> None: ...
+    def put_debt(self, row: DebtRow) -> None: ...
     def drop_message(self, turn: int, place: int) -> None:
         """There is no row at that place any more: what it says is somewhere else now."""
 
@@ -65,6 +74,7 @@ class MemoryBook:
         self.runs: dict[RunId, RunRow] = {}
         self.tools: dict[CallId, ToolRow] = {}
         self.messages: dict[tuple[int, int], MessageRow] = {}
+        self.debts: dict[int, DebtRow] = {}
         # By turn: looking through all messages at each run's end would grow with the square of the session.
         self._streaming: dict[int, dict[int, MessageRow]] = {}
 
@@ -104,6 +114,18 @@ class MemoryBook:
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         return sorted(self._streaming.get(turn, {}).values(), key=lambda row: row.place)
 
+    def debt(self, n: int) -> DebtRow | None:
+        return self.debts.get(n)
+
+    def last_debt(self) -> DebtRow | None:
+        return self.debts[max(self.debts)] if self.debts else None
+
+    def open_debts(self) -> Sequence[DebtRow]:
+        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].is_open]
+
+    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].through_turn >= turn]
+
     def written(self, row: MessageRow) -> Sequence[Event]:
         return ()  # Rows alone: whoever folds a journal in memory has the events at hand.
 
@@ -125,6 +147,9 @@ class MemoryBook:
             self._streaming.setdefault(row.turn, {})[row.place] = row
         elif row.turn in self._streaming:
             self._streaming[row.turn].pop(row.place, None)
+
+    def put_debt(self, row: DebtRow) -> None:
+        self.debts[row.n] = row
 
     def drop_message(self, turn: int, place: int) -> None:
         self.messages.pop((turn, place), None)

@@ -58,6 +58,25 @@ class NoSuchRule(HoldfastError):
     code, status = "no_such_rule", 404
 
 
+class NoSuchDebt(HoldfastError):
+    """Memory is owed nothing by the number {n} here."""
+
+    code, status = "no_such_debt", 404
+
+
+class DebtRefused(HoldfastError):
+    """This cannot be answered with {decision} now: it is {state}."""
+
+    code, status = "debt_refused", 409
+    remedy = "Look at what memory is owed now; it has changed."
+
+
+class NoSuchMemory(HoldfastError):
+    """There is no memory {memory_id}."""
+
+    code, status = "no_such_memory", 404
+
+
 class NoSuchBlob(HoldfastError):
     """There is no stored file {digest}."""
 

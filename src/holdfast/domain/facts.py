@@ -26,6 +26,8 @@ Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
 Waiting = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
 Scope = Literal["once", "session", "always"]
 Actor = Literal["user", "model", "server", "policy"]
+Ranges = tuple[tuple[int, int], ...]
+"""Numbers of turns, as inclusive ranges in order."""
 Pace = tuple[int, ...]
 """How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
 
@@ -52,6 +54,7 @@ class SessionCreated(Fact, frozen=True):
     model: str = ""
     workspace: str = ""
     previous_session_id: SessionId | None = None
+    remember: bool = True
 
 
 class SessionRenamed(Fact, frozen=True):
@@ -60,12 +63,13 @@ class SessionRenamed(Fact, frozen=True):
 
 
 class SessionConfigured(Fact, frozen=True):
-    """Settings that changed; what is None stays as it was."""
+    """Settings that changed; what is None stays. `remember`: turns from now on are owed to memory."""
 
     agent: str | None = None
     model: str | None = None
     workspace: str | None = None
     resume: Resume | None = None
+    remember: bool | None = None
 
 
 class SessionForked(Fact, frozen=True):
@@ -85,7 +89,7 @@ class SessionCleared(Fact, frozen=True):
 class SessionCompacted(Fact, frozen=True):
     """`summary` stands for the turns in `covers` (inclusive ranges) as long as all of them are live."""
 
-    covers: tuple[tuple[int, int], ...]
+    covers: Ranges
     summary: str
 
 
@@ -177,7 +181,11 @@ class RunResumed(Fact, frozen=True):
 
 
 class RunCompleted(Fact, frozen=True):
+    """The run came to its end. `owed`: memory is to be told of its turn, by the agent that `owner` names."""
+
     run_id: RunId
+    owed: bool = False
+    owner: str = ""
 
 
 class RunCancelled(Fact, frozen=True):
@@ -388,7 +396,24 @@ class ApprovalResolved(Fact, frozen=True):
 # Memory and deliveries.
 
 
+class MemoryCommitStarted(Fact, frozen=True):
+    """Memory is being told of the stretch `segment`. From here on it is what it is: its turns, its key.
+
+    `owner` names the agent that it is told by, `digest` says what it is told. `attempt` fences every earlier
+    try; `process_id` makes this one.
+    """
+
+    segment: int
+    key: str
+    turns: Ranges
+    owner: str
+    digest: str
+    attempt: int
+    process_id: ProcessId
+
+
 class MemoryCommitted(Fact, frozen=True):
+    segment: int
     key: str
     from_turn: int
     through_turn: int
@@ -396,10 +421,44 @@ class MemoryCommitted(Fact, frozen=True):
 
 
 class MemoryCommitFailed(Fact, frozen=True):
+    """Memory could not be told, and is told again at `retry_at`."""
+
+    segment: int
     key: str
     from_turn: int
     through_turn: int
     failure: Failure
+    retry_at: Instant = 0
+
+
+class MemoryInDoubt(Fact, frozen=True):
+    """Whoever told memory of it is gone, and the provider cannot be asked whether it was told."""
+
+    segment: int
+    key: str
+    from_turn: int
+    through_turn: int
+
+
+class MemoryResolved(Fact, frozen=True):
+    """A word on a stretch that memory is owed: tell it again, take it as told, or let it be."""
+
+    segment: int
+    decision: Literal["retry", "done", "drop"]
+    by: Actor = "user"
+
+
+class MemoryForgotten(Fact, frozen=True):
+    """What became of taking back what memory was told of turns that were undone since.
+
+    `cannot`: the provider has no way to. Turns of the stretch that still stand are owed anew once it is done.
+    """
+
+    segment: int
+    key: str
+    outcome: Literal["done", "failed", "cannot"]
+    failure: Failure | None = None
+    retry_at: Instant = 0
 
 
 class DeliveryInDoubt(Fact, frozen=True):
@@ -417,7 +476,8 @@ AnyFact = (
     | TextAppended | ReasoningAppended | ToolArgumentsAppended | MessageSettled
     | ToolIntended | ToolStarted | ToolOutputAppended | ToolSettled | ToolInDoubt | ToolResolved
     | ApprovalRequested | ApprovalResolved
-    | MemoryCommitted | MemoryCommitFailed | DeliveryInDoubt
+    | MemoryCommitStarted | MemoryCommitted | MemoryCommitFailed | MemoryInDoubt | MemoryResolved
+    | MemoryForgotten | DeliveryInDoubt
 )  # fmt: skip
 
 Delta = TextAppended | ReasoningAppended | ToolArgumentsAppended | ToolOutputAppended

@@ -61,6 +61,13 @@ class Ids:
     def process(self) -> ProcessId:
         return ProcessId(self._mint("p"))
 
+    def memory(self) -> str:
+        return self._mint("n")
+
+    def telling(self) -> str:
+        """The key of a stretch that memory is told of."""
+        return self._mint("o")
+
     def token(self) -> str:
         return self._mint("k")
 

@@ -188,3 +188,35 @@ BODY_S_MAX = 600
 """How long a whole body may take to arrive."""
 CONNECTIONS_NEW_MAX = 1_000
 """Connections on which nobody has come in yet; past that the oldest is cut off."""
+
+SEGMENT_TURNS_MAX = 200
+"""Turns that memory is told of at once; past that they are told of in several goes."""
+SEGMENT_BYTES_MAX = 4_000_000
+"""What memory is told at once; of what is longer, the longest messages are cut."""
+COMMITS_AT_ONCE_MAX = 4
+"""Stretches of turns that memory is told of at the same time."""
+COMMIT_S_MAX = 120
+"""How long a provider may take to be told."""
+COMMIT_RETRY_MS = 30_000
+"""How long after a failure memory is told again; twice as long after each further one."""
+COMMIT_RETRY_MS_MAX = 3_600_000
+RECALL_MS_MAX = 250
+"""How long a turn's start waits for what is remembered; then it goes on without."""
+RECALL_REST_S = 60
+"""How long a provider that was too slow or failed is not asked at a turn's start."""
+RECALLED_MAX = 8
+"""Memories that a turn is given."""
+RECALLED_BYTES_MAX = 16_000
+"""What they may say, together."""
+MEMORIES_MAX = 5_000
+"""Memories in force that the notes keep; further ones are refused until some are forgotten."""
+MEMORY_CHARS_MAX = 2_000
+"""One memory."""
+PAGE_MEMORIES_MAX = 200
+"""Memories in one page."""
+DEBTS_SHOWN_MAX = 200
+"""Stretches that wait to be remembered which are given at once, the oldest first."""
+OWNERS_MAX = 1_000
+"""Conversations whose agent is held ready to tell memory; past that the longest unused is let go."""
+EVICT_S_MAX = 10
+"""How long letting go of an agent waits for memory to be told."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.domain import debts
 from holdfast.domain import facts as f
 from holdfast.domain.book import Book, MemoryBook
 from holdfast.domain.clock import Instant
@@ -87,7 +88,7 @@ def _session_created(book: Book, fact: f.SessionCreated, at: _At) -> None:
         id=at.session_id, created_at=at.at, updated_at=at.at,
         title=fact.title, title_by="user" if fact.title else "",
         agent=fact.agent, model=fact.model, workspace=fact.workspace,
-        previous_session_id=fact.previous_session_id,
+        previous_session_id=fact.previous_session_id, remember=fact.remember,
     ))  # fmt: skip
 
 
@@ -119,6 +120,7 @@ def _session_cleared(book: Book, fact: f.SessionCleared, at: _At) -> None:
 
 def _turns_undone(book: Book, fact: f.TurnsUndone, at: _At) -> None:
     _end_turns(book, list(book.live_turns(fact.from_turn)), "undone")
+    debts.undo(book, fact.from_turn)
 
 
 def _end_turns(book: Book, turns: list[TurnRow], status: Any) -> None:
@@ -217,6 +219,9 @@ def _run_resumed(book: Book, fact: f.RunResumed, at: _At) -> None:
 
 
 def _run_completed(book: Book, fact: f.RunCompleted, at: _At) -> None:
+    run = book.run(fact.run_id)
+    if fact.owed and run is not None:
+        debts.mark(book, run.turn, fact.owner, at.at)
     _end_run(book, fact.run_id, at, status="completed")
 
 
@@ -354,6 +359,18 @@ def _approval_resolved(book: Book, fact: f.ApprovalResolved, at: _At) -> None:
     _change_tool(book, fact.call_id, approval=fact.decision)
 
 
+def _memory_started(book: Book, fact: f.MemoryCommitStarted, at: _At) -> None:
+    debts.note_started(book, fact, at.at)
+
+
+def _memory_outcome(book: Book, fact: Any, at: _At) -> None:
+    debts.note_outcome(book, fact)
+
+
+def _memory_forgotten(book: Book, fact: f.MemoryForgotten, at: _At) -> None:
+    debts.note_forgotten(book, fact, at.at)
+
+
 _RULES: Mapping[type, Callable[[Book, Any, _At], None]] = MappingProxyType({
     f.SessionCreated: _session_created,
     f.SessionRenamed: _session_renamed,
@@ -387,4 +404,10 @@ _RULES: Mapping[type, Callable[[Book, Any, _At], None]] = MappingProxyType({
     f.ToolSettled: _tool_settled,
     f.ApprovalRequested: _approval_requested,
     f.ApprovalResolved: _approval_resolved,
+    f.MemoryCommitStarted: _memory_started,
+    f.MemoryCommitted: _memory_outcome,
+    f.MemoryCommitFailed: _memory_outcome,
+    f.MemoryInDoubt: _memory_outcome,
+    f.MemoryResolved: _memory_outcome,
+    f.MemoryForgotten: _memory_forgotten,
 })  # fmt: skip

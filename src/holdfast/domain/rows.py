@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Effect, Failure, Resume, Role, Settlement, Waiting
+from holdfast.domain.facts import Effect, Failure, Ranges, Resume, Role, Settlement, Waiting
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.usage import Usage
 
@@ -21,6 +21,10 @@ TurnStatus = Literal["live", "undone", "cleared", "steered"]
 ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
 MessageStatus = Literal["streaming", "pending", "final"] | Settlement
 """`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
+
+DebtState = Literal["owed", "committing", "failed", "in_doubt", "paid", "dropped", "void"]
+"""`void`: there is nothing left in it to tell, or what was told is forgotten."""
+Retraction = Literal["", "wanted", "done", "cannot"]
 
 OVER: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
 """Statuses that a run never leaves. An interrupted run can be resumed."""
@@ -49,6 +53,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     parent_session_id: SessionId | None = None
     successor_session_id: SessionId | None = None
     usage: Usage = Usage()
+    remember: bool = True
 
 
 class TurnRow(msgspec.Struct, frozen=True):
@@ -124,3 +129,49 @@ class MessageRow(msgspec.Struct, frozen=True):
     body_seq: Seq = 0
     run_id: RunId | None = None
     late: bool = False
+
+
+class DebtRow(msgspec.Struct, frozen=True):
+    """A stretch of completed turns that memory is owed, the `n`th of its session.
+
+    It grows until it is begun: from then on its turns, its key and what is told (`digest`) stay. `owner` is
+    the agent that tells it, if any does. `attempts` counts the tries and fences all but the last, which
+    `process_id` made at `started_at`. `owed_at` and `touched_at` are when its first and its last turn ended.
+    `retraction`: some of its turns were undone after it was begun, and memory is to forget it.
+    """
+
+    n: int
+    turns: Ranges
+    through_turn: int
+    owed_at: Instant
+    touched_at: Instant
+    state: DebtState = "owed"
+    owner: str = ""
+    key: str = ""
+    digest: str = ""
+    attempts: int = 0
+    process_id: ProcessId | None = None
+    started_at: Instant = 0
+    retry_at: Instant = 0
+    failure: Failure | None = None
+    receipt: str = ""
+    retraction: Retraction = ""
+
+    @property
+    def from_turn(self) -> int:
+        return self.turns[0][0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is left to be done for it."""
+        return self.state in ("owed", "committing", "failed", "in_doubt") or self.retraction == "wanted"
+
+
+class Debt(msgspec.Struct, frozen=True):
+    """Something that memory is owed, and in which conversation. `buried`: that was deleted."""
+
+    session_id: SessionId
+    title: str
+    agent: str
+    buried: bool
+    row: DebtRow

@@ -109,9 +109,10 @@ def resume(run: RunRow, by: f.Actor = "policy") -> list[f.AnyFact]:
     return [f.RunResumed(run.id, by, run.attempts + 1)]
 
 
-def complete(run: RunRow) -> list[f.AnyFact]:
+def complete(run: RunRow, owed: bool = False, owner: str = "") -> list[f.AnyFact]:
+    """The run came to its end; `owed`: its turn is owed to memory from this moment on."""
     allow(run, "complete")
-    return [f.RunCompleted(run.id)]
+    return [f.RunCompleted(run.id, owed, owner)]
 
 
 def mark_interrupted(run: RunRow, message_id: MessageId, asks: bool = False) -> f.RunInterrupted:

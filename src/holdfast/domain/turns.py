@@ -22,6 +22,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
 from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
+from holdfast.domain.ranges import ranges_of
 from holdfast.domain.rows import RunRow, SessionRow, TurnRow
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
@@ -193,17 +194,6 @@ def compact(view: View, session_id: SessionId, through_turn: int, summary: str) 
         if run.turn <= through_turn:
             raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")
     return [f.SessionCompacted(ranges_of(covered), summary)]
-
-
-def ranges_of(turns: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending numbers as inclusive ranges."""
-    ranges: list[tuple[int, int]] = []
-    for turn in turns:
-        if ranges and turn == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], turn)
-        else:
-            ranges.append((turn, turn))
-    return tuple(ranges)
 
 
 def _session(view: View, session_id: SessionId) -> SessionRow:

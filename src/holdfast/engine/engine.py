@@ -44,8 +44,11 @@ class Engine:
         runs_at_once: int,
         mask: Masking = identity,
         permissions: Permissions | None = None,
+        boundary: Callable[[SessionId], None] = lambda session_id: None,
     ) -> None:
         self.store = store
+        self._boundary = boundary
+        """Told of each session that is over for now: memory is told what was said, in its own time."""
         self.mask = mask
         """What people write goes through it before it is kept or told."""
         self.permissions = permissions or Permissions(store, clock, ids, ())
@@ -80,6 +83,21 @@ class Engine:
         """Another policy from now on, and room for more or fewer runs at a time."""
         self.verbs.resume_policy = self.runner.resume = self.recovery.resume = resume
         self.runner.slots.resize(runs_at_once)
+
+    async def create(self, created: f.SessionCreated) -> SessionId:
+        """Begin a session. The one that it names as the previous one is over for now."""
+        session_id = await self.verbs.create(created)
+        if created.previous_session_id is not None:
+            self._boundary(created.previous_session_id)
+        return session_id
+
+    async def clear(self, session_id: SessionId, expect: Seq | None = None) -> None:
+        await self.verbs.clear(session_id, expect)
+        self._boundary(session_id)
+
+    async def delete(self, session_id: SessionId) -> None:
+        await self.verbs.delete(session_id)
+        self._boundary(session_id)
 
     async def send(
         self,

@@ -39,7 +39,7 @@ class RunRecorder:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._session_id = session_id
+        self.session_id = session_id
         self._fence = lease.fence
         self._context_chars = context_chars
         self._fold: TranscriptFold | None = None
@@ -60,7 +60,7 @@ class RunRecorder:
             decided[:] = [decide(view)]
             return decided[0]
 
-        (receipt,) = await self._store.append(Append(self._session_id, keep, fence=self._fence))
+        (receipt,) = await self._store.append(Append(self.session_id, keep, fence=self._fence))
         facts = decided[0]
         for fact in facts:
             if not isinstance(fact, Unknown):
@@ -72,7 +72,7 @@ class RunRecorder:
         return facts
 
     def stream(self, delta: Delta) -> bool:
-        self.unsaved.add(delta, self._store.submit(Append(self._session_id, (delta,), fence=self._fence)))
+        self.unsaved.add(delta, self._store.submit(Append(self.session_id, (delta,), fence=self._fence)))
         return self._store.has_room
 
     async def room(self) -> None:
@@ -111,9 +111,9 @@ class RunRecorder:
     async def _read_back(self) -> TranscriptFold:
         """The newest pages, until there is more than any context can hold; small ones first."""
         fold, before, chars, limit = TranscriptFold(), None, 0, FIRST_PAGE_MESSAGES
-        tools = await self._store.tools(self._session_id, self.run_id)
+        tools = await self._store.tools(self.session_id, self.run_id)
         while True:
-            page = await self._store.messages(self._session_id, before, limit)
+            page = await self._store.messages(self.session_id, before, limit)
             fold.add_page(page.messages, tools)
             chars += _size(page)
             before, limit = page.before, min(2 * limit, PAGE_MESSAGES_MAX)

@@ -73,7 +73,7 @@ class SessionRoutes:
         await self._check_folder(request.user, data.workspace or None)
         await self._check_model(data.model)
         created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
-        return await self._session(await self._engine.verbs.create(created))
+        return await self._session(await self._engine.create(created))
 
     async def list_(
         self,
@@ -118,7 +118,7 @@ class SessionRoutes:
 
     async def delete(self, session_id: FromPath[str]) -> None:
         """Delete it, and everything in it; what runs in it is stopped."""
-        await self._engine.verbs.delete(SessionId(session_id))
+        await self._engine.delete(SessionId(session_id))
 
     async def _check_model(self, name: str) -> None:
         # Kept and then not used would be worse than refused.

@@ -152,7 +152,7 @@ class TurnRoutes:
 
     async def clear(self, session_id: FromPath[str], if_match: IfMatch = None) -> Session:
         """No longer show the model what was said so far; it stays readable."""
-        await self._engine.verbs.clear(SessionId(session_id), expected(if_match))
+        await self._engine.clear(SessionId(session_id), expected(if_match))
         return await self._session(SessionId(session_id))
 
     async def search(

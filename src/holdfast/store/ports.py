@@ -15,9 +15,10 @@ import msgspec
 from holdfast.domain.book import Decide, Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
-from holdfast.domain.facts import Effect, Waiting
+from holdfast.domain.facts import Effect, Ranges, Waiting
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
-from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
+from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.meter import CommitMeter
 
 Durability = Literal["full", "normal"]
@@ -52,13 +53,15 @@ class Append(msgspec.Struct, frozen=True):
     """Facts for one session, or a decision that yields them inside the transaction.
 
     `expect` is the seq the session must be at (0: it must not exist). A `TurnAccepted` whose key the
-    session has already is not stored again: the receipt then says which turn it was.
+    session has already is not stored again: the receipt then says which turn it was. `buried`: a session that
+    was deleted is meant, which stays until what memory is owed of it is paid or dropped.
     """
 
     session_id: SessionId
     facts: Facts | Decide
     expect: Seq | None = None
     fence: Fence | None = None
+    buried: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -333,6 +336,28 @@ class Attention(Protocol):
         """
 
 
+class Debts(Protocol):
+    """What memory is owed. It changes by facts alone: `append`, with a decision of `domain.debts`."""
+
+    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
+        """All of a session's, whatever became of them, the oldest first; none if there is no such session."""
+
+    async def open_debts(self, limit: int) -> Sequence[Debt]:
+        """What any session owes, or memory is to forget, the oldest first."""
+
+    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
+        """Those that something can be done for now: untouched since `quiet_since`, or begun before.
+
+        One that is to be tried again later is left out until then, and one in doubt until somebody answers.
+        """
+
+    async def debt_totals(self) -> tuple[int, Instant]:
+        """How many are open, and since when the oldest of them is; 0 when there is none."""
+
+    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
+        """What was said in these turns, in order."""
+
+
 class Leases(Protocol):
     """Who may work on a run. A claim is one compare-and-set; its epoch fences every earlier one."""
 
@@ -381,6 +406,46 @@ class Shelf(Protocol):
         """All of a kind by their ids; committed, whichever process put them there."""
 
 
+class Notes(Protocol):
+    """What the built-in memory remembers; see `domain.memories`."""
+
+    async def add_notes(
+        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+    ) -> tuple[str, Sequence[Memory]]:
+        """Keep what was learned, once for each key: the same key again changes nothing, and gives the receipt
+        of the first time with what is left of what it brought.
+
+        What a new note replaces no longer holds. The same words again are the same note. Raises TooLarge.
+        """
+
+    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        """Those that hold, the newest first; with `words`, those that have them all. Raises BadCursor."""
+
+    async def note(self, note_id: str) -> Memory:
+        """One that holds. Raises NoSuchMemory."""
+
+    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
+        """Those that share words with `text`, the best first: rare words count for more."""
+
+    async def edit_note(self, note_id: str, text: str) -> Memory:
+        """Other words for it. It was said by a person then. Raises NoSuchMemory, TooLarge."""
+
+    async def forget_note(self, note_id: str) -> None:
+        """Remove it and all that it replaced. Raises NoSuchMemory."""
+
+    async def forget_telling(self, key: str) -> int:
+        """Take back what one key brought, and have what it replaced hold again; returns how many went.
+
+        A note that a person has edited since stays.
+        """
+
+    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
+        """Every note that holds, by its id, with where it lies in meaning, if that is known."""
+
+    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
+        """Where notes lie in meaning; those that are no more are passed over."""
+
+
 class Upkeep(Protocol):
     """Looking after the store. All of it goes in slices, beside normal work."""
 
@@ -400,5 +465,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Attention, Leases, Blobs, Shelf, Upkeep, Protocol):
+class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Upkeep, Protocol):
     """All of it."""

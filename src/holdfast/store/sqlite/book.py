@@ -7,9 +7,9 @@ import apsw
 
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, RunId
-from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.sqlite.contents import content
-from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
+from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
 from holdfast.store.sqlite.sql import one, rows, run
 
 
@@ -28,6 +28,7 @@ class SqlBook:
         self._runs = _Shelf(db, RUNS, "run")
         self._tools = _Shelf(db, TOOLS, "tool")
         self._messages = _Shelf(db, MESSAGES, "message")
+        self._debts = _Shelf(db, DEBTS, "debt")
         if session_no:
             columns = one(db, "get_session", session_no)
             self._session = self._stored = SESSIONS.read(columns) if columns is not None else None
@@ -38,7 +39,7 @@ class SqlBook:
 
     def flush(self) -> None:
         """Write what was changed."""
-        for shelf in (self._turns, self._runs, self._tools, self._messages):
+        for shelf in (self._turns, self._runs, self._tools, self._messages, self._debts):
             shelf.flush(self._no)
         if self._session is not None and self._session is not self._stored:
             run(self._db, "update_session", *SESSIONS.write(self._session), self._no)
@@ -79,6 +80,19 @@ class SqlBook:
     def streaming(self, turn: int) -> Sequence[MessageRow]:
         return self._all(MESSAGES, "streaming_messages", turn)
 
+    def debt(self, n: int) -> DebtRow | None:
+        return self._debts.get(self._no, n)
+
+    def last_debt(self) -> DebtRow | None:
+        found = self._all(DEBTS, "last_debt")
+        return found[0] if found else None
+
+    def open_debts(self) -> Sequence[DebtRow]:
+        return self._all(DEBTS, "open_debts")
+
+    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+        return self._all(DEBTS, "debts_from", turn)
+
     def written(self, row: MessageRow) -> Sequence[Event]:
         return content(self._db, self._no, row)
 
@@ -107,6 +121,9 @@ class SqlBook:
 
     def put_message(self, row: MessageRow) -> None:
         self._messages.put(row, row.turn, row.place)
+
+    def put_debt(self, row: DebtRow) -> None:
+        self._debts.put(row, row.n)
 
     def drop_message(self, turn: int, place: int) -> None:
         self._messages.drop(turn, place)

@@ -22,7 +22,7 @@ from holdfast.domain.words import index_text
 from holdfast.store.ports import Finding
 from holdfast.store.sqlite.bodies import event_of, unpack
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
+from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
 from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
 
 SLICE_EVENTS = 1_000
@@ -86,6 +86,7 @@ def differences(db: apsw.Connection, no: int, book: MemoryBook) -> Iterator[Diff
     yield from _table(db, no, "run", RUNS, book.runs.values(), lambda row: (row.id,))
     yield from _table(db, no, "tool", TOOLS, book.tools.values(), lambda row: (row.id,))
     yield from _table(db, no, "message", MESSAGES, book.messages.values(), lambda row: (row.turn, row.place))
+    yield from _table(db, no, "debt", DEBTS, book.debts.values(), lambda row: (row.n,))
     stored = SESSIONS.read(rows(db, "get_session", no)[0])
     if book.row is not None and stored != book.row:
         yield "session", (no,), SESSIONS.write(book.row)

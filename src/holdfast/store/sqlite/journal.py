@@ -7,7 +7,7 @@ from itertools import pairwise
 import apsw
 import msgspec
 
-from holdfast.domain import endings
+from holdfast.domain import debts, endings
 from holdfast.domain.book import Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown, encode
@@ -123,7 +123,7 @@ def _encoded(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
 
 
 def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq]:
-    row = one(db, "session_head", append.session_id)
+    row = one(db, "buried_head" if append.buried else "session_head", append.session_id)
     if row is None:
         return 0, 0, 0
     no, head, context = row
@@ -226,12 +226,12 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event], closes: bool) 
 
 
 def _close_runs(tx: Tx, session_id: SessionId, book: SqlBook, seq: Seq) -> None:
-    for open_run in book.open_runs():
-        for fact in endings.cancel(book, open_run, "server", book.written):
-            seq += 1
-            project(book, session_id, seq, tx.at, fact)
-            note_prunable(tx, book, fact)
-            tx.store(session_id, book.no, Event(seq, tx.at, *encode(fact)))
+    ended = [fact for each in book.open_runs() for fact in endings.cancel(book, each, "server", book.written)]
+    for fact in (*ended, *debts.drop_all(book)):
+        seq += 1
+        project(book, session_id, seq, tx.at, fact)
+        note_prunable(tx, book, fact)
+        tx.store(session_id, book.no, Event(seq, tx.at, *encode(fact)))
 
 
 def _facts_of(session_id: SessionId, events: Sequence[Event], begins: bool) -> list[AnyFact | Unknown]:

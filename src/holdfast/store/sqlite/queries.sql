@@ -67,19 +67,19 @@ INSERT OR IGNORE INTO prunable (settled_at, session, turn, place) VALUES (?, ?, 
 -- name: get_session
 SELECT id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage
+    successor_session_id, usage, remember
 FROM sessions WHERE no = ?;
 
 -- name: insert_session
 INSERT INTO sessions (id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id,
     archived, deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    successor_session_id, usage, remember)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_session
 UPDATE sessions SET id = ?, created_at = ?, updated_at = ?, title = ?, title_by = ?, agent = ?, model = ?,
     workspace = ?, resume = ?, status = ?, run_id = ?, archived = ?, deleted_at = ?, last_turn = ?, live_turns = ?,
-    context_version = ?, previous_session_id = ?, parent_session_id = ?, successor_session_id = ?, usage = ?
+    context_version = ?, previous_session_id = ?, parent_session_id = ?, successor_session_id = ?, usage = ?, remember = ?
 WHERE no = ?;
 
 -- name: get_turn
@@ -198,7 +198,7 @@ DELETE FROM messages WHERE session = ? AND turn = ? AND place = ?;
 -- name: sessions_page
 SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage
+    successor_session_id, usage, remember
 FROM sessions
 WHERE deleted_at IS NULL AND archived = ? AND (updated_at, no) < (?, ?)
 ORDER BY updated_at DESC, no DESC LIMIT ?;
@@ -223,13 +223,13 @@ SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
 -- name: session_by_id
 SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage
+    successor_session_id, usage, remember
 FROM sessions WHERE id = ? AND deleted_at IS NULL;
 
 -- name: unsettled_sessions
 SELECT no, id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage
+    successor_session_id, usage, remember
 FROM sessions WHERE deleted_at IS NULL AND status <> 'idle'
 ORDER BY status = 'failed', updated_at DESC, no DESC LIMIT ?;
 
@@ -279,7 +279,7 @@ SELECT count(*) FROM shelf p JOIN sessions s ON s.id = p.id WHERE p.kind = 'pin'
 -- name: pinned_sessions
 SELECT no, s.id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
-    successor_session_id, usage
+    successor_session_id, usage, remember
 FROM shelf p JOIN sessions s ON s.id = p.id
 WHERE p.kind = 'pin' AND s.deleted_at IS NULL AND s.archived = 0
 ORDER BY updated_at DESC, no DESC LIMIT ?;
@@ -349,6 +349,75 @@ SELECT body FROM shelf WHERE kind = ? AND id = ?;
 -- name: items
 SELECT id, body FROM shelf WHERE kind = ? ORDER BY id;
 
+-- What memory is owed.
+
+-- name: get_debt
+SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction
+FROM debts WHERE session = ? AND n = ?;
+
+-- name: last_debt
+SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction
+FROM debts WHERE session = ? ORDER BY n DESC LIMIT 1;
+
+-- name: open_debts
+SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction
+FROM debts WHERE session = ? AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') ORDER BY n;
+
+-- name: debts_from
+SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction
+FROM debts WHERE session = ? AND through_turn >= ? ORDER BY n;
+
+-- name: all_debts
+SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction
+FROM debts WHERE session = ? ORDER BY n;
+
+-- name: put_debt
+INSERT OR REPLACE INTO debts (session, n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+    retry_at, failure, receipt, retraction)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_debt
+DELETE FROM debts WHERE session = ? AND n = ?;
+
+-- name: delete_debts
+DELETE FROM debts WHERE session = ?;
+
+-- name: every_open_debt
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction
+FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
+WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
+ORDER BY d.owed_at, d.session, d.n LIMIT ?;
+
+-- name: due_debts
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction
+FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
+WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
+    AND (d.state <> 'owed' OR d.touched_at <= ?1) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')
+    AND d.retry_at <= ?2
+ORDER BY d.owed_at, d.session, d.n LIMIT ?3;
+
+-- name: debt_totals
+SELECT count(*), ifnull(min(owed_at), 0) FROM debts INDEXED BY debts_open
+WHERE (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') AND state <> 'paid';
+
+-- name: buried_head
+SELECT no, max(
+    ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
+    ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
+), context_version
+FROM sessions WHERE id = ? AND deleted_at IS NOT NULL
+    AND EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
+ORDER BY no DESC LIMIT 1;
+
+-- name: messages_of_turn
+SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages
+WHERE session = ? AND turn = ? ORDER BY place;
+
 -- Search.
 
 -- name: search_cursor
@@ -410,7 +479,9 @@ DELETE FROM prunable WHERE settled_at = ? AND session = ? AND turn = ? AND place
 DELETE FROM deltas WHERE session = ? AND seq = ?;
 
 -- name: doomed_sessions
-SELECT no FROM sessions WHERE deleted_at <= ? LIMIT ?;
+SELECT no FROM sessions WHERE deleted_at <= ?
+    AND NOT EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
+LIMIT ?;
 
 -- name: doomed_events
 SELECT position FROM events
@@ -467,6 +538,7 @@ SELECT count(*) FROM sessions WHERE deleted_at IS NULL;
 SELECT 'turns', count(*) FROM turns WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'runs', count(*) FROM runs WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'tools', count(*) FROM tools WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'debts', count(*) FROM debts WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'messages', count(*) FROM messages WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'events', count(*) FROM events WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'deltas', count(*) FROM deltas WHERE session NOT IN (SELECT no FROM sessions);

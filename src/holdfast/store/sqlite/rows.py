@@ -1,22 +1,22 @@
 """Between the domain's rows and the table's columns, which have the same names in the same order."""
 
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
-from holdfast.domain.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Columns(Generic[R]):
-    """Flattens a row for SQLite: structs inside it become JSON text."""
+    """Flattens a row for SQLite: structs and tuples inside it become JSON text."""
 
     def __init__(self, cls: type[R]) -> None:
         self._cls = cls
         self._names = cls.__struct_fields__
         hints = [field.type for field in msgspec.structs.fields(cls)]
-        self._nested = tuple(i for i, hint in enumerate(hints) if _is_struct(hint))
+        self._nested = tuple(i for i, hint in enumerate(hints) if _is_nested(hint))
         self._bools = tuple(i for i, hint in enumerate(hints) if hint is bool)
         self._decoders = {i: msgspec.json.Decoder(hints[i]) for i in self._nested}
 
@@ -37,7 +37,9 @@ class Columns(Generic[R]):
         return self._cls(*values)
 
 
-def _is_struct(hint: Any) -> bool:
+def _is_nested(hint: Any) -> bool:
+    if get_origin(hint) is tuple:
+        return True
     return any(isinstance(t, type) and issubclass(t, msgspec.Struct) for t in (hint, *get_args(hint)))
 
 
@@ -46,3 +48,4 @@ TURNS = Columns(TurnRow)
 RUNS = Columns(RunRow)
 TOOLS = Columns(ToolRow)
 MESSAGES = Columns(MessageRow)
+DEBTS = Columns(DebtRow)

@@ -1,4 +1,4 @@
--- Holdfast's store, format 2.
+-- Holdfast's store, format 3.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
@@ -6,13 +6,14 @@
 -- 1; `position` orders all events of the file, so that one query reads every session's news. The newest row of
 -- `events` is never removed, and a pruned delta is older than its body, so a position is never given out twice.
 --
--- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`) are written in the transaction that appends
+-- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`, `debts`) are written in the transaction that appends
 -- the events they come from, by domain/projections.py. `search` is a projection too; it follows a moment
 -- later, through its own cursor in `cursors`. None of them holds text: `messages.body_seq` names the event
 -- that does. `holdfast doctor` compares them all with the fold of the journal.
 --
--- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`, and
--- `shelf` (small things that belong to no session: who may come in, what is always allowed).
+-- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`,
+-- `shelf` (small things that belong to no session: who may come in, what is always allowed), and `notes` (what the
+-- built-in memory remembers).
 --
 -- Locks, in this order: the folder's write turn (flock), then BEGIN IMMEDIATE. Readers take neither.
 
@@ -59,7 +60,8 @@ CREATE TABLE sessions (
     previous_session_id  TEXT,
     parent_session_id    TEXT,
     successor_session_id TEXT,
-    usage                TEXT    NOT NULL
+    usage                TEXT    NOT NULL,
+    remember             INTEGER NOT NULL DEFAULT 1
 ) STRICT;
 -- A deleted session waits for its purge; its id may be used again meanwhile.
 CREATE UNIQUE INDEX sessions_by_id ON sessions (id) WHERE deleted_at IS NULL;
@@ -135,6 +137,30 @@ CREATE TABLE messages (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX messages_streaming ON messages (session, turn, place) WHERE status = 'streaming';
 
+-- What memory is owed: a stretch of completed turns each, written in the transaction that completes them.
+CREATE TABLE debts (
+    session      INTEGER NOT NULL,
+    n            INTEGER NOT NULL,
+    turns        TEXT    NOT NULL,
+    through_turn INTEGER NOT NULL,
+    owed_at      INTEGER NOT NULL,
+    touched_at   INTEGER NOT NULL,
+    state        TEXT    NOT NULL,
+    owner        TEXT    NOT NULL,
+    key          TEXT    NOT NULL,
+    digest       TEXT    NOT NULL,
+    attempts     INTEGER NOT NULL,
+    process_id   TEXT,
+    started_at   INTEGER NOT NULL,
+    retry_at     INTEGER NOT NULL,
+    failure      TEXT,
+    receipt      TEXT    NOT NULL,
+    retraction   TEXT    NOT NULL,
+    PRIMARY KEY (session, n)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX debts_open ON debts (owed_at, session, n)
+    WHERE state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted';
+
 -- Fed with words that domain/words.py has already taken apart; rowid is the body's position in `events`.
 CREATE VIRTUAL TABLE search USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
@@ -188,4 +214,36 @@ CREATE TABLE shelf (
     id   TEXT NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;
+
+-- What the notes remember. `replaced_by` names the note that stands in a note's place; one that holds has none.
+-- `key` is the telling that brought it; `note_tellings` has every one of them, so that none counts twice.
+CREATE TABLE notes (
+    no          INTEGER PRIMARY KEY,
+    id          TEXT    NOT NULL UNIQUE,
+    scope       TEXT    NOT NULL,
+    text        TEXT    NOT NULL,
+    by          TEXT    NOT NULL,
+    made_at     INTEGER NOT NULL,
+    changed_at  INTEGER NOT NULL,
+    session_id  TEXT    NOT NULL,
+    from_turn   INTEGER NOT NULL,
+    through_turn INTEGER NOT NULL,
+    key         TEXT    NOT NULL,
+    replaced_by TEXT,
+    vector      BLOB
+) STRICT;
+CREATE INDEX notes_in_force ON notes (scope, no) WHERE replaced_by IS NULL;
+CREATE INDEX notes_replaced ON notes (replaced_by) WHERE replaced_by IS NOT NULL;
+CREATE INDEX notes_by_key ON notes (key);
+
+-- Rowid is the note's `no`; only notes in force are in it.
+CREATE VIRTUAL TABLE note_words USING fts5 (
+    words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
+);
+
+CREATE TABLE note_tellings (
+    key     TEXT    NOT NULL PRIMARY KEY,
+    receipt TEXT    NOT NULL,
+    at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
+from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import RunRow, SessionRow, ToolRow
+from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News, Watch
 from holdfast.store.meter import CommitMeter
@@ -21,6 +22,7 @@ from holdfast.store.ports import (
     Finding,
     Hit,
     Lease,
+    Message,
     MessagePage,
     Progress,
     Question,
@@ -31,7 +33,18 @@ from holdfast.store.ports import (
     Swept,
     Totals,
 )
-from holdfast.store.sqlite import backup, blobs, journal, leases, search, shelf, standing, sweeper, views
+from holdfast.store.sqlite import (
+    backup,
+    blobs,
+    debts,
+    journal,
+    leases,
+    search,
+    shelf,
+    standing,
+    sweeper,
+    views,
+)
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.checkup import Checkup
 from holdfast.store.sqlite.committer import SqliteCommitter
@@ -205,6 +218,23 @@ class SqliteStore:
 
     def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
         return self._hub.watch(ring)
+
+    # Debts.
+
+    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
+        return await self._readers.read(debts.debts, session_id, buried)
+
+    async def open_debts(self, limit: int) -> Sequence[Debt]:
+        return await self._readers.read(debts.open_debts, limit)
+
+    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
+        return await self._readers.read(debts.due_debts, quiet_since, now, limit)
+
+    async def debt_totals(self) -> tuple[int, Instant]:
+        return await self._readers.read(debts.totals)
+
+    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
+        return await self._readers.read(debts.told, session_id, turns, buried)
 
     # Leases.
 

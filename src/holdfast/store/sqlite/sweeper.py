@@ -101,7 +101,7 @@ def _purge(tx: Tx) -> Swept | None:
 def _forget(tx: Tx, no: int) -> None:
     for (run_id,) in rows(tx.db, "doomed_runs", no):
         run(tx.db, "delete_lease", run_id)
-    for table in ("turns", "runs", "tools", "messages", "blob_uses", "prunables", "kept", "session"):
+    for table in ("turns", "runs", "tools", "messages", "debts", "blob_uses", "prunables", "kept", "session"):
         run(tx.db, f"delete_{table}", no)
 
 

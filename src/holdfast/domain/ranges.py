@@ -1,0 +1,20 @@
+"""Numbers of turns as inclusive ranges, and back."""
+
+from collections.abc import Iterable
+
+from holdfast.domain.facts import Ranges
+
+
+def ranges_of(turns: Iterable[int]) -> Ranges:
+    """Ascending numbers as inclusive ranges."""
+    ranges: list[tuple[int, int]] = []
+    for turn in turns:
+        if ranges and turn == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], turn)
+        else:
+            ranges.append((turn, turn))
+    return tuple(ranges)
+
+
+def numbers_in(ranges: Ranges) -> list[int]:
+    return [number for first, last in ranges for number in range(first, last + 1)]

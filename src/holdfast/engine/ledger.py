@@ -1,0 +1,55 @@
+"""The store, as whoever tells memory what happened needs it."""
+
+from collections.abc import Sequence
+
+from holdfast.domain.book import Decide, Facts, View
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Ranges
+from holdfast.domain.ids import ProcessId, SessionId
+from holdfast.domain.rows import Debt, DebtRow
+from holdfast.store.ports import Append, Message, Store
+
+
+class StoreLedger:
+    """Reads what is owed and writes what became of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def own_process(self) -> ProcessId:
+        return self._store.own_process
+
+    def is_alive(self, process_id: ProcessId) -> bool:
+        return self._store.is_alive(process_id)
+
+    async def change(self, session_id: SessionId, decide: Decide, buried: bool = False) -> Facts:
+        decided: list[Facts] = []
+
+        def keep(view: View) -> Facts:
+            decided[:] = [decide(view)]
+            return decided[0]
+
+        await self._store.append(Append(session_id, keep, buried=buried))
+        return decided[0]
+
+    async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
+        return await self._store.debts(session_id, buried)
+
+    async def open_debts(self, limit: int) -> Sequence[Debt]:
+        return await self._store.open_debts(limit)
+
+    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
+        return await self._store.due_debts(quiet_since, now, limit)
+
+    async def debt_totals(self) -> tuple[int, Instant]:
+        return await self._store.debt_totals()
+
+    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
+        return await self._store.told(session_id, turns, buried)
+
+    async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
+        await self._store.put_item(kind, item_id, body)
+
+    async def item(self, kind: str, item_id: str) -> bytes | None:
+        return await self._store.item(kind, item_id)

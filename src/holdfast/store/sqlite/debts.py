@@ -1,0 +1,54 @@
+"""What memory is owed, read back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Ranges
+from holdfast.domain.ids import SessionId
+from holdfast.domain.ranges import numbers_in
+from holdfast.domain.rows import Debt, DebtRow
+from holdfast.store.ports import Message
+from holdfast.store.sqlite.contents import content
+from holdfast.store.sqlite.rows import DEBTS, MESSAGES
+from holdfast.store.sqlite.sql import one, rows, snapshot
+
+
+def debts(db: apsw.Connection, session_id: SessionId, buried: bool) -> Sequence[DebtRow]:
+    no = _locate(db, session_id, buried)
+    return [DEBTS.read(row) for row in rows(db, "all_debts", no)] if no else []
+
+
+def open_debts(db: apsw.Connection, limit: int) -> Sequence[Debt]:
+    return [_debt(row) for row in rows(db, "every_open_debt", limit)]
+
+
+def due_debts(db: apsw.Connection, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
+    return [_debt(row) for row in rows(db, "due_debts", quiet_since, now, limit)]
+
+
+def totals(db: apsw.Connection) -> tuple[int, Instant]:
+    row = one(db, "debt_totals")
+    return (row[0], row[1]) if row is not None else (0, 0)
+
+
+def told(db: apsw.Connection, session_id: SessionId, turns: Ranges, buried: bool) -> Sequence[Message]:
+    with snapshot(db):
+        no = _locate(db, session_id, buried)
+        found = [
+            MESSAGES.read(row)
+            for turn in (numbers_in(turns) if no else ())
+            for row in rows(db, "messages_of_turn", no, turn)
+        ]
+        return [Message(row, True, content(db, no, row)) for row in found]
+
+
+def _locate(db: apsw.Connection, session_id: SessionId, buried: bool) -> int:
+    row = one(db, "buried_head" if buried else "session_head", session_id)
+    return int(row[0]) if row is not None else 0
+
+
+def _debt(row: tuple[Any, ...]) -> Debt:
+    return Debt(row[0], row[1], row[2], bool(row[3]), DEBTS.read(row[4:]))
