@@ -96,6 +96,35 @@ async def test_only_activity_moves_a_session(store: Store, clock: FakeClock) -> 
     assert await moves(story.completed())
 
 
+async def test_what_memory_is_told_changes_nothing_that_a_list_shows(store: Store, clock: FakeClock) -> None:
+    (session_id,) = await begin(store, 1, clock)
+    story = TurnStory()
+    completed = f.RunCompleted(story.run_id, owed=True, owner="somebody")
+    await store.append(Append(session_id, (*story.opening(), story.says("x"), story.settles(), completed)))
+    await store.see(session_id, await store.head(session_id))
+    before = await store.session(session_id)
+    failure = f.Failure("memory_failed", "It was away.")
+    told: tuple[f.AnyFact, ...] = (
+        f.MemoryCommitStarted(1, "k", ((1, 1),), "somebody", "d", 1, store.own_process),
+        f.MemoryCommitFailed(1, "k", 1, 1, failure, clock.now_ms()),
+        f.MemoryCommitStarted(1, "k", ((1, 1),), "somebody", "d", 2, store.own_process),
+        f.MemoryInDoubt(1, "k", 1, 1),
+        f.MemoryResolved(1, "retry"),
+        f.MemoryCommitStarted(1, "k", ((1, 1),), "somebody", "d", 3, store.own_process),
+        f.MemoryCommitted(1, "k", 1, 1, "r"),
+        f.MemoryForgotten(1, "k", "cannot", failure),
+    )
+    for fact in told:
+        clock.advance(1_000)
+        await store.append(Append(session_id, (fact,)))
+        assert await store.session(session_id) == before, fact
+        assert not await store.unread([session_id]), fact
+    assert [event.fact for event in await store.read(session_id, 0, 100)][-len(told) :] == list(told)
+    assert {type(fact) for fact in told} == {
+        kind for name, kind in f.FACTS_BY_KIND.items() if name.startswith("memory_")
+    }
+
+
 async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClock) -> None:
     (session_id,) = await begin(store, 1, clock)
     row = await store.session(session_id)
@@ -104,10 +133,12 @@ async def test_a_row_says_what_its_session_is_about(store: Store, clock: FakeClo
     await store.append(Append(session_id, (f.SessionRenamed("by a model", "model"),)))
     assert (await store.session(session_id)).title == "session 0"
     await store.append(Append(session_id, (f.SessionRenamed("by me", "user"),)))
-    change = f.SessionConfigured(agent="a", model="m", workspace="w", resume="ask")
+    assert row.remember
+    change = f.SessionConfigured(agent="a", model="m", workspace="w", resume="ask", remember=False)
     await store.append(Append(session_id, (change,)))
     row = await store.session(session_id)
     assert (row.title, row.agent, row.model, row.workspace, row.resume) == ("by me", "a", "m", "w", "ask")
+    assert not row.remember
     assert (await store.sessions(None, 1)).sessions == (row,)
 
 

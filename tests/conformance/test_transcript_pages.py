@@ -255,3 +255,21 @@ async def test_a_run_that_waits_for_a_person_is_open_and_not_active(store: Store
     assert await store.active_runs() == []
     await store.append(Append(session_id, (f.RunResumed(story.run_id, "user", 0),)))
     assert [run.id for _, run in await store.active_runs()] == [story.run_id]
+
+
+async def test_what_runs_were_given_is_read_from_a_turn_on(store: Store) -> None:
+    stories = [TurnStory(turn) for turn in range(1, 5)]
+    session_id = await begin(store)
+    for story in stories:
+        given = (f"of turn {story.turn}",)
+        opened = (story.accepted(), story.started())
+        given_to_it = f.ContextPrepared(story.run_id, "digest", given)
+        await store.append(Append(session_id, (*opened, given_to_it, story.begins())))
+    for first in range(1, 5):
+        facts = [event.fact for event in await store.prepared(session_id, first)]
+        assert [fact.run_id for fact in facts if isinstance(fact, f.ContextPrepared)] == [
+            story.run_id for story in stories[first - 1 :]
+        ]
+    assert list(await store.prepared(session_id, 9)) == []
+    with pytest.raises(NoSuchSession):
+        await store.prepared(SessionId("s_none"), 1)

@@ -8,6 +8,7 @@ import pytest
 from holdfast.domain import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PRUNE_AFTER_MS
+from holdfast.domain.memories import NewNote, Origin
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.telling import TurnStory, created, turn_facts, turn_with_tool
@@ -81,6 +82,29 @@ async def test_a_search_index_that_lost_words_is_built_anew(tmp_path: Path) -> N
     assert (finding.where, finding.mended) == ("search", True)
     assert len(await store.search("pangolin", 10)) == 1
     assert list(await store.check(False, quiet)) == []
+    await store.close()
+
+
+NOTE_DAMAGE = {
+    "words lost": "INSERT INTO note_words (note_words) VALUES ('delete-all')",
+    "words of one that is gone": "INSERT INTO note_words (rowid, words) VALUES (77, 'pangolin')",
+}
+
+
+@pytest.mark.parametrize("what", sorted(NOTE_DAMAGE))
+async def test_the_words_of_notes_are_put_in_order(tmp_path: Path, what: str) -> None:
+    store = await SqliteStore.open(tmp_path)
+    fresh = [NewNote("The user has a pangolin."), NewNote("☕")]
+    _, (old, _) = await store.add_notes("a", "r", Origin("user"), "", fresh)
+    await store.add_notes("b", "r", Origin("user"), "", [NewNote("The user has two pangolins.", (old.id,))])
+    assert list(await store.check(False, quiet)) == []
+    before = await store.find_notes("", "pangolin", 10)
+    damage(tmp_path, NOTE_DAMAGE[what])
+    (finding,) = await store.check(True, quiet)
+    assert (finding.where, finding.mended) == ("notes", True)
+    assert list(await store.check(False, quiet)) == []
+    assert await store.find_notes("", "pangolin", 10) == before
+    assert len(before) == 1
     await store.close()
 
 

@@ -5,7 +5,7 @@ is told with the same turns and the same key until it is paid, whoever tries. Pr
 decisions after them: pure, they return the facts to commit, or raise and nothing has happened.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from holdfast.domain.errors import DebtRefused, NoSuchDebt
 from holdfast.domain.ids import ProcessId
 from holdfast.domain.limits import SEGMENT_TURNS_MAX
 from holdfast.domain.ranges import numbers_in, ranges_of
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.rows import DebtRow, Retraction
 
 IsLost = Callable[[DebtRow], bool]
 """Whether whoever began to tell of a stretch will never say how that went."""
@@ -29,8 +29,8 @@ def mark(book: Book, turn: int, owner: str, at: Instant) -> None:
     """A turn was completed: the newest stretch grows by it, or it begins another."""
     last = book.last_debt()
     if last is not None and last.state == "owed" and last.owner == owner and _count(last) < SEGMENT_TURNS_MAX:
-        turns = ranges_of((*numbers_in(last.turns), turn))
-        book.put_debt(replace(last, turns=turns, through_turn=turn, touched_at=at))
+        turns = ranges_of(sorted({*numbers_in(last.turns), turn}))
+        book.put_debt(replace(last, turns=turns, through_turn=turns[-1][1], touched_at=at))
     else:
         book.put_debt(DebtRow(_next(book), ((turn, turn),), turn, at, at, owner=owner))
 
@@ -58,7 +58,9 @@ def note_started(book: Book, fact: f.MemoryCommitStarted, at: Instant) -> None:
 
 
 def note_outcome(
-    book: Book, fact: f.MemoryCommitted | f.MemoryCommitFailed | f.MemoryInDoubt | f.MemoryResolved
+    book: Book,
+    fact: f.MemoryCommitted | f.MemoryCommitFailed | f.MemoryInDoubt | f.MemoryResolved,
+    at: Instant,
 ) -> None:
     debt = book.debt(fact.segment)
     if debt is None:
@@ -72,6 +74,9 @@ def note_outcome(
             debt = replace(debt, state="failed", failure=fact.failure, retry_at=retry_at)
         case f.MemoryInDoubt():
             debt = replace(debt, state="in_doubt", retry_at=0)
+        case f.MemoryResolved(decision="retry") if debt.retraction == "cannot":
+            _owe_rest(book, replace(debt, state="void", retry_at=0), at)
+            return
         case f.MemoryResolved(decision="retry"):
             debt = replace(debt, state="failed", retry_at=0)
         case f.MemoryResolved(decision="done"):
@@ -82,21 +87,30 @@ def note_outcome(
 
 
 def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
-    """Memory has let go of a stretch, or cannot: what still stands of it is owed anew unless it is kept."""
+    """Memory has let go of a stretch, or cannot: what still stands of it is owed anew unless it is kept.
+
+    What memory cannot let go of, and may have been told, is not told again as if it were new: a person says.
+    """
     debt = book.debt(fact.segment)
     if debt is None:
         return
     if fact.outcome == "failed":
         book.put_debt(replace(debt, failure=fact.failure, retry_at=fact.retry_at))
         return
-    is_kept = fact.outcome == "cannot" and debt.state == "paid"
-    state = debt.state if is_kept else "void"
-    retraction = "cannot" if fact.outcome == "cannot" else "done"
-    book.put_debt(replace(debt, state=state, retraction=retraction, failure=fact.failure, retry_at=0))
-    standing = [n for n in numbers_in(debt.turns) if _stands(book, n)] if not is_kept else []
+    retraction: Retraction = "cannot" if fact.outcome == "cannot" else "done"
+    debt = replace(debt, retraction=retraction, failure=fact.failure, retry_at=0)
+    if fact.outcome == "cannot" and debt.state in ("paid", "in_doubt"):
+        book.put_debt(debt)
+    else:
+        _owe_rest(book, replace(debt, state="void"), at)
+
+
+def _owe_rest(book: Book, debt: DebtRow, at: Instant) -> None:
+    """`debt` is over; what still stands of it is owed anew, as another stretch."""
+    book.put_debt(debt)
+    standing = ranges_of(n for n in numbers_in(debt.turns) if _stands(book, n))
     if standing:
-        turns = ranges_of(standing)
-        book.put_debt(DebtRow(_next(book), turns, turns[-1][1], debt.owed_at, at, owner=debt.owner))
+        book.put_debt(DebtRow(_next(book), standing, standing[-1][1], debt.owed_at, at, owner=debt.owner))
 
 
 def _stands(book: Book, number: int) -> bool:
@@ -116,9 +130,18 @@ def _count(debt: DebtRow) -> int:
 # Decisions.
 
 
+def first_payable(rows: Iterable[DebtRow]) -> DebtRow | None:
+    """The stretch of `rows` that memory is told of next: the oldest.
+
+    One that is to be taken back is not told any more, and one in doubt keeps nobody waiting: it may be long
+    until a person says what became of it.
+    """
+    states = ("owed", "committing", "failed")
+    return next((row for row in rows if row.state in states and row.retraction != "wanted"), None)
+
+
 def oldest(view: View) -> DebtRow | None:
-    """The stretch that memory is told of next: the oldest, unless it is to be taken back."""
-    return next((debt for debt in view.open_debts() if debt.retraction != "wanted"), None)
+    return first_payable(view.open_debts())
 
 
 def start(
@@ -126,13 +149,13 @@ def start(
 ) -> list[f.AnyFact]:
     """Begin to tell memory of a stretch as it was read: nothing if it is not so any more, or is being told.
 
-    One that was begun before keeps its key and its turns.
+    One that was begun before keeps its key, its turns and what it says (`digest`).
     """
     debt = oldest(view)
     if debt is None or debt.n != n or debt.state not in ("owed", "failed") or debt.turns != turns:
         return []
     return [f.MemoryCommitStarted(
-        n, debt.key or key, turns, owner, digest, debt.attempts + 1, process_id
+        n, debt.key or key, turns, owner, debt.digest or digest, debt.attempts + 1, process_id
     )]  # fmt: skip
 
 
@@ -168,6 +191,8 @@ def resolve(view: View, n: int, decision: str, by: f.Actor = "user") -> list[f.A
     if debt is None:
         raise NoSuchDebt(n=n)
     match decision:
+        case "retry" if debt.state == "paid" and debt.retraction == "wanted":
+            return []  # It is being taken back, and that is tried again by whoever hears this.
         case "retry" if debt.state in ("failed", "in_doubt"):
             return [f.MemoryResolved(n, "retry", by)]
         case "done" if debt.state == "in_doubt":

@@ -77,6 +77,25 @@ class NoSuchMemory(HoldfastError):
     code, status = "no_such_memory", 404
 
 
+class ProviderFailure(HoldfastError):
+    """Memory failed: {detail}."""
+
+    code, status = "memory_failed", 502
+
+
+class ProviderCannot(HoldfastError):
+    """This memory has no way to {verb}."""
+
+    code, status = "memory_cannot", 409
+
+
+class MemoryOff(HoldfastError):
+    """Memory is off."""
+
+    code, status = "memory_off", 409
+    remedy = "Set memory to notes, and start the server again."
+
+
 class NoSuchBlob(HoldfastError):
     """There is no stored file {digest}."""
 

@@ -42,7 +42,7 @@ def fork(
     if through_turn is not None and (named is None or named.status != "live"):
         raise NoSuchTurn(session_id=session_id, turn=through_turn)
     facts: list[f.AnyFact] = [
-        f.SessionCreated(row.title, row.agent, row.model, row.workspace),
+        f.SessionCreated(row.title, row.agent, row.model, row.workspace, remember=row.remember),
         f.SessionForked(session_id, head, last),
     ]
     names = _Names({}, {})

@@ -216,7 +216,33 @@ PAGE_MEMORIES_MAX = 200
 """Memories in one page."""
 DEBTS_SHOWN_MAX = 200
 """Stretches that wait to be remembered which are given at once, the oldest first."""
+MEMORY_WAIT_S_MAX = 30
+"""How long somebody who has memory told now waits for that; it goes on all the same."""
 OWNERS_MAX = 1_000
 """Conversations whose agent is held ready to tell memory; past that the longest unused is let go."""
 EVICT_S_MAX = 10
 """How long letting go of an agent waits for memory to be told."""
+RECEIPT_CHARS_MAX = 500
+"""What a provider may answer when it was told."""
+PROVIDER_OPEN_S_MAX = 30
+"""How long an installed provider may take to be loaded, and again to be made."""
+PROVIDER_ASK_S_MAX = 10
+"""How long a provider may take to answer a question, or to change one memory."""
+PROVIDER_HEALTH_S_MAX = 3
+"""How long it may take to say how it is."""
+WEBHOOK_ANSWER_BYTES_MAX = 4_000_000
+"""One answer to a webhook."""
+EXTRACT_CHARS_MAX = 24_000
+"""What the model is shown at once of a conversation in which it looks for what to note."""
+EXTRACT_GOES_MAX = 4
+"""Times that it is shown more of the same stretch; of what is longer still, the oldest is left out."""
+EXTRACT_KNOWN_MAX = 30
+"""Notes that it is shown with it, so that it can replace them."""
+EXTRACT_FACTS_MAX = 50
+"""Facts that it may find at once; an answer with more is refused."""
+EMBED_TEXTS_MAX = 32
+"""Texts whose meaning the embedding server is asked for at once."""
+EMBED_QUERY_MS_MAX = 150
+"""How long the notes wait for a question's meaning; then its words alone count."""
+EMBED_REST_S = 60
+"""How long an embedding server that was too slow or failed is not asked."""

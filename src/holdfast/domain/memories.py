@@ -1,5 +1,6 @@
 """Something that is remembered, and where it comes from."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -8,6 +9,8 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.ids import SessionId
 
 RememberedBy = Literal["model", "user"]
+Telling = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "working"]
+"""What came of telling memory what it is owed. `working`: it still goes on."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -37,8 +40,39 @@ class MemoryPage(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+class Recollection(msgspec.Struct, frozen=True):
+    """Something that is remembered, and in words where it comes from."""
+
+    text: str
+    source: str
+
+
 class NewNote(msgspec.Struct, frozen=True):
     """Something to remember, and the ids of what it stands in place of."""
 
     text: str
     replaces: tuple[str, ...] = ()
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What memory says that it knows, and how it is; `titles` are those of the conversations it comes from.
+
+    `provider` is `off` when there is none. `waiting` is how much it is owed, the oldest of it since
+    `waiting_since`.
+    """
+
+    provider: str
+    is_well: bool
+    detail: str
+    page: MemoryPage
+    titles: Mapping[SessionId, str]
+    waiting: int
+    waiting_since: Instant
+
+
+class MemoryTold(msgspec.Struct, frozen=True):
+    """What came of telling memory now: of how many stretches it was told, and what was in the way."""
+
+    outcome: Telling
+    paid: int = 0
+    detail: str = ""

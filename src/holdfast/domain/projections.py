@@ -364,7 +364,7 @@ def _memory_started(book: Book, fact: f.MemoryCommitStarted, at: _At) -> None:
 
 
 def _memory_outcome(book: Book, fact: Any, at: _At) -> None:
-    debts.note_outcome(book, fact)
+    debts.note_outcome(book, fact, at.at)
 
 
 def _memory_forgotten(book: Book, fact: f.MemoryForgotten, at: _At) -> None:

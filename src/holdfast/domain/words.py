@@ -18,6 +18,8 @@ _WORD_CHARS_MAX = 64
 _HUMPS_MAX = 8
 """A word with more is not an identifier that anyone would look for by its parts."""
 _PHRASE_WORDS_MAX = 64
+_LOOSE_CHARS_MIN = 4
+"""A shorter word is the beginning of too many others."""
 _QUERY_CHARS_MAX = 2_000
 _SNIPPET_MATCHES_MAX = 200
 
@@ -67,6 +69,24 @@ def match_query(query: str) -> str:
     return " AND ".join(dict.fromkeys(terms))
 
 
+def any_words(text: str) -> list[str]:
+    """What of `text` other texts may hold too, each as an FTS5 expression, in order and once.
+
+    A longer word also finds those that begin with it, and its singular; a short one finds its plural.
+    Characters of scripts without spaces are taken in pairs.
+    """
+    found = [(match[0], match.span()) for match in _WORD.finditer(_plain(text).casefold())]
+    terms: list[str] = []
+    for i, (word, (start, end)) in enumerate(found):
+        if not _IS_ALONE.match(word):
+            terms.append(_loose(word[:_WORD_CHARS_MAX]))
+        elif i + 1 < len(found) and found[i + 1][1][0] == end and _IS_ALONE.match(found[i + 1][0]):
+            terms.append(f'"{word} {found[i + 1][0]}"')
+        elif not (i and found[i - 1][1][1] == start and _IS_ALONE.match(found[i - 1][0])):
+            terms.append(f'"{word}"')
+    return list(dict.fromkeys(terms))
+
+
 def snippet(text: str, query: str) -> tuple[str, Marks]:
     """The stretch of `text` that answers `query` best, and where in it the words found are.
 
@@ -99,6 +119,15 @@ def _plain(text: str) -> str:
     # Marks go first: normalising sorts a run of them, in time that grows with its square.
     parted = unicodedata.normalize("NFKD", _strip(text))
     return _LEFT_OUT.sub("", unicodedata.normalize("NFC", _strip(parted)))
+
+
+def _loose(word: str) -> str:
+    if len(word) < _LOOSE_CHARS_MIN - 1 or not word.isalpha():
+        return f'"{word}"'
+    if len(word) < _LOOSE_CHARS_MIN:
+        return f'("{word}" OR "{word}s")'
+    is_plural = word.isascii() and word.endswith("s") and not word.endswith("ss")
+    return f'("{word}"* OR "{word[:-1]}")' if is_plural else f'"{word}"*'
 
 
 def _humps(word: str) -> list[str]:

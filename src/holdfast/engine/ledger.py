@@ -1,6 +1,6 @@
 """The store, as whoever tells memory what happened needs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.clock import Instant
@@ -39,14 +39,21 @@ class StoreLedger:
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._store.open_debts(limit)
 
-    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
-        return await self._store.due_debts(quiet_since, now, limit)
+    async def due_debts(
+        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
+    ) -> Sequence[Debt]:
+        return await self._store.due_debts(quiet_since, now, limit, resting)
 
     async def debt_totals(self) -> tuple[int, Instant]:
         return await self._store.debt_totals()
 
     async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
         return await self._store.told(session_id, turns, buried)
+
+    async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
+        """Those of conversations that are there."""
+        found = await self._store.standings(session_ids) if session_ids else {}
+        return {session_id: standing.row.title for session_id, standing in found.items()}
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
         await self._store.put_item(kind, item_id, body)

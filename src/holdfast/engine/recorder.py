@@ -110,15 +110,20 @@ class RunRecorder:
 
     async def _read_back(self) -> TranscriptFold:
         """The newest pages, until there is more than any context can hold; small ones first."""
-        fold, before, chars, limit = TranscriptFold(), None, 0, FIRST_PAGE_MESSAGES
+        fold, before, chars, limit, first = TranscriptFold(), None, 0, FIRST_PAGE_MESSAGES, 0
         tools = await self._store.tools(self.session_id, self.run_id)
         while True:
             page = await self._store.messages(self.session_id, before, limit)
             fold.add_page(page.messages, tools)
             chars += _size(page)
+            first = page.messages[0].row.turn if page.messages else first
             before, limit = page.before, min(2 * limit, PAGE_MESSAGES_MAX)
             if before is None or chars > self._context_chars:
-                return fold
+                break
+        # What those turns were given is no message; without it a later request would begin differently.
+        for event in await self._store.prepared(self.session_id, first):
+            fold.add(event)
+        return fold
 
 
 def _size(page: MessagePage) -> int:

@@ -267,6 +267,9 @@ class Views(Protocol):
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
+    async def prepared(self, session_id: SessionId, from_turn: int) -> Sequence[Event]:
+        """What the runs of the turns from `from_turn` on were given beside the transcript, in order."""
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
@@ -345,10 +348,13 @@ class Debts(Protocol):
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         """What any session owes, or memory is to forget, the oldest first."""
 
-    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
+    async def due_debts(
+        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
+    ) -> Sequence[Debt]:
         """Those that something can be done for now: untouched since `quiet_since`, or begun before.
 
-        One that is to be tried again later is left out until then, and one in doubt until somebody answers.
+        One that is to be tried again later is left out until then, with what comes after it in its session;
+        one in doubt until somebody answers; and all that the owners `resting` are to tell.
         """
 
     async def debt_totals(self) -> tuple[int, Instant]:
@@ -418,6 +424,12 @@ class Notes(Protocol):
         What a new note replaces no longer holds. The same words again are the same note. Raises TooLarge.
         """
 
+    async def note_receipt(self, key: str) -> str | None:
+        """The receipt of the first time that this key was told; None if it never was."""
+
+    async def count_notes(self) -> int:
+        """How many hold, of all scopes."""
+
     async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
         """Those that hold, the newest first; with `words`, those that have them all. Raises BadCursor."""
 
@@ -436,7 +448,8 @@ class Notes(Protocol):
     async def forget_telling(self, key: str) -> int:
         """Take back what one key brought, and have what it replaced hold again; returns how many went.
 
-        A note that a person has edited since stays.
+        A note that a person has edited since stays, and so does what another key said too. From then on the
+        key counts as told: whoever was still about to tell it brings nothing.
         """
 
     async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from holdfast.domain.errors import StoreCorrupt
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Finding, Progress
-from holdfast.store.sqlite import backup, doctor
+from holdfast.store.sqlite import backup, doctor, notes
 from holdfast.store.sqlite.connection import Place
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.readers import Readers
@@ -33,6 +33,7 @@ class Checkup:
         try:
             found += await self._check_sessions(mend, progress)
             found += await self._check_search(mend)
+            found += await self._check_notes(mend)
         except StoreCorrupt as fault:
             # A damaged file may not let itself be read to the end; what was found is told all the same.
             found.append(Finding("file", str(fault)))
@@ -87,3 +88,10 @@ class Checkup:
         if mend:
             await self._write(doctor.reset_search)
         return [Finding("search", f"{missing} messages are not in the index", mended=mend)]
+
+    async def _check_notes(self, mend: bool) -> list[Finding]:
+        wrong = await self._readers.read(notes.misplaced)
+        if wrong and mend:
+            await self._write(notes.mend_words)
+        what = f"{wrong} notes are not in the index as they are remembered"
+        return [Finding("notes", what, mended=mend)] if wrong else []

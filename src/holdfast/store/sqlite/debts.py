@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.facts import Ranges
@@ -25,8 +26,11 @@ def open_debts(db: apsw.Connection, limit: int) -> Sequence[Debt]:
     return [_debt(row) for row in rows(db, "every_open_debt", limit)]
 
 
-def due_debts(db: apsw.Connection, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
-    return [_debt(row) for row in rows(db, "due_debts", quiet_since, now, limit)]
+def due_debts(
+    db: apsw.Connection, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str]
+) -> Sequence[Debt]:
+    owners = msgspec.json.encode(list(resting)).decode()
+    return [_debt(row) for row in rows(db, "due_debts", quiet_since, now, limit, owners)]
 
 
 def totals(db: apsw.Connection) -> tuple[int, Instant]:

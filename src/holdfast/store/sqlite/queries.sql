@@ -214,6 +214,12 @@ FROM messages m JOIN turns t ON t.session = m.session AND t.turn = m.turn
 WHERE m.session = ? AND (m.turn, m.place) < (?, ?)
 ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 
+-- name: prepared_from
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ?1 AND kind = 'context_prepared'
+    AND seq > (SELECT seq FROM turns WHERE session = ?1 AND turn = ?2)
+ORDER BY seq;
+
 -- name: totals
 SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
     max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
@@ -398,7 +404,11 @@ SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
     AND (d.state <> 'owed' OR d.touched_at <= ?1) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')
-    AND d.retry_at <= ?2
+    AND d.retry_at <= ?2 AND d.owner NOT IN (SELECT value FROM json_each(?4))
+    AND (d.retraction = 'wanted' OR NOT EXISTS (
+        SELECT 1 FROM debts e WHERE e.session = d.session AND e.n < d.n
+            AND e.state IN ('owed', 'committing', 'failed') AND e.retraction <> 'wanted'
+    ))
 ORDER BY d.owed_at, d.session, d.n LIMIT ?3;
 
 -- name: debt_totals
@@ -417,6 +427,107 @@ ORDER BY no DESC LIMIT 1;
 -- name: messages_of_turn
 SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages
 WHERE session = ? AND turn = ? ORDER BY place;
+
+-- Notes.
+
+-- name: telling
+SELECT receipt FROM note_tellings WHERE key = ?;
+
+-- name: put_telling
+INSERT OR IGNORE INTO note_tellings (key, receipt, at) VALUES (?, ?, ?);
+
+-- name: insert_note
+INSERT INTO notes (
+    id, scope, text, by, made_at, changed_at, session_id, from_turn, through_turn, key, replaced_by
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no;
+
+-- name: edit_note
+UPDATE notes SET text = ?, by = 'user', changed_at = ?, vector = NULL WHERE no = ?;
+
+-- name: replace_note
+UPDATE notes SET replaced_by = ? WHERE no = ?;
+
+-- name: put_vector
+UPDATE notes SET vector = ? WHERE id = ?;
+
+-- name: delete_note
+DELETE FROM notes WHERE no = ?;
+
+-- name: delete_note_and_replaced
+WITH RECURSIVE chain (id) AS (
+    VALUES (?) UNION SELECT n.id FROM notes n JOIN chain c ON n.replaced_by = c.id
+)
+DELETE FROM notes WHERE id IN (SELECT id FROM chain);
+
+-- name: note_row
+SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes WHERE id = ?;
+
+-- name: notes_behind
+SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes WHERE replaced_by = ? ORDER BY no;
+
+-- name: notes_with_phrase
+SELECT n.no, n.id, n.scope, n.text, n.made_at, n.changed_at, n.replaced_by
+FROM note_words f JOIN notes n ON n.no = f.rowid WHERE f.words MATCH ? AND n.scope = ?;
+
+-- name: notes_with_text
+SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes
+WHERE scope = ? AND replaced_by IS NULL AND text = ?;
+
+-- name: any_note
+SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes WHERE id = ?;
+
+-- name: note_in_force
+SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes
+WHERE id = ? AND replaced_by IS NULL;
+
+-- name: notes_told
+SELECT id FROM notes WHERE key = ? ORDER BY no DESC;
+
+-- name: notes_of_telling
+SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes
+WHERE key = ? AND replaced_by IS NULL ORDER BY no;
+
+-- name: notes_page
+SELECT no, id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes
+WHERE scope = ? AND no < ? AND replaced_by IS NULL ORDER BY no DESC LIMIT ?;
+
+-- name: notes_page_with_words
+SELECT n.no, n.id, n.text, n.by, n.session_id, n.from_turn, n.through_turn, n.made_at, n.changed_at, n.key
+FROM note_words f JOIN notes n ON n.no = f.rowid
+WHERE f.words MATCH ? AND f.rowid < ? AND n.scope = ? ORDER BY f.rowid DESC LIMIT ?;
+
+-- name: find_notes
+SELECT n.id, n.text, n.by, n.session_id, n.from_turn, n.through_turn, n.made_at, n.changed_at, n.key
+FROM note_words f JOIN notes n ON n.no = f.rowid
+WHERE f.words MATCH ? AND n.scope = ? ORDER BY f.rank, n.no DESC LIMIT ?;
+
+-- name: count_notes
+SELECT count(*) FROM notes WHERE replaced_by IS NULL;
+
+-- name: count_notes_with
+SELECT count(*) FROM note_words WHERE words MATCH ?;
+
+-- name: note_vectors
+SELECT id, vector FROM notes WHERE scope = ? AND replaced_by IS NULL ORDER BY no;
+
+-- name: index_note
+INSERT OR REPLACE INTO note_words (rowid, words) VALUES (?, ?);
+
+-- name: unindex_note
+DELETE FROM note_words WHERE rowid = ?;
+
+-- name: count_misplaced_notes
+SELECT (
+    SELECT count(*) FROM notes WHERE replaced_by IS NULL AND no NOT IN (SELECT id FROM note_words_docsize)
+) + (
+    SELECT count(*) FROM note_words_docsize WHERE id NOT IN (SELECT no FROM notes WHERE replaced_by IS NULL)
+);
+
+-- name: notes_without_words
+SELECT no, text FROM notes WHERE replaced_by IS NULL AND no NOT IN (SELECT id FROM note_words_docsize);
+
+-- name: words_of_no_note
+SELECT id FROM note_words_docsize WHERE id NOT IN (SELECT no FROM notes WHERE replaced_by IS NULL);
 
 -- Search.
 

@@ -27,6 +27,8 @@ CREATE TABLE events (
     body     BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
+-- What runs were given: one a run, read with the conversation that a model is shown.
+CREATE INDEX events_prepared ON events (session, seq) WHERE kind = 'context_prepared';
 
 CREATE TABLE deltas (
     position INTEGER PRIMARY KEY,

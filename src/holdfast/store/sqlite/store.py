@@ -12,6 +12,7 @@ from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News, Watch
@@ -39,6 +40,7 @@ from holdfast.store.sqlite import (
     debts,
     journal,
     leases,
+    notes,
     search,
     shelf,
     standing,
@@ -161,6 +163,9 @@ class SqliteStore:
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return await self._readers.read(views.messages, session_id, before, limit)
 
+    async def prepared(self, session_id: SessionId, from_turn: int) -> Sequence[Event]:
+        return await self._readers.read(views.prepared, session_id, from_turn)
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
 
@@ -227,8 +232,10 @@ class SqliteStore:
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._readers.read(debts.open_debts, limit)
 
-    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]:
-        return await self._readers.read(debts.due_debts, quiet_since, now, limit)
+    async def due_debts(
+        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
+    ) -> Sequence[Debt]:
+        return await self._readers.read(debts.due_debts, quiet_since, now, limit, resting)
 
     async def debt_totals(self) -> tuple[int, Instant]:
         return await self._readers.read(debts.totals)
@@ -285,6 +292,44 @@ class SqliteStore:
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
         return await self._readers.read(shelf.items, kind)
+
+    # Notes.
+
+    async def add_notes(
+        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+    ) -> tuple[str, Sequence[Memory]]:
+        ids = Ids(self._clock)
+        return await self._do(lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh))
+
+    async def note_receipt(self, key: str) -> str | None:
+        return await self._readers.read(notes.receipt_of, key)
+
+    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        return await self._readers.read(notes.page, scope, words, cursor, limit)
+
+    async def note(self, note_id: str) -> Memory:
+        return await self._readers.read(notes.get, note_id)
+
+    async def count_notes(self) -> int:
+        return await self._readers.read(notes.count)
+
+    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
+        return await self._readers.read(notes.find, scope, text, limit)
+
+    async def edit_note(self, note_id: str, text: str) -> Memory:
+        return await self._do(lambda tx: notes.edit(tx, note_id, text))
+
+    async def forget_note(self, note_id: str) -> None:
+        await self._do(lambda tx: notes.forget(tx, note_id))
+
+    async def forget_telling(self, key: str) -> int:
+        return await self._do(lambda tx: notes.forget_telling(tx, key))
+
+    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
+        return await self._readers.read(notes.vectors, scope)
+
+    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
+        await self._do(lambda tx: notes.put_vectors(tx, vectors))
 
     # Upkeep.
 

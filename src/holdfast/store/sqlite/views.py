@@ -101,6 +101,11 @@ def messages(db: apsw.Connection, session_id: SessionId, before: str | None, lim
     return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
 
 
+def prepared(db: apsw.Connection, session_id: SessionId, from_turn: int) -> Sequence[Event]:
+    no, _ = locate(db, session_id)
+    return [event_of(row) for row in rows(db, "prepared_from", no, from_turn)]
+
+
 def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
     row = one(db, "find_run", run_id)
     if row is None:

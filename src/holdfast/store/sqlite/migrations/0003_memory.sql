@@ -3,6 +3,8 @@
 
 ALTER TABLE sessions ADD COLUMN remember INTEGER NOT NULL DEFAULT 1;
 
+CREATE INDEX events_prepared ON events (session, seq) WHERE kind = 'context_prepared';
+
 CREATE TABLE debts (
     session      INTEGER NOT NULL,
     n            INTEGER NOT NULL,

@@ -1,0 +1,322 @@
+"""What the built-in memory remembers: the notes that hold, their words, and behind them what they replaced.
+
+Rows and words change in the same transaction. Who says again what is known already leaves a row too, behind
+the note that says it: whichever of the two is taken back later, what the other said stays.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from holdfast.domain.errors import BadCursor, BadQuery, NoSuchMemory, TooLarge
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
+from holdfast.domain.words import any_words, index_text, match_query
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
+from holdfast.store.sqlite.views import LAST, bounded
+
+_QUESTION_CHARS_MAX = 20_000
+_WORDS_WEIGHED_MAX = 256
+"""Words of a question whose rarity is looked at."""
+_WORDS_ASKED_MAX = 32
+"""The rarest of them, which are asked for."""
+_COMMON_MIN = 20
+"""A word in no more notes than these is never too common."""
+_COMMON_PART = 4
+"""One that is in more than a fourth of all notes is."""
+_TAKEN_BACK = "taken back"
+"""The receipt of a telling that was taken back before it was told."""
+_TWIN_WORDS_MAX = 16
+"""Words at the beginning of a note by which those that may say the same are found."""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A note, whether it holds or not."""
+
+    no: int
+    id: str
+    scope: str
+    text: str
+    made_at: int
+    changed_at: int
+    replaced_by: str | None
+
+    @property
+    def is_edited(self) -> bool:
+        return self.changed_at > self.made_at
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    """A new note, the one that says the same already, and those that hold which it replaces."""
+
+    text: str
+    twin: _Row | None
+    replaces: tuple[_Row, ...]
+
+
+# Keeping.
+
+
+def add(
+    tx: Tx, ids: Ids, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+) -> tuple[str, list[Memory]]:
+    """Keep what one telling brings, unless it was told already. Raises TooLarge; nothing is written then."""
+    wanted = _merged(fresh)
+    first = receipt_of(tx.db, key)
+    if first is not None:
+        return first, _left(tx.db, key, scope, wanted)
+    plan = _plan(tx.db, scope, wanted)
+    _refuse_too_many(tx.db, plan)
+    run(tx.db, "put_telling", key, receipt, tx.at)
+    return receipt, [_keep(tx, ids.memory(), key, origin, scope, each) for each in plan]
+
+
+def receipt_of(db: apsw.Connection, key: str) -> str | None:
+    row = one(db, "telling", key)
+    return row[0] if row is not None else None
+
+
+def edit(tx: Tx, note_id: str, text: str) -> Memory:
+    note = _holding(tx.db, note_id)
+    _refuse_too_long(text)
+    twin = _twin(tx.db, note.scope, text)
+    if twin is not None and twin.id != note.id:
+        _replace(tx, twin, note.id)
+    # Later than it was made, on any clock: that is how a note that a person has edited is known.
+    run(tx.db, "edit_note", text, max(tx.at, note.made_at + 1), note.no)
+    run(tx.db, "index_note", note.no, index_text(text))
+    return get(tx.db, note_id)
+
+
+def put_vectors(tx: Tx, vectors: Mapping[str, bytes]) -> None:
+    for note_id, vector in vectors.items():
+        run(tx.db, "put_vector", vector, note_id)
+
+
+# Forgetting.
+
+
+def forget(tx: Tx, note_id: str) -> None:
+    note = _holding(tx.db, note_id)
+    run(tx.db, "unindex_note", note.no)
+    run(tx.db, "delete_note_and_replaced", note_id)
+
+
+def forget_telling(tx: Tx, key: str) -> int:
+    """Take back what a telling brought; whoever tells it later than that, tells nothing."""
+    run(tx.db, "put_telling", key, _TAKEN_BACK, tx.at)
+    gone = 0
+    for (note_id,) in rows(tx.db, "notes_told", key):
+        note = _row(tx.db, note_id)
+        if note is not None and not note.is_edited:
+            gone += _take_out(tx, note)
+    return gone
+
+
+def _take_out(tx: Tx, note: _Row) -> bool:
+    """Remove one note of a chain; False if it only said again what another says."""
+    behind = [_Row(*row) for row in rows(tx.db, "notes_behind", note.id)]
+    before = _row(tx.db, note.replaced_by) if note.replaced_by is not None else None
+    is_repeat = before is not None and _same(before.text) == _same(note.text)
+    run(tx.db, "unindex_note", note.no)
+    run(tx.db, "delete_note", note.no)
+    # One that said the same stands where this one stood, and in front of what this one replaced.
+    heir = next((each for each in behind if _same(each.text) == _same(note.text)), None)
+    if heir is not None:
+        _stand(tx, heir, before)
+        before, behind = heir, [each for each in behind if each is not heir]
+    elif is_repeat:
+        before = None
+    for each in behind:
+        _stand(tx, each, before)
+    return not is_repeat
+
+
+def _stand(tx: Tx, note: _Row, before: _Row | None) -> None:
+    """Have a note stand behind another, or hold again where nothing that holds says the same."""
+    before = before or _twin(tx.db, note.scope, note.text)
+    if before is not None:
+        run(tx.db, "replace_note", before.id, note.no)
+    else:
+        run(tx.db, "replace_note", None, note.no)
+        run(tx.db, "index_note", note.no, index_text(note.text))
+
+
+# Reading.
+
+
+def get(db: apsw.Connection, note_id: str) -> Memory:
+    row = one(db, "note_in_force", note_id)
+    if row is None:
+        raise NoSuchMemory(memory_id=repr(note_id[:40]))
+    return _memory(row)
+
+
+def page(db: apsw.Connection, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+    limit, before = bounded(limit, PAGE_MEMORIES_MAX), _number(cursor) if cursor is not None else LAST
+    if words.strip():
+        try:
+            found = rows(db, "notes_page_with_words", match_query(words), before, scope, limit)
+        except BadQuery:
+            found = []
+    else:
+        found = rows(db, "notes_page", scope, before, limit)
+    more = str(found[-1][0]) if len(found) == limit else None
+    return MemoryPage(tuple(_memory(row[1:]) for row in found), more)
+
+
+def count(db: apsw.Connection) -> int:
+    return int(value(db, "count_notes"))
+
+
+def find(db: apsw.Connection, scope: str, text: str, limit: int) -> list[Memory]:
+    with snapshot(db):
+        words = _telling_words(db, any_words(text[:_QUESTION_CHARS_MAX])[:_WORDS_WEIGHED_MAX])
+        if not words:
+            return []
+        found = rows(db, "find_notes", " OR ".join(words), scope, bounded(limit, PAGE_MEMORIES_MAX))
+    return [_memory(row) for row in found]
+
+
+def vectors(db: apsw.Connection, scope: str) -> list[tuple[str, bytes | None]]:
+    return [(row[0], row[1]) for row in rows(db, "note_vectors", scope)]
+
+
+def _telling_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
+    """Those of `words` that tell notes apart, the rarest first; of words that are all common, the rarest."""
+    common = max(_COMMON_MIN, count(db) // _COMMON_PART)
+    counted = sorted((value(db, "count_notes_with", word), place) for place, word in enumerate(words))
+    known = [(times, words[place]) for times, place in counted if times][:_WORDS_ASKED_MAX]
+    return [word for times, word in known if times <= common] or [word for _, word in known[:1]]
+
+
+# Words and wordings.
+
+
+def _merged(fresh: Sequence[NewNote]) -> list[NewNote]:
+    """What is new, each wording once, with all that it replaces. Raises TooLarge."""
+    merged: dict[str, NewNote] = {}
+    for note in fresh:
+        text = note.text.strip()
+        _refuse_too_long(text)
+        if text:
+            known = merged.get(_same(text), NewNote(text))
+            replaces = tuple(dict.fromkeys((*known.replaces, *note.replaces)))
+            merged[_same(text)] = NewNote(known.text, replaces)
+    return list(merged.values())
+
+
+def _plan(db: apsw.Connection, scope: str, wanted: Sequence[NewNote]) -> list[_Planned]:
+    plan: list[_Planned] = []
+    taken: set[str] = set()
+    for note in wanted:
+        twin = _twin(db, scope, note.text)
+        found = [_row(db, note_id) for note_id in note.replaces if note_id not in taken]
+        replaces = tuple(
+            each
+            for each in found
+            if each is not None and each.replaced_by is None and each.scope == scope and each != twin
+        )
+        taken.update(each.id for each in replaces)
+        plan.append(_Planned(note.text, twin, replaces))
+    return plan
+
+
+def _keep(tx: Tx, note_id: str, key: str, origin: Origin, scope: str, planned: _Planned) -> Memory:
+    no = value(
+        tx.db, "insert_note",
+        note_id, scope, planned.text, origin.by, tx.at, tx.at, origin.session_id,
+        origin.from_turn, origin.through_turn, key, planned.twin.id if planned.twin else None,
+    )  # fmt: skip
+    if planned.twin is None:
+        run(tx.db, "index_note", no, index_text(planned.text))
+    for each in planned.replaces:
+        _replace(tx, each, note_id)
+    row = one(tx.db, "any_note", planned.twin.id if planned.twin else note_id)
+    assert row is not None, "it was written, or found, in this transaction"
+    return _memory(row)
+
+
+def _replace(tx: Tx, note: _Row, by: str) -> None:
+    run(tx.db, "replace_note", by, note.no)
+    run(tx.db, "unindex_note", note.no)
+
+
+def _left(db: apsw.Connection, key: str, scope: str, wanted: Sequence[NewNote]) -> list[Memory]:
+    """What holds of what a telling brought, and what holds that says the same."""
+    found = {row[0]: _memory(row) for row in rows(db, "notes_of_telling", key)}
+    for note in wanted:
+        twin = _twin(db, scope, note.text)
+        if twin is not None:
+            found.setdefault(twin.id, get(db, twin.id))
+    return list(found.values())
+
+
+def _twin(db: apsw.Connection, scope: str, text: str) -> _Row | None:
+    """The note that holds and says the same."""
+    words = index_text(text).split()[:_TWIN_WORDS_MAX]
+    if words:
+        found = rows(db, "notes_with_phrase", f'"{" ".join(words)}"', scope)
+    else:
+        found = rows(db, "notes_with_text", scope, text)
+    return next((note for row in found if _same((note := _Row(*row)).text) == _same(text)), None)
+
+
+def _same(text: str) -> str:
+    """Equal for texts whose words are the same; spaces and case make no difference."""
+    return " ".join(text.split()).casefold()
+
+
+def _refuse_too_long(text: str) -> None:
+    if len(text) > MEMORY_CHARS_MAX:
+        raise TooLarge(what="A memory", size=len(text), limit=MEMORY_CHARS_MAX)
+
+
+def _refuse_too_many(db: apsw.Connection, plan: Sequence[_Planned]) -> None:
+    more = sum(each.twin is None for each in plan) - sum(len(each.replaces) for each in plan)
+    if more > 0 and (size := count(db) + more) > MEMORIES_MAX:
+        raise TooLarge(what="The list of what is remembered", size=size, limit=MEMORIES_MAX)
+
+
+def _holding(db: apsw.Connection, note_id: str) -> _Row:
+    note = _row(db, note_id)
+    if note is None or note.replaced_by is not None:
+        raise NoSuchMemory(memory_id=repr(note_id[:40]))
+    return note
+
+
+def _row(db: apsw.Connection, note_id: str) -> _Row | None:
+    row = one(db, "note_row", note_id)
+    return _Row(*row) if row is not None else None
+
+
+def _memory(row: Sequence[Any]) -> Memory:
+    note_id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key = row
+    return Memory(
+        note_id, text, Origin(by, SessionId(session_id), from_turn, through_turn), made_at, changed_at, key
+    )
+
+
+def _number(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal()) or len(cursor) > 18:
+        raise BadCursor(cursor=repr(cursor[:40]))
+    return int(cursor)
+
+
+# Doctor.
+
+
+def misplaced(db: apsw.Connection) -> int:
+    """Notes that hold and have no words in the index, and words of notes that do not hold."""
+    return int(value(db, "count_misplaced_notes"))
+
+
+def mend_words(tx: Tx) -> None:
+    for (no,) in rows(tx.db, "words_of_no_note"):
+        run(tx.db, "unindex_note", no)
+    for no, text in rows(tx.db, "notes_without_words"):
+        run(tx.db, "index_note", no, index_text(text))

@@ -1,0 +1,307 @@
+"""Notes: what the built-in memory keeps, once for each telling; how it is found, replaced and forgotten."""
+
+import asyncio
+
+import pytest
+
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.errors import BadCursor, NoSuchMemory, TooLarge
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX
+from holdfast.domain.memories import Memory, NewNote, Origin
+from holdfast.store.ports import Store
+from tests.conformance.factories import Home
+
+ORIGIN = Origin("model", SessionId("s_1"), 2, 5)
+
+
+async def tell(store: Store, key: str, *fresh: str | NewNote, scope: str = "") -> list[Memory]:
+    """What telling `fresh` under `key` gives; the receipt is checked."""
+    notes = [NewNote(each) if isinstance(each, str) else each for each in fresh]
+    receipt, kept = await store.add_notes(key, f"receipt of {key}", ORIGIN, scope, notes)
+    assert receipt == f"receipt of {key}"
+    return list(kept)
+
+
+async def texts(store: Store, scope: str = "", words: str = "") -> list[str]:
+    """What holds, the oldest first."""
+    page = await store.notes(scope, words, None, 200)
+    return [note.text for note in reversed(page.memories)]
+
+
+async def found(store: Store, text: str, limit: int = 10, scope: str = "") -> list[str]:
+    return [note.text for note in await store.find_notes(scope, text, limit)]
+
+
+async def test_a_note_is_kept_with_where_it_comes_from(store: Store, home: Home, clock: FakeClock) -> None:
+    (note,) = await tell(store, "a", "The user lives in Bonn.")
+    assert note.text == "The user lives in Bonn."
+    assert (note.origin, note.key) == (ORIGIN, "a")
+    assert note.made_at == note.changed_at == clock.now_ms()
+    other = await home.open()
+    assert await other.note(note.id) == note
+    assert (await other.notes("", "", None, 10)).memories == (note,)
+    assert await other.count_notes() == 1
+
+
+async def test_the_same_key_again_changes_nothing_and_gives_the_first_receipt(store: Store) -> None:
+    assert await store.note_receipt("a") is None
+    kept = await tell(store, "a", "The user lives in Bonn.", "The user has a dog.")
+    again, left = await store.add_notes("a", "another", ORIGIN, "", [NewNote("Something else.")])
+    assert again == await store.note_receipt("a") == "receipt of a"
+    assert list(left) == kept
+    assert await texts(store) == ["The user lives in Bonn.", "The user has a dog."]
+    await store.forget_note(kept[0].id)
+    assert await tell(store, "a", "The user lives in Bonn.") == [kept[1]]
+    assert await texts(store) == ["The user has a dog."]
+
+
+async def test_of_many_who_tell_the_same_key_at_once_one_does(store: Store, home: Home) -> None:
+    other = await home.open()
+    answers = await asyncio.gather(
+        *(
+            each.add_notes("a", f"receipt {n}", ORIGIN, "", [NewNote(f"Fact {n}.")])
+            for n, each in enumerate((store, other) * 10)
+        )
+    )
+    assert len({receipt for receipt, _ in answers}) == 1
+    holds = await texts(store)
+    assert len(holds) == 1
+    assert all([note.text for note in kept] == holds for _, kept in answers)
+
+
+async def test_a_telling_that_brings_nothing_is_told_all_the_same(store: Store) -> None:
+    assert await tell(store, "a") == []
+    assert await store.note_receipt("a") == "receipt of a"
+    assert await tell(store, "b", "   ") == []
+    assert await texts(store) == []
+
+
+async def test_what_a_note_replaces_no_longer_holds(store: Store) -> None:
+    old, other = await tell(store, "a", "The user lives in Bonn.", "The user has a dog.")
+    (new,) = await tell(store, "b", NewNote("The user lives in Porto.", (old.id, "n_nonsense")))
+    assert await texts(store) == ["The user has a dog.", "The user lives in Porto."]
+    assert await found(store, "where in Bonn or Porto?") == ["The user lives in Porto."]
+    assert await texts(store, words="bonn") == []
+    with pytest.raises(NoSuchMemory):
+        await store.note(old.id)
+    with pytest.raises(NoSuchMemory):
+        await store.edit_note(old.id, "Back again.")
+    with pytest.raises(NoSuchMemory):
+        await store.forget_note(old.id)
+    assert {new.id, other.id} == {note_id for note_id, _ in await store.vectors("")}
+
+
+async def test_a_note_of_another_scope_is_not_replaced_nor_found(store: Store) -> None:
+    (theirs,) = await tell(store, "a", "The user lives in Bonn.", scope="writer")
+    await tell(store, "b", NewNote("The user lives in Porto.", (theirs.id,)))
+    await tell(store, "c", "The user lives in Bonn.")
+    assert await texts(store, "writer") == ["The user lives in Bonn."]
+    assert await texts(store) == ["The user lives in Porto.", "The user lives in Bonn."]
+    assert await found(store, "Porto", scope="writer") == []
+    assert await store.count_notes() == 3
+
+
+async def test_the_same_words_are_the_same_note(store: Store) -> None:
+    (first,) = await tell(store, "a", "The user lives in Bonn.")
+    assert await tell(store, "b", "the user  lives in BONN.", "The user lives in Bonn.") == [first]
+    assert await tell(store, "c", "C is a language.", "C++ is a language.") != [first]
+    assert await tell(store, "d", "☕", "☕") == await tell(store, "e", "☕")
+    assert await texts(store) == [
+        "The user lives in Bonn.", "C is a language.", "C++ is a language.", "☕",
+    ]  # fmt: skip
+
+
+async def test_a_note_that_replaces_itself_stays(store: Store) -> None:
+    (first,) = await tell(store, "a", "The user lives in Bonn.")
+    assert await tell(store, "b", NewNote("The user lives in Bonn.", (first.id,))) == [first]
+    assert await texts(store) == ["The user lives in Bonn."]
+
+
+async def test_taking_a_telling_back_brings_back_what_it_replaced(store: Store) -> None:
+    (old,) = await tell(store, "a", "The user lives in Bonn.")
+    await tell(store, "b", NewNote("The user lives in Porto.", (old.id,)), "The user has a dog.")
+    assert await store.forget_telling("b") == 2
+    assert await texts(store) == ["The user lives in Bonn."]
+    assert await found(store, "bonn porto dog") == ["The user lives in Bonn."]
+    assert await store.forget_telling("b") == 0
+    assert await store.note(old.id) == old
+
+
+async def test_taking_back_the_middle_of_a_chain_leaves_its_end(store: Store) -> None:
+    (old,) = await tell(store, "a", "The user lives in Bonn.")
+    (middle,) = await tell(store, "b", NewNote("The user lives in Porto.", (old.id,)))
+    await tell(store, "c", NewNote("The user lives in Lima.", (middle.id,)))
+    assert await store.forget_telling("b") == 1
+    assert await texts(store) == ["The user lives in Lima."]
+    assert await store.forget_telling("c") == 1
+    assert await texts(store) == ["The user lives in Bonn."]
+
+
+async def test_what_two_tellings_said_holds_until_both_are_taken_back(store: Store) -> None:
+    await tell(store, "a", "The user lives in Bonn.")
+    (tea,) = await tell(store, "b", "The user likes tea.")
+    await tell(store, "c", NewNote("The user lives in Bonn.", (tea.id,)))
+    assert await texts(store) == ["The user lives in Bonn."]
+    assert await store.forget_telling("a") == 1
+    assert await texts(store) == ["The user lives in Bonn."]
+    assert await found(store, "bonn") == ["The user lives in Bonn."]
+    assert await store.forget_telling("c") == 1
+    assert await texts(store) == ["The user likes tea."]
+
+
+async def test_taking_back_who_said_it_second_leaves_the_first_and_brings_back_what_was_replaced(
+    store: Store,
+) -> None:
+    (home_,) = await tell(store, "a", "The user lives in Bonn.")
+    (tea,) = await tell(store, "b", "The user likes tea.")
+    await tell(store, "c", NewNote("The user lives in Bonn.", (tea.id,)))
+    assert await store.forget_telling("c") == 0
+    assert await texts(store) == ["The user lives in Bonn.", "The user likes tea."]
+    assert await store.note(home_.id) == home_
+
+
+async def test_what_comes_back_is_not_there_twice(store: Store) -> None:
+    (old,) = await tell(store, "a", "The user likes tea.")
+    await tell(store, "b", NewNote("The user likes coffee.", (old.id,)))
+    await tell(store, "c", "The user likes tea.")
+    await store.forget_telling("b")
+    assert await texts(store) == ["The user likes tea."]
+
+
+async def test_a_telling_taken_back_before_it_was_told_brings_nothing(store: Store) -> None:
+    assert await store.forget_telling("late") == 0
+    receipt, kept = await store.add_notes("late", "mine", ORIGIN, "", [NewNote("The user has a cat.")])
+    assert receipt and receipt != "mine"
+    assert (list(kept), await texts(store)) == ([], [])
+
+
+async def test_a_note_that_a_person_has_edited_is_theirs(store: Store, clock: FakeClock) -> None:
+    kept, gone = await tell(store, "a", "The user lives in Bonn.", "The user has a dog.")
+    await store.put_vectors({kept.id: b"near"})
+    edited = await store.edit_note(kept.id, "The user lives near Bonn.")
+    assert (edited.id, edited.text, edited.origin.by) == (kept.id, "The user lives near Bonn.", "user")
+    assert edited.origin.session_id == ORIGIN.session_id
+    assert (edited.made_at, edited.changed_at > edited.made_at) == (kept.made_at, True)
+    assert dict(await store.vectors(""))[kept.id] is None
+    assert await found(store, "near") == ["The user lives near Bonn."]
+    assert await store.forget_telling("a") == 1
+    assert await texts(store) == ["The user lives near Bonn."]
+    with pytest.raises(NoSuchMemory):
+        await store.note(gone.id)
+
+
+async def test_a_note_edited_into_another_takes_its_place(store: Store) -> None:
+    one, two = await tell(store, "a", "The user likes tea.", "The user likes green tea.")
+    await store.edit_note(one.id, "The user likes green tea.")
+    assert await texts(store) == ["The user likes green tea."]
+    with pytest.raises(NoSuchMemory):
+        await store.note(two.id)
+
+
+async def test_forgetting_a_note_forgets_all_that_it_replaced(store: Store) -> None:
+    (old,) = await tell(store, "a", "The user lives in Bonn.")
+    (new,) = await tell(store, "b", NewNote("The user lives in Porto.", (old.id,)))
+    await tell(store, "c", "The user lives in Porto.")
+    await store.forget_note(new.id)
+    for key in ("a", "b", "c"):
+        assert await store.forget_telling(key) == 0
+    assert await texts(store) == await found(store, "bonn porto") == []
+    with pytest.raises(NoSuchMemory):
+        await store.forget_note(new.id)
+    with pytest.raises(NoSuchMemory):
+        await store.forget_note("n_nonsense")
+
+
+async def test_what_is_too_long_changes_nothing(store: Store) -> None:
+    long = "x" * (MEMORY_CHARS_MAX + 1)
+    with pytest.raises(TooLarge):
+        await store.add_notes("a", "r", ORIGIN, "", [NewNote("Short."), NewNote(long)])
+    assert await store.note_receipt("a") is None
+    assert await texts(store) == []
+    (note,) = await tell(store, "b", "y" * MEMORY_CHARS_MAX)
+    with pytest.raises(TooLarge):
+        await store.edit_note(note.id, long)
+    assert await store.note(note.id) == note
+
+
+async def test_there_is_room_for_so_many_notes_and_replacing_needs_none(store: Store) -> None:
+    kept: list[Memory] = []
+    for start in range(0, MEMORIES_MAX, 1_000):
+        kept += await tell(store, f"key {start}", *(f"Fact {n}." for n in range(start, start + 1_000)))
+    with pytest.raises(TooLarge):
+        await store.add_notes("more", "r", ORIGIN, "", [NewNote("One more.")])
+    assert await store.note_receipt("more") is None
+    await tell(store, "same", "Fact 7.")
+    await tell(store, "better", NewNote("A better fact.", (kept[7].id,)))
+    assert await store.count_notes() == MEMORIES_MAX
+    await store.forget_note(kept[8].id)
+    await tell(store, "more", "One more.")
+    assert await found(store, "one more") == ["One more."]
+
+
+async def test_pages_go_from_the_newest_to_the_oldest(store: Store) -> None:
+    await tell(store, "a", *(f"Fact {n} about {'tea' if n % 2 else 'coffee'}." for n in range(7)))
+    for words, wanted in (("", [6, 5, 4, 3, 2, 1, 0]), ("tea", [5, 3, 1]), ("about te", [5, 3, 1])):
+        seen, cursor = [], None
+        for _ in range(10):
+            page = await store.notes("", words, cursor, 2)
+            seen += [int(note.text.split()[1]) for note in page.memories]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert seen == wanted
+    assert (await store.notes("", "?!", None, 2)).memories == ()
+    for cursor in ("x", "-1", "1.2", "9" * 19, "", "¹"):
+        with pytest.raises(BadCursor):
+            await store.notes("", "", cursor, 2)
+
+
+async def test_notes_that_share_rarer_words_are_found_first(store: Store) -> None:
+    await tell(
+        store, "a",
+        "The user lives in Bonn.",
+        "The user has a dog called Bramble.",
+        "The user works on the lighthouse project.",
+        "The user's favourite tea is Assam.",
+    )  # fmt: skip
+    assert (await found(store, "What is my dog called?"))[0] == "The user has a dog called Bramble."
+    assert (await found(store, "how are the lighthouse projects going"))[0].endswith("lighthouse project.")
+    assert await found(store, "Where do I live?") == ["The user lives in Bonn."]
+    assert await found(store, "zebra") == await found(store, "") == await found(store, '"*()') == []
+    assert len(await found(store, "the user", limit=2)) == 2
+
+
+async def test_of_notes_that_fit_as_well_the_newest_comes_first(store: Store) -> None:
+    await tell(store, "a", "Tea at four.", "Tea at five.", "Tea at noon.")
+    assert await found(store, "tea") == ["Tea at noon.", "Tea at five.", "Tea at four."]
+
+
+async def test_words_that_most_notes_have_find_nothing_beside_others(store: Store) -> None:
+    await tell(store, "a", *(f"The user knows number {n}." for n in range(100)), "The user sails.")
+    assert await found(store, "does the user know how to sail", limit=50) == ["The user sails."]
+    assert len(await found(store, "user", limit=5)) == 5
+
+
+async def test_scripts_without_spaces_are_found_by_pairs_of_characters(store: Store) -> None:
+    await tell(store, "a", "用户喜欢绿茶", "用户住在上海", "ユーザーは猫を飼っている")
+    assert await found(store, "我想喝绿茶吗") == ["用户喜欢绿茶"]
+    assert await found(store, "上海的天气") == ["用户住在上海"]
+    assert await found(store, "猫") == ["ユーザーは猫を飼っている"]
+    assert await texts(store, words="绿茶") == ["用户喜欢绿茶"]
+
+
+async def test_a_long_question_is_borne(store: Store) -> None:
+    await tell(store, "a", "The user sails.")
+    long = " ".join(f"word{n}" for n in range(200)) + " sails " + "x " * 100_000
+    assert await found(store, long) == ["The user sails."]
+
+
+async def test_vectors_are_kept_for_notes_that_are_there(store: Store) -> None:
+    one, two = await tell(store, "a", "The user sails.", "The user sings.")
+    assert list(await store.vectors("")) == [(one.id, None), (two.id, None)]
+    await store.put_vectors({one.id: b"\x01\x02", "n_gone": b"\x03"})
+    assert dict(await store.vectors("")) == {one.id: b"\x01\x02", two.id: None}
+    await store.put_vectors({one.id: b"\x04"})
+    assert dict(await store.vectors(""))[one.id] == b"\x04"
+    assert list(await store.vectors("other")) == []
