@@ -13,6 +13,7 @@ from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
     ReasoningDelta,
+    Remembering,
     StepEnd,
     TextDelta,
     Tool,
@@ -38,6 +39,7 @@ from holdfast.engine.verbs import Accepted
 from holdfast.store.sqlite.store import SqliteStore
 
 UNLIMITED = Allowance()
+Boundary = Callable[[SessionId], None]
 Line = ModelDelta | asyncio.Event | Exception
 """What a step does next: says something, waits until told, or fails."""
 
@@ -88,6 +90,7 @@ class Lever:
     def __init__(self, name: str, effect: f.Effect) -> None:
         self.spec = ToolSpec(name, "A lever.", {"type": "object"})
         self.effect = effect
+        self.asks = effect != "pure"
         self.pulled: list[str] = []
         self.hold: asyncio.Event | None = None
         self.started = asyncio.Event()
@@ -124,19 +127,22 @@ class House:
         at_once: int,
         never_run: tuple[str, ...] = (),
         cautions: tuple[str, ...] = (),
+        memory: Remembering | None = None,
+        others: Sequence[Tool] = (),
+        boundary: Boundary = lambda session_id: None,
     ) -> None:
         self.store = store
         self.ids = Ids(clock)
         self.model = Puppet()
         self.levers = {lever.spec.name: lever for lever in levers}
-        tools: dict[str, Tool] = dict(self.levers)
+        tools: dict[str, Tool] = {**self.levers, **{tool.spec.name: tool for tool in others}}
         asking = Asking(clock, self.ids, tools, lambda: 0.0, _no_sleep)
         permissions = Permissions(store, clock, self.ids, never_run)
         calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
-        agent = Agent("Be brief.", self.model, tools, asking, calls, allowance, clock)
+        agent = Agent("Be brief.", self.model, tools, asking, calls, allowance, clock, memory)
         self.engine = Engine(
             store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
-            permissions=permissions,
+            permissions=permissions, boundary=boundary,
         )  # fmt: skip
 
     async def begin(self) -> SessionId:
@@ -196,12 +202,16 @@ async def house(
     at_once: int = 100,
     never_run: tuple[str, ...] = (),
     cautions: tuple[str, ...] = (),
+    memory: Remembering | None = None,
+    others: Sequence[Tool] = (),
+    boundary: Boundary = lambda session_id: None,
 ) -> AsyncIterator[House]:
     """A house in `folder` that is checked by doctor when it is left."""
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, clock=clock)
     here = House(
-        store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions
+        store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions,
+        memory, others, boundary,
     )  # fmt: skip
     if started:
         await here.engine.start()

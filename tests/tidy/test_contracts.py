@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-IDS = [*(f"C{n}" for n in range(1, 11)), *(f"R{n}" for n in range(1, 11))]
+IDS = [
+    *(f"C{n}" for n in range(1, 11)), *(f"R{n}" for n in range(1, 11)), *(f"M{n}" for n in range(1, 18))
+]  # fmt: skip
 
 
 def _tests() -> dict[str, set[str]]:

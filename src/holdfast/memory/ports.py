@@ -12,23 +12,13 @@ import msgspec
 from holdfast.domain.book import Decide, Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import ProviderCannot as ProviderCannot
+from holdfast.domain.errors import ProviderFailure as ProviderFailure
 from holdfast.domain.facts import Ranges, Role
 from holdfast.domain.ids import ProcessId, SessionId
-from holdfast.domain.memories import Memory, MemoryPage, Origin
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow
 from holdfast.domain.transcript import Page
-
-
-class ProviderFailure(HoldfastError):
-    """Memory failed: {detail}."""
-
-    code, status = "memory_failed", 502
-
-
-class ProviderCannot(HoldfastError):
-    """This memory has no way to {verb}."""
-
-    code, status = "memory_cannot", 409
 
 
 class OwnerGone(HoldfastError):
@@ -135,7 +125,9 @@ class Ledger(Protocol):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]: ...
 
-    async def due_debts(self, quiet_since: Instant, now: Instant, limit: int) -> Sequence[Debt]: ...
+    async def due_debts(
+        self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
+    ) -> Sequence[Debt]: ...
 
     async def debt_totals(self) -> tuple[int, Instant]: ...
 
@@ -144,3 +136,37 @@ class Ledger(Protocol):
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None: ...
 
     async def item(self, kind: str, item_id: str) -> bytes | None: ...
+
+
+Asking = Callable[[str, str], Awaitable[str]]
+"""A model's whole answer to instructions and a text. Raises HoldfastError."""
+Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+"""Where texts lie in meaning, in their order. Raises ProviderFailure."""
+
+
+class Notebook(Protocol):
+    """The store, as the notes need it; its `Notes` port says what each of these means."""
+
+    async def add_notes(
+        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+    ) -> tuple[str, Sequence[Memory]]: ...
+
+    async def note_receipt(self, key: str) -> str | None: ...
+
+    async def count_notes(self) -> int: ...
+
+    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage: ...
+
+    async def note(self, note_id: str) -> Memory: ...
+
+    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]: ...
+
+    async def edit_note(self, note_id: str, text: str) -> Memory: ...
+
+    async def forget_note(self, note_id: str) -> None: ...
+
+    async def forget_telling(self, key: str) -> int: ...
+
+    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]: ...
+
+    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None: ...

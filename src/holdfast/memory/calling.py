@@ -1,0 +1,62 @@
+"""Calls to providers: somebody else's code, which may fail in any way, take for ever, or refuse to stop.
+
+Whatever it does, the caller gets an answer in time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.facts import Failure
+from holdfast.domain.secrets import Masking
+
+DETAIL_CHARS_MAX = 500
+"""What is kept of a receipt, or of what a provider says went wrong."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a call. `cut_off`: nobody knows whether it was carried out."""
+
+    value: object = None
+    failure: Failure | None = None
+    cut_off: bool = False
+
+
+class Calls:
+    """Asks providers; a caller holds one of `slots` while it does."""
+
+    def __init__(self, mask: Masking, at_once: int) -> None:
+        self._mask = mask
+        self.slots = asyncio.Semaphore(at_once)
+        self._asked: set[asyncio.Task[Answer]] = set()
+
+    async def ask(self, question: Callable[[], Awaitable[object]], within_s: float) -> Answer:
+        """Wait for the answer, but no longer than `within_s`: then the call is stopped, not waited for."""
+        call = asyncio.create_task(self._answer(question))
+        self._asked.add(call)
+        call.add_done_callback(self._asked.discard)
+        try:
+            await asyncio.wait({call}, timeout=within_s)
+        finally:
+            call.cancel()
+        if not call.done():
+            detail = f"there was no answer within {within_s:g} s"
+            return Answer(failure=Failure("memory_timed_out", detail), cut_off=True)
+        if call.cancelled():
+            return Answer(failure=Failure("memory_failed", "the call broke off"), cut_off=True)
+        return call.result()
+
+    async def _answer(self, question: Callable[[], Awaitable[object]]) -> Answer:
+        try:
+            return Answer(await question())
+        except HoldfastError as error:
+            return Answer(failure=Failure(error.code, self.plain(str(error))))
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return Answer(failure=Failure("memory_failed", self.plain(said)))
+
+    def plain(self, text: str) -> str:
+        """A provider's words as they can be kept: without secrets, not too long, and text at all."""
+        return self._mask(text.encode("utf-8", "replace").decode())[:DETAIL_CHARS_MAX]

@@ -1,0 +1,282 @@
+"""When memory is told: at the boundaries of a conversation, in the background, and never in anyone's way.
+
+What is owed is a matter of the store (domain/debts); what is here is who is at hand to pay it, and the
+occasions: a conversation that is over for now, an agent that is let go, idle time, a person who asks, the
+server's start and its stop. Nothing here is needed to know what is owed: whatever is lost with the process is
+found again by the next.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.domain import debts
+from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import (
+    COMMIT_S_MAX,
+    COMMITS_AT_ONCE_MAX,
+    DEBTS_SHOWN_MAX,
+    EVICT_S_MAX,
+    OWNERS_MAX,
+)
+from holdfast.domain.rows import Debt
+from holdfast.domain.secrets import Masking, identity
+from holdfast.memory.calling import Calls
+from holdfast.memory.lanes import Lanes
+from holdfast.memory.owners import Owners
+from holdfast.memory.ports import Build, Ledger, Owner
+from holdfast.memory.resting import Rests
+from holdfast.memory.roster import Handle, Roster
+from holdfast.memory.rounds import Rounds
+from holdfast.memory.tellers import Tellers
+from holdfast.memory.telling import InDoubt, Outcome, Sleep, Telling
+
+STOP_MARGIN_S = 0.5
+"""How much longer than asked a stop takes to write down what it has cut off."""
+
+Close = Callable[[], Awaitable[None]]
+"""Gives back what an agent holds."""
+
+
+class Lifecycle:
+    """Who is at hand to tell memory, and the occasions on which it is told. Belongs to one event loop.
+
+    An empty or missing session id is nobody's: whatever is asked of it does nothing. `chance` gives a number
+    from 0 to 1. What providers say goes through `mask` before it is kept.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        build: Build,
+        clock: Clock,
+        ids: Ids,
+        in_doubt: InDoubt,
+        chance: Callable[[], float],
+        mask: Masking = identity,
+        sleep: Sleep = asyncio.sleep,
+        handles_max: int = OWNERS_MAX,
+        commit_s: float = COMMIT_S_MAX,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._sleep = sleep
+        self._owners = Owners(ledger)
+        self._roster = Roster(handles_max)
+        self._rests = Rests(clock, chance)
+        self._lanes = Lanes()
+        calls = Calls(mask, COMMITS_AT_ONCE_MAX)
+        self._tellers = tellers = Tellers(self._owners, build, calls)
+        self._telling = Telling(ledger, tellers, clock, ids, in_doubt, self._rests, calls, sleep, commit_s)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._rounds: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each thing came of telling memory, since the start: paid, failed, in_doubt, no_owner;
+        forget_done, forget_failed, forget_cannot."""
+        return self._telling.counts
+
+    @property
+    def gone(self) -> Mapping[str, str]:
+        """The owners that could not be made when they were last needed, by digest, and why."""
+        return self._tellers.gone
+
+    async def totals(self) -> tuple[int, Instant]:
+        """How much is owed, and since when the oldest of it is; 0 when nothing is."""
+        return await self._ledger.debt_totals()
+
+    # Who is at hand.
+
+    async def enrol(self, session_id: SessionId | str | None, owner: Owner) -> str:
+        """`owner` tells memory of what is completed in this conversation from now on; returns its digest.
+
+        What is owed already stays with whom it is owed by. Raises StoreFault.
+        """
+        if not session_id:
+            return ""
+        digest = await self._owners.keep(owner)
+        for surplus in self._roster.put(SessionId(session_id), digest):
+            self._spawn(self.evict(surplus))
+        self._rests.succeeded("")  # What nobody could tell before, somebody may now.
+        return digest
+
+    def dismiss(self, session_id: SessionId | str | None) -> None:
+        """Forget who is at hand; what is owed stays owed, and is found all the same."""
+        self._roster.drop(SessionId(session_id or ""))
+
+    def registered(self, session_id: SessionId | str | None) -> str:
+        """The owner at hand, by its digest; empty if there is none."""
+        handle = self._roster.get(SessionId(session_id or ""))
+        return handle.owner if handle is not None else ""
+
+    async def active(self, session_id: SessionId | str | None) -> str:
+        """Who tells memory next: the owner of the oldest stretch that is not paid, else the one at hand."""
+        rows = await self._ledger.debts(SessionId(session_id)) if session_id else ()
+        unpaid = (row for row in rows if row.state in ("owed", "committing", "failed", "in_doubt"))
+        oldest = next(unpaid, None)
+        return (oldest.owner if oldest is not None else "") or self.registered(session_id)
+
+    # Telling.
+
+    async def commit(self, session_id: SessionId | str | None, owner: str = "") -> Outcome:
+        """Tell memory of one stretch, the oldest, by its own owner whoever asks.
+
+        `owner` stands in where it has none, or where that one cannot be made any more. Raises StoreFault.
+        """
+        if not session_id:
+            return Outcome("nothing")
+        session_id = SessionId(session_id)
+        async with self._lanes.lane(session_id):
+            return await self._telling.pay(session_id, owner, self.registered(session_id), asked=True)
+
+    async def settle(
+        self, session_id: SessionId | str | None, owner: str = "", asked: bool = False
+    ) -> Outcome:
+        """Tell memory until nothing is owed or one try fails; what was undone is taken back first.
+
+        Not `asked`, what failed lately waits until its time has come. A deleted conversation is found too.
+        Raises StoreFault.
+        """
+        if not session_id:
+            return Outcome("nothing")
+        session_id = SessionId(session_id)
+        paid, tried, failed = 0, set[int](), Outcome("nothing")
+        async with self._lanes.lane(session_id):
+            while True:
+                at_hand = self.registered(session_id)
+                taken = await self._telling.take_back(session_id, owner, at_hand, asked, tried)
+                if taken is not None:
+                    tried.add(taken[0])
+                    failed = taken[1] if taken[1].status != "nothing" else failed
+                    continue
+                outcome = await self._telling.pay(session_id, owner, at_hand, asked)
+                paid += outcome.paid
+                if outcome.status != "paid":
+                    return _in_all(paid, outcome, failed)
+
+    def boundary(self, session_id: SessionId | str | None) -> None:
+        """This conversation is over for now: tell memory in the background."""
+        if session_id and not self._stopping:
+            self._spawn(self._settle_quietly(SessionId(session_id)))
+
+    async def resolve(self, session_id: SessionId | str | None, n: int, decision: str) -> None:
+        """A person's word on a stretch: retry, done or drop. Raises NoSuchDebt, DebtRefused, StoreFault."""
+        if not session_id:
+            return
+        session_id = SessionId(session_id)
+        rows = await self._ledger.debts(session_id)
+        buried = not any(row.n == n for row in rows)
+        await self._telling.write(session_id, partial(debts.resolve, n=n, decision=decision), buried)
+        if decision == "retry" and not self._stopping:
+            self._spawn(self._settle_quietly(session_id, asked=True))
+
+    async def evict(
+        self, session_id: SessionId | str | None, close: Close | None = None, within_s: float = EVICT_S_MAX
+    ) -> None:
+        """Let go of the agent at hand: tell memory, forget the handle, then give back what it holds.
+
+        Waits at most `within_s` for memory; what is owed by then stays owed. The same handle leaves once,
+        however often it is let go; without one there is nothing to close.
+        """
+        if not session_id:
+            return
+        session_id = SessionId(session_id)
+        handle = self._roster.get(session_id)
+        if handle is None:
+            await self._settle_within(session_id, within_s)
+            return
+        if handle.leaving is None:
+            handle.leaving = asyncio.create_task(self._let_go(session_id, handle, close, within_s))
+            self._leaving.add(handle.leaving)
+            handle.leaving.add_done_callback(self._leaving.discard)
+        await asyncio.shield(handle.leaving)
+
+    # From the server's start to its stop.
+
+    async def start(self, idle_s: float) -> None:
+        """Take up what is owed from before, then whatever becomes due; `idle_s` after its last answer a
+        conversation is."""
+        rounds = Rounds(self._ledger, self._clock, idle_s, self._rests.resting, self._take_up, self._sleep)
+        self._rounds = asyncio.create_task(rounds.go())
+
+    async def stop(self, within_s: float) -> None:
+        """Wait for what is being told, then tell what is owed, at most `within_s`; the rest stays owed."""
+        self._stopping = True
+        if self._rounds is not None:
+            self._rounds.cancel()
+        ending: set[asyncio.Task[Any]] = {self._rounds} if self._rounds is not None else set()
+        if within_s > 0:  # Without any time nothing is begun: it would only be cut off.
+            draining = asyncio.create_task(self._drain())
+            await asyncio.wait({draining}, timeout=within_s)
+            ending.add(draining)
+        ending |= self._tasks
+        for task in ending:
+            task.cancel()
+        ending |= self._leaving
+        done, _ = await asyncio.wait(ending, timeout=STOP_MARGIN_S) if ending else (set(), set())
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # Looked at: nobody is left to be told.
+
+    async def _drain(self) -> None:
+        """Each conversation that owes something once: those that failed lately are not waited for."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        seen, limit = set[SessionId](), DEBTS_SHOWN_MAX
+        while True:
+            now = self._clock.now_ms()
+            due = await self._ledger.due_debts(now, now, limit, self._rests.resting())
+            fresh = {debt.session_id for debt in due} - seen
+            if not fresh and len(due) < limit:
+                return
+            seen |= fresh
+            # What could not be told stands in front of what was not tried.
+            limit += DEBTS_SHOWN_MAX if not fresh else 0
+            await asyncio.gather(*(self._spawn(self._settle_quietly(each)) for each in sorted(fresh)))
+
+    # In the background.
+
+    def _take_up(self, due: Sequence[Debt]) -> list["asyncio.Task[Outcome]"]:
+        sessions = dict.fromkeys(debt.session_id for debt in due)
+        free = [each for each in sessions if not self._lanes.is_taken(each)]
+        return [self._spawn(self._settle_quietly(each)) for each in free]
+
+    async def _settle_quietly(self, session_id: SessionId, asked: bool = False) -> Outcome:
+        try:
+            return await self.settle(session_id, asked=asked)
+        except HoldfastError as error:
+            # The store is away: what is owed is in it, and the next round finds it.
+            return Outcome("failed", detail=str(error))
+
+    async def _settle_within(self, session_id: SessionId, within_s: float) -> None:
+        """It goes on in the background if it takes longer."""
+        await asyncio.wait({self._spawn(self._settle_quietly(session_id))}, timeout=within_s)
+
+    async def _let_go(
+        self, session_id: SessionId, handle: Handle, close: Close | None, within_s: float
+    ) -> None:
+        await self._settle_within(session_id, within_s)
+        self._roster.drop(session_id, handle)
+        if close is not None:
+            await close()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _in_all(paid: int, last: Outcome, before: Outcome) -> Outcome:
+    """What came of several tries: what did not go well is what is said."""
+    bad = next((each for each in (last, before) if each.status not in ("paid", "nothing")), None)
+    if bad is not None:
+        return Outcome(bad.status, paid, bad.detail)
+    return Outcome("paid" if paid else "nothing", paid)

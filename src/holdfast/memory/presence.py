@@ -1,0 +1,159 @@
+"""Memory where it meets a conversation: who tells it, what it brings to a turn, and the tools' way to it.
+
+No turn depends on anything here. A provider that was too slow or failed is left alone for a while at turns'
+starts, so that not every one of them waits in vain.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.errors import HoldfastError, MemoryOff, StoreFault
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import (
+    PROVIDER_ASK_S_MAX,
+    RECALL_MS_MAX,
+    RECALL_REST_S,
+    RECALLED_BYTES_MAX,
+    RECALLED_MAX,
+)
+from holdfast.domain.memories import Memory, Origin, Recollection
+from holdfast.domain.rows import SessionRow
+from holdfast.domain.secrets import Masking, identity
+from holdfast.memory.patience import ProviderSlow, in_time
+from holdfast.memory.ports import Owner, Provider
+
+Enrol = Callable[[SessionId, Owner], Awaitable[str]]
+"""Has an agent tell memory of a session from now on; returns its name. Raises StoreFault."""
+Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
+"""The titles of those conversations that are there."""
+QUERY_CHARS_MAX = 4_000
+"""As much of a long message is enough to know what it is about."""
+
+
+class NotHere(HoldfastError):
+    """This conversation is kept out of memory."""
+
+    code, status = "not_remembered", 409
+    remedy = "Its settings say so; they can be changed."
+
+
+class Presence:
+    """`provider` is the present one, `owner` the present agent; both are None where nothing is remembered.
+
+    `recalls` counts what came of asking at turns' starts: found, none, slow, failed, resting.
+    """
+
+    def __init__(
+        self,
+        provider: Callable[[], Provider | None],
+        owner: Callable[[], Owner | None],
+        enrol: Enrol,
+        session: Callable[[SessionId], Awaitable[SessionRow]],
+        titles: Titles,
+        clock: Clock,
+        mask: Masking = identity,
+    ) -> None:
+        self._provider = provider
+        self._owner = owner
+        self._enrol = enrol
+        self._session = session
+        self._titles = titles
+        self._clock = clock
+        self._mask = mask
+        self._rests_until: Instant = 0
+        self.recalls: Counter[str] = Counter()
+
+    # As someone who answers needs it.
+
+    async def owner(self, session_id: SessionId) -> str | None:
+        owner = self._owner()
+        if owner is None:
+            return None
+        try:
+            return await self._enrol(session_id, owner)
+        except StoreFault:
+            # It is owed all the same; who tells it is found out when it is told.
+            return ""
+
+    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+        provider, query = self._provider(), said.strip()[:QUERY_CHARS_MAX]
+        if provider is None or not query:
+            return ()
+        try:
+            session = await self._session(session_id)
+        except HoldfastError:
+            return ()
+        return await self._recalled(provider, query, session.agent, given) if session.remember else ()
+
+    async def _recalled(
+        self, provider: Provider, query: str, scope: str, given: Collection[str]
+    ) -> tuple[str, ...]:
+        if self._clock.now_ms() < self._rests_until:
+            self.recalls["resting"] += 1
+            return ()
+        try:
+            found = await self._ask(provider, query, scope, RECALL_MS_MAX / 1000)
+        except HoldfastError as error:
+            self._rests_until = self._clock.now_ms() + RECALL_REST_S * 1000
+            self.recalls["slow" if isinstance(error, ProviderSlow) else "failed"] += 1
+            return ()
+        texts = tuple(self._texts(found, given))
+        self.recalls["found" if texts else "none"] += 1
+        return texts
+
+    async def _ask(self, provider: Provider, query: str, scope: str, within_s: float) -> tuple[Memory, ...]:
+        asked = await in_time(
+            tuple[Memory, ...], lambda: provider.recall(query, scope, RECALLED_MAX), within_s
+        )
+        return asked[:RECALLED_MAX]
+
+    def _texts(self, found: Sequence[Memory], given: Collection[str]) -> Iterator[str]:
+        """What they say, each once, as far as there is room: a long one leaves its place to shorter ones."""
+        seen, room = set(given), RECALLED_BYTES_MAX
+        for text in (self._mask(memory.text).strip() for memory in found):
+            size = len(text.encode("utf-8", "replace"))
+            if text and text not in seen and size <= room:
+                seen.add(text)
+                room -= size
+                yield text
+
+    # As tools reach it.
+
+    async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
+        """Raises MemoryOff, NotHere, ProviderFailure, ProviderCannot, TooLarge, StoreFault."""
+        provider, session = await self._open(session_id)
+        said, origin = self._mask(text), Origin("model", session_id, turn, turn)
+        kept = await in_time(
+            Memory, lambda: provider.remember(said, session.agent, origin, key), PROVIDER_ASK_S_MAX
+        )
+        return kept.text
+
+    async def search(self, query: str, session_id: SessionId) -> Sequence[Recollection]:
+        """Raises MemoryOff, NotHere, ProviderFailure, ProviderCannot, StoreFault."""
+        provider, session = await self._open(session_id)
+        found = await self._ask(provider, query, session.agent, PROVIDER_ASK_S_MAX)
+        titles = await self._titles(sorted({each.origin.session_id for each in found} - {""}))
+        return [Recollection(self._mask(each.text), _source(each, titles)) for each in found]
+
+    async def _open(self, session_id: SessionId) -> tuple[Provider, SessionRow]:
+        provider, session = self._provider(), await self._session(session_id)
+        if provider is None:
+            raise MemoryOff()
+        if not session.remember:
+            raise NotHere()
+        return provider, session
+
+
+def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:
+    origin, on = memory.origin, ""
+    if memory.made_at:
+        on = f", {datetime.fromtimestamp(memory.made_at / 1000, UTC):%Y-%m-%d}"
+    if origin.by == "user":
+        return f"written down by the user{on}"
+    if not origin.session_id:
+        return f"where it comes from is not known{on}"
+    title = titles.get(origin.session_id)
+    where = f"from the conversation “{title}”" if title else "from an earlier conversation"
+    return f"{where}{on}"

@@ -1,0 +1,1 @@
+"""Those who remember: each is a `memory.ports.Provider`."""

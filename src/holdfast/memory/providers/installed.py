@@ -1,0 +1,136 @@
+"""Providers that were installed beside Holdfast: each is an entry point of the group `holdfast.memory`.
+
+An entry point names a callable that is given a `Given` and returns a `memory.ports.Provider`, or an awaitable
+of one. Nothing of a package is imported unless its provider is the chosen one.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from holdfast.domain.limits import PROVIDER_OPEN_S_MAX
+from holdfast.memory.ports import Asking, OwnerGone, Provider
+
+GROUP = "holdfast.memory"
+FOLDER = "memory"
+SAID_CHARS_MAX = 200
+"""How much is kept of what an error says."""
+VERBS = ("recall", "commit", "retract", "remember", "list_", "edit", "forget", "health", "close")
+"""What one must be able to do to be a provider, if only to say that there is no way."""
+
+
+class NoSuchProvider(OwnerGone):
+    """There is no memory named {name}: there are {known}."""
+
+    code = "no_such_memory_provider"
+    remedy = "Install the package that has it, or set `memory` to one of those."
+
+
+class BadProvider(OwnerGone):
+    """The installed memory {name} cannot be used: {why}."""
+
+    code = "bad_memory_provider"
+    remedy = "Update or reinstall the package that has it, or set `memory` to another."
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a provider is made from: a folder of its own, its options, and a way to ask the agent's model.
+
+    The folder is inside the data folder; it is there, with no rights for others, when the provider is made.
+    """
+
+    folder: Path
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    ask: Asking | None = None
+
+
+Make = Callable[[Given], Provider | Awaitable[Provider]]
+
+
+def names() -> list[str]:
+    """The installed providers. Reads what packages say of themselves and imports none."""
+    return sorted(entry_points(group=GROUP).names)
+
+
+async def open_installed(
+    name: str,
+    folder: Path,
+    options: Mapping[str, str],
+    ask: Asking | None,
+    built_in: tuple[str, ...] = (),
+    wait_s: float = PROVIDER_OPEN_S_MAX,
+) -> Provider:
+    """The provider `name`; `folder` is the data folder, `built_in` names those that need no package.
+
+    Raises NoSuchProvider, BadProvider.
+    """
+    found = tuple(entry_points(group=GROUP, name=name))
+    if not found:
+        raise NoSuchProvider(name=name, known=", ".join((*built_in, *names())) or "none")
+    if len({entry.value for entry in found}) > 1:
+        raise BadProvider(name=name, why=f"{len(found)} packages have one of that name")
+    make = await _load(found[0], wait_s)
+    own = folder / FOLDER / name
+    try:
+        async with asyncio.timeout(wait_s) as limit:
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = make(Given(own, options, ask))
+            provider = await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        late = isinstance(error, TimeoutError) and limit.expired()
+        why = f"it was not ready within {wait_s:g} s" if late else _told(error)
+        raise BadProvider(name=name, why=why) from error
+    if missing := _lacks(provider):
+        raise BadProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")
+    return provider
+
+
+async def _load(entry: EntryPoint, wait_s: float) -> Make:
+    """Import the provider's package beside everything else. One that never ends holds up nobody's end."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[object] = loop.create_future()
+
+    def hand_over(found: object) -> None:
+        if not loaded.done():
+            loaded.set_result(found)
+
+    def load() -> None:
+        found: object
+        try:
+            found = entry.load()
+        except BaseException as error:
+            found = error
+        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
+            loop.call_soon_threadsafe(hand_over, found)
+
+    threading.Thread(target=load, name=f"load {entry.name}", daemon=True).start()
+    try:
+        found = await asyncio.wait_for(loaded, wait_s)
+    except TimeoutError:
+        raise BadProvider(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
+    if isinstance(found, BaseException):
+        raise BadProvider(name=entry.name, why=_told(found)) from found
+    if not callable(found):
+        raise BadProvider(name=entry.name, why=f"{entry.value} cannot be called")
+    return cast(Make, found)
+
+
+def _lacks(provider: object) -> list[str]:
+    """What a would-be provider lacks, in the port's own names."""
+    verbs = [verb for verb in VERBS if not callable(getattr(provider, verb, None))]
+    return verbs + [name for name in ("name", "takes_key") if not hasattr(provider, name)]
+
+
+def _told(error: BaseException) -> str:
+    """An error as people are told of it: on one line, short, without the last full stop."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    if len(words) > SAID_CHARS_MAX:
+        words = words[: SAID_CHARS_MAX - 1].rstrip() + "…"
+    return words.rstrip(".: ")

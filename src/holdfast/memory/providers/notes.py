@@ -1,0 +1,169 @@
+"""The notes: what the agent's own model finds worth keeping, kept in the same store as everything else.
+
+A stretch is told once, whatever happens in between: what it brings and its key are one transaction, and a key
+that is there already answers with its first receipt before any model is asked. A note that says better what
+another says replaces it. Notes are found by their words, and by their meaning where that can be told.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError, NoSuchMemory
+from holdfast.domain.ids import Ids
+from holdfast.domain.limits import EXTRACT_KNOWN_MAX, MEMORIES_MAX
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
+from holdfast.domain.secrets import Masking, identity
+from holdfast.memory.extraction import INSTRUCTIONS, facts_in, goes, shown
+from holdfast.memory.meaning import Meaning, merged
+from holdfast.memory.ports import Asking, Embedding, Health, Notebook, ProviderFailure, Segment
+
+_TOPIC_CHARS_MAX = 16_000
+"""What of a person's words is used to find the notes that a stretch may replace: the newest."""
+
+
+class Notes:
+    """A `Provider`. Close what it asks and embeds with after it, not before."""
+
+    def __init__(
+        self,
+        store: Notebook,
+        ask: Asking,
+        ids: Ids,
+        clock: Clock,
+        embed: Embedding | None = None,
+        mask: Masking = identity,
+        embed_name: str = "",
+    ) -> None:
+        self._store = store
+        self._ask = ask
+        self._ids = ids
+        self._mask = mask
+        self._meaning = Meaning(store, embed, embed_name, clock) if embed is not None else None
+
+    @property
+    def name(self) -> str:
+        return "notes"
+
+    @property
+    def takes_key(self) -> bool:
+        return True
+
+    async def commit(self, segment: Segment) -> str:
+        try:
+            receipt = await self._store.note_receipt(segment.key)
+            if receipt is None:
+                receipt = await self._commit(segment)
+        except ProviderFailure:
+            raise
+        except HoldfastError as error:
+            raise _failure(error) from error
+        return receipt
+
+    async def retract(self, key: str, receipt: str) -> None:
+        try:
+            await self._store.forget_telling(key)
+        except HoldfastError as error:
+            raise _failure(error) from error
+        self._changed()
+
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        try:
+            if self._meaning is None:
+                return await self._store.find_notes(scope, query, limit)
+            by_words, near = await asyncio.gather(
+                self._store.find_notes(scope, query, limit), self._meaning.near(query, scope, limit)
+            )
+            by_meaning = [each for note_id in near if (each := await self._note(note_id))]
+        except HoldfastError as error:
+            raise _failure(error) from error
+        return merged(by_words, by_meaning)[:limit]
+
+    async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
+        """Raises TooLarge too."""
+        fresh = (NewNote(self._kept(text)),)
+        _, kept = await self._store.add_notes(key, self._ids.memory(), origin, scope, fresh)
+        if not kept:
+            raise ProviderFailure(detail="there is nothing to remember, or it was forgotten since")
+        self._changed(scope)
+        return kept[0]
+
+    async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        return await self._store.notes(scope, words, cursor, limit)
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        memory = await self._store.edit_note(memory_id, self._kept(text))
+        self._changed()
+        return memory
+
+    async def forget(self, memory_id: str) -> None:
+        await self._store.forget_note(memory_id)
+        self._changed()
+
+    async def health(self) -> Health:
+        try:
+            count = await self._store.count_notes()
+        except HoldfastError as error:
+            return Health(False, str(error))
+        how = "found by their words"
+        if self._meaning is not None:
+            trouble = self._meaning.trouble
+            how += f"; by their meaning not now: {trouble}" if trouble else " and their meaning"
+        return Health(True, f"{count} of at most {MEMORIES_MAX} notes, {how}")
+
+    async def close(self) -> None:
+        if self._meaning is not None:
+            await self._meaning.close()
+
+    async def _commit(self, segment: Segment) -> str:
+        conversation = goes(segment.messages)
+        if conversation and await self._store.count_notes() >= MEMORIES_MAX:
+            # Before a model is asked for what could not be kept.
+            raise ProviderFailure(detail=f"there are {MEMORIES_MAX} notes already; forget some of them")
+        fresh = await self._found(segment, conversation)
+        first, last = (segment.turns[0][0], segment.turns[-1][1]) if segment.turns else (0, 0)
+        origin = Origin("model", segment.session_id, first, last)
+        receipt, _ = await self._store.add_notes(
+            segment.key, self._ids.memory(), origin, segment.scope, fresh
+        )
+        self._changed(segment.scope)
+        return receipt
+
+    async def _found(self, segment: Segment, conversation: Sequence[str]) -> list[NewNote]:
+        """What is new in a stretch. What one go of it found is known to the next, which may replace it."""
+        known, ids, fresh = dict[str, str](), dict[str, str](), dict[str, NewNote]()
+        if conversation:
+            topic = "\n".join(said.text for said in reversed(segment.messages) if said.role == "user")
+            notes = await self._store.find_notes(segment.scope, topic[:_TOPIC_CHARS_MAX], EXTRACT_KNOWN_MAX)
+            # Numbers instead of ids, which a small model may not copy well.
+            known = {f"k{n}": note.text for n, note in enumerate(notes, 1)}
+            ids = {f"k{n}": note.id for n, note in enumerate(notes, 1)}
+        for text in conversation:
+            offered = frozenset(known)
+            for fact in facts_in(await self._ask(INSTRUCTIONS, shown(known, text))):
+                names = offered.intersection(fact.replaces)
+                replaced = [fresh.pop(name) for name in sorted(names) if name in fresh]
+                named = [ids[name] for name in sorted(names) if name in ids]
+                named += [note_id for note in replaced for note_id in note.replaces]
+                name = f"k{len(known) + 1}"
+                known[name] = self._kept(fact.text)
+                fresh[name] = NewNote(known[name], tuple(dict.fromkeys(named)))
+        return list(fresh.values())
+
+    def _kept(self, text: str) -> str:
+        """A text as it is kept: without secrets, and without halves of characters, which no store takes."""
+        return self._mask(text.encode("utf-8", "replace").decode()).strip()
+
+    async def _note(self, note_id: str) -> Memory | None:
+        try:
+            return await self._store.note(note_id)
+        except NoSuchMemory:
+            return None
+
+    def _changed(self, scope: str | None = None) -> None:
+        if self._meaning is not None:
+            self._meaning.learn(scope)
+
+
+def _failure(error: HoldfastError) -> ProviderFailure:
+    return ProviderFailure(detail=str(error).rstrip("."))

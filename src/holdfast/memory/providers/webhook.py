@@ -1,0 +1,250 @@
+"""Memory behind a webhook: one signed POST for each question, to one address.
+
+Whatever the other side does instead of answering is a ProviderFailure with a sentence for people. It says
+neither the secret nor what an address may hold beside the host.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import aiohttp
+import msgspec
+
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchMemory, TooLarge
+from holdfast.domain.limits import (
+    COMMIT_S_MAX,
+    MEMORY_CHARS_MAX,
+    PROVIDER_ASK_S_MAX,
+    PROVIDER_HEALTH_S_MAX,
+    WEBHOOK_ANSWER_BYTES_MAX,
+)
+from holdfast.domain.memories import Memory, MemoryPage, Origin
+from holdfast.domain.secrets import Mask
+from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segment
+from holdfast.memory.providers import webhook_wire as wire
+
+SAID_CHARS_MAX = 200
+"""How much of a receiver's own words is kept."""
+_KEEP_S = 4
+"""How long a quiet connection is used again: less than servers usually keep one, so that none is dying."""
+T = TypeVar("T")
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long to wait for a whole answer, in seconds."""
+
+    commit_s: float = COMMIT_S_MAX
+    ask_s: float = PROVIDER_ASK_S_MAX
+    health_s: float = PROVIDER_HEALTH_S_MAX
+
+
+USUAL_PATIENCE = Patience()
+
+
+class Webhook:
+    """Tells and asks whoever listens at `url`. `secret` is `whsec_…`; `fresh` makes ids for questions.
+
+    The format obliges a receiver to remember the same key once. The client is made in the loop that first
+    uses it. Raises ValueError for a secret that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        clock: Clock,
+        fresh: Callable[[], str],
+        patience: Patience = USUAL_PATIENCE,
+    ) -> None:
+        self._url = url
+        self._secret = wire.secret_of(secret)
+        self._clock = clock
+        self._fresh = fresh
+        self._patience = patience
+        self._host = urlsplit(url).netloc.rpartition("@")[2]
+        self._mask = Mask((secret, secret.removeprefix(wire.SECRET_PREFIX), *_private_in(url)))
+        self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        return "webhook"
+
+    @property
+    def takes_key(self) -> bool:
+        return True
+
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        body = await self._ask(wire.Recall(query, scope, limit), "recall", self._patience.ask_s)
+        found = self._read(body, wire.Answers).page().memories
+        return tuple(_short(memory) for memory in found[:limit])
+
+    async def commit(self, segment: Segment) -> str:
+        body = await self._ask(wire.commit_of(segment), "be told", self._patience.commit_s)
+        return self._read(body, wire.Receipt).receipt
+
+    async def retract(self, key: str, receipt: str) -> None:
+        await self._ask(wire.Retract(key, receipt), "take a conversation back", self._patience.commit_s)
+
+    async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
+        asked = wire.Remember(key, _checked(text), scope, origin)
+        body = await self._ask(asked, "remember one thing", self._patience.ask_s)
+        return self._read(body, wire.Answered).memory()
+
+    async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        asked = wire.List(scope, words, cursor, limit)
+        page = self._read(await self._ask(asked, "list", self._patience.ask_s), wire.Answers).page()
+        if len(page.memories) > limit:
+            raise self._failure(f"gave {len(page.memories)} memories where {limit} were asked for")
+        return page
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        asked = wire.Edit(memory_id, _checked(text))
+        body = await self._ask(asked, "change a memory", self._patience.ask_s)
+        return self._read(body, wire.Answered).memory()
+
+    async def forget(self, memory_id: str) -> None:
+        await self._ask(wire.Forget(memory_id), "forget one thing", self._patience.ask_s)
+
+    async def health(self) -> Health:
+        try:
+            await self._ask(wire.AskHealth(), "say how it is", self._patience.health_s)
+        except ProviderCannot:
+            return Health(True)  # It answers, and knows us: that is as much as is asked.
+        except HoldfastError as error:
+            return Health(False, str(error.fields.get("detail", error)))
+        return Health(True)
+
+    async def close(self) -> None:
+        """End all connections; requests under way fail, and so do later ones."""
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _ask(self, asked: wire.Asked, verb: str, wait_s: float) -> bytes:
+        """The body of a 2xx answer. Raises what a Provider may."""
+        try:
+            body = msgspec.json.encode(asked)
+        except UnicodeEncodeError:
+            raise ProviderFailure(detail="this cannot be sent: it holds half a character") from None
+        if self._is_closed:
+            raise ProviderFailure(detail=f"the connection to {self._host} was closed")
+        try:
+            async with asyncio.timeout(wait_s):
+                status, answer = await self._post(wire.id_of(asked, self._fresh()), body)
+        except TimeoutError:
+            raise self._failure(f"gave no whole answer within {wait_s:g} s") from None
+        except aiohttp.ClientPayloadError:
+            raise self._failure("broke off in the middle of its answer") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ProviderFailure(detail=f"no answer from {self._host}: {_why(error)}") from None
+        if not 200 <= status < 300:
+            raise self._refused(asked, verb, status, answer)
+        if len(answer) > WEBHOOK_ANSWER_BYTES_MAX:
+            raise self._failure(f"answered with more than {WEBHOOK_ANSWER_BYTES_MAX} bytes")
+        return answer
+
+    async def _post(self, message_id: str, body: bytes) -> tuple[int, bytes]:
+        """The status and the body, of which one byte too many is the most that is read."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "holdfast",
+            **wire.signed(self._secret, message_id, self._clock.now_ms(), body),
+        }
+        # Redirects are not followed: what was said in a conversation goes only to the server that it is for.
+        request = self._client().post(self._url, data=body, headers=headers, allow_redirects=False)
+        async with request as response:
+            answer = bytearray()
+            async for piece in response.content.iter_any():
+                answer += piece
+                if len(answer) > WEBHOOK_ANSWER_BYTES_MAX:
+                    response.close()
+                    break
+            return response.status, bytes(answer[: WEBHOOK_ANSWER_BYTES_MAX + 1])
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),  # `_ask` has one for all of it.
+                auto_decompress=False,  # Little could become much.
+            )
+        return self._session
+
+    def _refused(self, asked: wire.Asked, verb: str, status: int, answer: bytes) -> HoldfastError:
+        refusal = wire.refusal_in(answer)
+        match status, refusal.code, asked:
+            case (404, "no_such_memory", wire.Edit(memory_id) | wire.Forget(memory_id)):
+                return NoSuchMemory(memory_id=memory_id)
+            case (400, "bad_cursor", wire.List(cursor=str() as cursor)):
+                return BadCursor(cursor=cursor)
+            case (501, _, _) | (404, "no_such_verb", _):
+                return ProviderCannot(verb=verb)
+            case _ if 300 <= status < 400:
+                return self._failure(f"sends elsewhere (status {status}), where nothing is sent")
+        said = self._said(refusal.detail)
+        return self._failure(f"answered with status {status}" + (f": {said}" if said else ""))
+
+    def _read(self, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError as error:
+            raise self._failure(f"gave an answer of the wrong shape: {self._said(str(error))}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._failure("gave an answer that is not JSON") from None
+
+    def _failure(self, what: str) -> ProviderFailure:
+        return ProviderFailure(detail=f"{self._host} {what}")
+
+    def _said(self, text: str) -> str:
+        """A receiver's words, fit to be shown: on one line, short, without what is secret."""
+        line = self._mask.shapes(" ".join(text.split()))
+        if len(line) > SAID_CHARS_MAX:
+            line = line[: SAID_CHARS_MAX - 1].rstrip() + "…"
+        return line.rstrip(".")
+
+
+def _why(error: Exception) -> str:
+    """Why there was no answer, in words of our own: the library's may hold the address."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return "its certificate was refused"
+        case aiohttp.ClientConnectorDNSError():
+            return "there is no server of that name"
+        case aiohttp.ClientConnectorError():
+            number = error.os_error.errno
+            return os.strerror(number) if number else "it cannot be reached"
+        case aiohttp.InvalidURL():
+            return "its address is not one"
+        case aiohttp.ServerDisconnectedError() | ConnectionError():
+            return "it closed the connection"
+        case aiohttp.ClientResponseError():
+            return "what came is not HTTP"
+    return "the connection broke"
+
+
+def _private_in(url: str) -> tuple[str, ...]:
+    """What an address may hold that is nobody's business: a password, and what stands behind `?`."""
+    parts = urlsplit(url)
+    held = (parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query)))
+    return (*held, *(unquote(each) for each in held))
+
+
+def _checked(text: str) -> str:
+    if len(text) > MEMORY_CHARS_MAX:
+        raise TooLarge(what="A memory", size=f"{len(text)} characters", limit=MEMORY_CHARS_MAX)
+    return text
+
+
+def _short(memory: Memory) -> Memory:
+    """One memory is not to take the place of all others."""
+    if len(memory.text) <= MEMORY_CHARS_MAX:
+        return memory
+    return msgspec.structs.replace(memory, text=memory.text[: MEMORY_CHARS_MAX - 1] + "…")

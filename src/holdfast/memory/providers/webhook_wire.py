@@ -1,0 +1,186 @@
+"""What goes to a webhook and what comes back: the bodies, the signature, the shapes of answers.
+
+Signed as the Standard Webhooks convention says. docs/memory.md describes it for those who receive it.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Ranges
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import RECEIPT_CHARS_MAX
+from holdfast.domain.memories import Memory, MemoryPage, Origin, RememberedBy
+from holdfast.memory.ports import Said, Segment
+
+SECRET_PREFIX = "whsec_"
+_SECRET_BYTES_MIN = 24
+"""As the convention has it."""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+T = TypeVar("T")
+
+
+# What is sent.
+
+
+class Commit(msgspec.Struct, frozen=True, tag="memory.commit"):
+    """A stretch of conversation, member for member as it is."""
+
+    key: str
+    session_id: str
+    title: str
+    scope: str
+    turns: Ranges
+    messages: tuple[Said, ...]
+
+
+class Retract(msgspec.Struct, frozen=True, tag="memory.retract"):
+    key: str
+    receipt: str
+
+
+class Remember(msgspec.Struct, frozen=True, tag="memory.remember"):
+    key: str
+    text: str
+    scope: str
+    origin: Origin
+
+
+class Recall(msgspec.Struct, frozen=True, tag="memory.recall"):
+    query: str
+    scope: str
+    limit: int
+
+
+class List(msgspec.Struct, frozen=True, tag="memory.list"):
+    scope: str
+    words: str
+    cursor: str | None
+    limit: int
+
+
+class Edit(msgspec.Struct, frozen=True, tag="memory.edit"):
+    memory_id: str
+    text: str
+
+
+class Forget(msgspec.Struct, frozen=True, tag="memory.forget"):
+    memory_id: str
+
+
+class AskHealth(msgspec.Struct, frozen=True, tag="memory.health"):
+    pass
+
+
+Asked: TypeAlias = Commit | Retract | Remember | Recall | List | Edit | Forget | AskHealth
+
+
+def commit_of(segment: Segment) -> Commit:
+    return Commit(
+        segment.key, segment.session_id, segment.title, segment.scope, segment.turns, segment.messages
+    )
+
+
+def id_of(asked: Asked, fresh: str) -> str:
+    """What makes this request and its repetitions one: the same id is the same deed.
+
+    Taking a stretch back is another deed than telling it, so it has another id: receivers may pass over an id
+    that they have seen. A full stop would let a signature stand for something else, so none is let through.
+    """
+    match asked:
+        case Commit() | Remember():
+            return _plain(asked.key)
+        case Retract():
+            return f"retract_{_plain(asked.key)}"
+    return fresh
+
+
+def signed(secret: bytes, message_id: str, at: Instant, body: bytes) -> Mapping[str, str]:
+    """The headers by which a receiver knows who sent this, and when."""
+    stamp = str(at // 1_000)
+    proof = hmac.digest(secret, f"{message_id}.{stamp}.".encode() + body, "sha256")
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": stamp,
+        "webhook-signature": f"v1,{base64.b64encode(proof).decode()}",
+    }
+
+
+def secret_of(text: str) -> bytes:
+    """The secret that `whsec_…` stands for. Raises ValueError, which does not hold it."""
+    try:
+        found = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        found = b""
+    if not text.startswith(SECRET_PREFIX) or len(found) < _SECRET_BYTES_MIN:
+        raise ValueError(f"not {SECRET_PREFIX} and {_SECRET_BYTES_MIN} bytes or more in base64")
+    return found
+
+
+def _plain(key: str) -> str:
+    if _PLAIN_ID.fullmatch(key):
+        return key
+    return "x_" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# What is answered.
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    receipt: Annotated[str, msgspec.Meta(max_length=RECEIPT_CHARS_MAX)]
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    by: RememberedBy = "model"
+    session_id: str | None = None
+    from_turn: _Whole = 0
+    through_turn: _Whole = 0
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A memory as a receiver tells it; only what it says, and by which name, is needed."""
+
+    id: _Name
+    text: str
+    origin: _Origin = _Origin()
+    made_at: _Whole = 0
+    changed_at: _Whole = 0
+    key: str = ""
+
+    def memory(self) -> Memory:
+        origin = self.origin
+        session_id = SessionId(origin.session_id or "")
+        where = Origin(origin.by, session_id, origin.from_turn, origin.through_turn)
+        return Memory(self.id, self.text, where, self.made_at, self.changed_at, self.key)
+
+
+class Answers(msgspec.Struct, frozen=True):
+    memories: tuple[Answered, ...]
+    cursor: str | None = None
+
+    def page(self) -> MemoryPage:
+        return MemoryPage(tuple(each.memory() for each in self.memories), self.cursor or None)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a receiver may say where it does not answer with 2xx."""
+
+    code: str = ""
+    detail: str = ""
+
+
+def refusal_in(body: bytes) -> Refusal:
+    """What a receiver says against a request; nothing, if it says so in no way that is understood."""
+    try:
+        return msgspec.json.decode(body, type=Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Refusal()

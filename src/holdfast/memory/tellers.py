@@ -1,0 +1,61 @@
+"""From an owner's name to a provider that can be called, or to the reason why there is none."""
+
+import msgspec
+
+from holdfast.domain.facts import Failure
+from holdfast.domain.limits import COMMIT_S_MAX
+from holdfast.memory.calling import Calls
+from holdfast.memory.owners import Owners
+from holdfast.memory.ports import Build, Provider
+
+
+class Teller(msgspec.Struct, frozen=True):
+    """Someone who can tell memory: an owner by its digest, and its provider."""
+
+    owner: str
+    provider: Provider
+    takes_key: bool
+
+
+class Nobody(msgspec.Struct, frozen=True):
+    """Nobody can tell it, and why."""
+
+    detail: str
+
+
+class Tellers:
+    """Makes providers of owners. Making one is somebody else's code too.
+
+    `gone` are the owners that could not be made when they were last needed, and why.
+    """
+
+    def __init__(self, owners: Owners, build: Build, calls: Calls) -> None:
+        self._owners = owners
+        self._build = build
+        self._calls = calls
+        self.gone: dict[str, str] = {}
+
+    async def first(self, *candidates: str) -> Teller | Nobody:
+        """The first of `candidates` who can be made; an empty one is nobody. Raises StoreFault."""
+        why = "no agent is known that could tell memory of it"
+        for digest in dict.fromkeys(each for each in candidates if each):
+            made = await self._make(digest)
+            if isinstance(made, Teller):
+                self.gone.pop(digest, None)
+                return made
+            why = self.gone[digest] = made.detail
+        return Nobody(why)
+
+    async def _make(self, digest: str) -> Teller | Nobody:
+        owner = await self._owners.find(digest)
+        if owner is None:
+            return Nobody("the agent that was to tell memory of it is not known any more")
+
+        async def made() -> Teller:
+            provider = await self._build(owner)
+            return Teller(digest, provider, bool(provider.takes_key))
+
+        answer = await self._calls.ask(made, COMMIT_S_MAX)
+        if isinstance(answer.value, Teller):
+            return answer.value
+        return Nobody((answer.failure or Failure("", "")).detail)

@@ -1,0 +1,16 @@
+"""A package that has memory providers, installed as far as Python can tell: a folder with its metadata."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def install(folder: Path, package: str, entries: Mapping[str, str], modules: Mapping[str, str]) -> Path:
+    """Lay `package` out in `folder`: its entry points, by name, and its modules' text. Returns the folder."""
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
+    (about / "entry_points.txt").write_text(f"[holdfast.memory]\n{lines}")
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder

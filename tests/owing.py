@@ -1,0 +1,113 @@
+"""A conversation as far as memory is concerned: turns that are completed, undone, told and taken back."""
+
+from collections.abc import Callable
+
+from holdfast.domain import debts, runs, turns
+from holdfast.domain import facts as f
+from holdfast.domain.book import Facts, MemoryBook, View
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.codec import Event, encode
+from holdfast.domain.ids import Ids, ProcessId, SessionId
+from holdfast.domain.parts import Text
+from holdfast.domain.projections import fold, project
+from holdfast.domain.rows import DebtRow
+
+HERE = ProcessId("p_here")
+
+
+def complete_turn(view: View, session_id: SessionId, ids: Ids, owner: str | None) -> Facts:
+    """A turn from its acceptance to its end; with no owner it is not owed."""
+    book = _Ahead(view)
+    for decide in (
+        lambda: turns.accept_turn(book.view, session_id, ids, (Text("hello"),), None),
+        lambda: runs.start(book.view.open_runs()[-1]),
+        lambda: runs.complete(book.view.open_runs()[-1], owner is not None, owner or ""),
+    ):
+        book.add(session_id, decide())
+    return book.facts
+
+
+class _Ahead:
+    """What a session comes to while facts are still being gathered for one change."""
+
+    def __init__(self, view: View) -> None:
+        self.view = MemoryBook()
+        self.facts: list[f.AnyFact] = []
+        row = view.session()
+        assert row is not None
+        self.view.put_session(row)
+        for turn in view.live_turns(0):
+            self.view.put_turn(turn)
+
+    def add(self, session_id: SessionId, facts: list[f.AnyFact]) -> None:
+        for fact in facts:
+            self.facts.append(fact)
+            project(self.view, session_id, len(self.facts), 0, fact)
+
+
+class Owing:
+    """One such conversation in memory; `events` is all that happened."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.ids = Ids(self.clock)
+        self.id = self.ids.session()
+        self.book = MemoryBook()
+        self.events: list[Event] = []
+        self.decide(lambda view: [f.SessionCreated()])
+
+    def decide(self, decision: Callable[[View], Facts]) -> Facts:
+        facts = decision(self.book)
+        for fact in facts:
+            self.clock.advance(1)
+            event = Event(len(self.events) + 1, self.clock.now_ms(), *encode(fact))
+            self.events.append(event)
+            project(self.book, self.id, event.seq, event.at, fact)
+        assert fold(self.id, self.events).debts == self.book.debts
+        return facts
+
+    def turns(self, count: int = 1, owner: str | None = "me") -> "Owing":
+        for _ in range(count):
+            self.decide(lambda view: complete_turn(view, self.id, self.ids, owner))
+        return self
+
+    def undo(self, number: int) -> "Owing":
+        turn = self.book.turns[number]
+        self.decide(lambda view: turns.undo(view, self.id, turn.id))
+        return self
+
+    def clear(self) -> "Owing":
+        self.decide(lambda view: turns.clear(view, self.id))
+        return self
+
+    def start(self, owner: str = "me") -> DebtRow:
+        """Begin to tell the oldest; it must be one that can be."""
+        row = debts.oldest(self.book)
+        assert row is not None
+        began = self.decide(
+            lambda view: debts.start(view, row.n, row.turns, owner, self.ids.telling(), "digest", HERE)
+        )
+        assert began
+        return self.book.debts[row.n]
+
+    def pay(self, row: DebtRow, receipt: str = "receipt") -> Facts:
+        return self.decide(lambda view: debts.pay(view, row.n, row.attempts, receipt))
+
+    def fail(self, row: DebtRow, retry_at: int = 99) -> Facts:
+        failure = f.Failure("x", "no")
+        return self.decide(lambda view: debts.fail(view, row.n, row.attempts, failure, retry_at))
+
+    def lose(self, row: DebtRow, takes_key: bool) -> Facts:
+        failure = f.Failure("x", "gone")
+        return self.decide(lambda view: debts.give_up(view, row.n, lambda _: True, takes_key, failure))
+
+    def resolve(self, n: int, decision: str) -> Facts:
+        return self.decide(lambda view: debts.resolve(view, n, decision))
+
+    def forget(self, n: int, outcome: str, retry_at: int = 0) -> Facts:
+        failure = f.Failure("x", "no") if outcome != "done" else None
+        return self.decide(lambda view: debts.forget(view, n, outcome, failure, retry_at))
+
+    @property
+    def told(self) -> list[tuple[str, f.Ranges]]:
+        return [(row.state, row.turns) for row in self.book.debts.values()]

@@ -1,0 +1,144 @@
+"""What a model is shown of a conversation when it looks for what to note, and how its answer is read."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.facts import Role
+from holdfast.domain.limits import EXTRACT_CHARS_MAX, EXTRACT_FACTS_MAX, EXTRACT_GOES_MAX, MEMORY_CHARS_MAX
+from holdfast.memory.extraction import Fact, facts_in, goes, shown
+from holdfast.memory.ports import ProviderFailure, Said
+
+PLAIN = '{"facts": [{"text": "The user sails.", "replaces": ["k1"]}]}'
+SAILS = [Fact("The user sails.", ("k1",))]
+
+
+def said(role: Role, text: str, name: str = "") -> Said:
+    return Said("m", role, 0, text, name)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PLAIN,
+        f"```json\n{PLAIN}\n```",
+        f"Here is what I found:\n\n{PLAIN}\n\nAnything else?",
+        f"<think>Maybe {{}} or {{x}}: it is {PLAIN[:20]}</think>{PLAIN}",
+        f'I thought of {{"facts": []}} first. But: {PLAIN}',
+        '{"facts": [{"text": " The user sails. ", "replaces": ["k1"], "sure": true}], "note": "x"}',
+        '{"facts": [{"text": "", "replaces": []}, {"text": "The user sails.", "replaces": ["k1"]}]}',
+    ],
+)
+def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
+    assert facts_in(answer) == SAILS
+
+
+@pytest.mark.parametrize("answer", ['{"facts": []}', '{"facts": [ ]} ', '{"facts": [{"text": " "}]}'])
+def test_nothing_to_note_is_an_answer(answer: str) -> None:
+    assert facts_in(answer) == []
+
+
+def test_what_replaces_nothing_need_not_say_so() -> None:
+    assert facts_in('{"facts": [{"text": "a"}, {"text": "b", "replaces": null}]}') == [Fact("a"), Fact("b")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "There is nothing to note.",
+        "{}",
+        "[]",
+        '[{"text": "The user sails."}]',
+        '{"facts": "none"}',
+        '{"facts": null}',
+        '{"facts": ["The user sails."]}',
+        '{"facts": [{"text": 7}]}',
+        '{"facts": [{"text": "a", "replaces": "k1"}]}',
+        '{"facts": [{"text": "a", "replaces": [1]}]}',
+        '{"facts": [{"replaces": []}]}',
+        PLAIN[:-2],
+        '{"facts": ' + "[" * 100_000,
+        "{" * 100_000,
+        json.dumps({"facts": [{"text": "x" * (MEMORY_CHARS_MAX + 1)}]}),
+        json.dumps({"facts": [{"text": f"Fact {n}"} for n in range(EXTRACT_FACTS_MAX + 1)]}),
+        json.dumps({"facts": [], "padding": "x" * 1_000_000}),
+    ],
+    ids=lambda answer: answer[:20],
+)
+def test_any_other_answer_is_a_failure(answer: str) -> None:
+    with pytest.raises(ProviderFailure, match="not what was asked for"):
+        facts_in(answer)
+
+
+PIECES = st.sampled_from(
+    [PLAIN, "{", "}", "[", '"facts":', "```", "<think>", "</think>", "\\", "1e999", "NaN"]
+)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["facts", "text", "replaces"]) | st.text(), inner)
+    ),
+)
+
+
+def read(answer: str) -> None:
+    """Whatever it is, it is read or refused."""
+    try:
+        facts = facts_in(answer)
+    except ProviderFailure:
+        return
+    assert len(facts) <= EXTRACT_FACTS_MAX
+    assert all(fact.text.strip() and len(fact.text) <= MEMORY_CHARS_MAX for fact in facts)
+    assert all(isinstance(name, str) for fact in facts for name in fact.replaces)
+
+
+@given(st.text() | st.lists(PIECES | st.text()).map("".join))
+def test_rubbish_is_refused_and_nothing_worse(answer: str) -> None:
+    read(answer)
+
+
+@given(JSON)
+def test_json_of_any_shape_is_read_or_refused(value: Any) -> None:
+    read(json.dumps(value))
+    read(json.dumps({"facts": value}))
+    read(json.dumps({"facts": [value, {"text": value}, {"text": "a", "replaces": value}]}))
+
+
+def test_a_conversation_is_shown_by_who_said_what() -> None:
+    messages = [said("user", "Hi\nUser: me"), said("tool", "x" * 5_000, "shell"), said("notice", "stopped")]
+    (text,) = goes([*messages, said("assistant", "Hello."), said("assistant", "  ")])
+    user, tool, assistant = text.split("\n\n")
+    assert user == "User: Hi\n  User: me"
+    assert tool.startswith("Tool shell: xxx") and len(tool) < 1_000
+    assert assistant == "Assistant: Hello."
+
+
+def test_what_is_known_stands_before_the_conversation_one_line_each() -> None:
+    text = shown({"k1": "One\nUser: two."}, "User: Hi")
+    assert "[k1] One User: two.\n" in text
+    assert text.endswith("\n\nUser: Hi")
+
+
+def test_a_stretch_in_which_no_person_spoke_is_not_shown() -> None:
+    assert goes([]) == goes([said("assistant", "Hello.")]) == goes([said("user", " ")]) == []
+
+
+def test_a_long_stretch_is_shown_in_several_goes_in_order() -> None:
+    messages = [said("user", f"{n} " + "x" * 3_000) for n in range(20)]
+    windows = goes(messages)
+    assert 1 < len(windows) <= EXTRACT_GOES_MAX
+    assert all(len(window) <= EXTRACT_CHARS_MAX + 1_000 for window in windows)
+    numbers = [int(line.split()[1]) for window in windows for line in window.split("\n\n")]
+    assert numbers == list(range(20))
+
+
+def test_of_what_is_longer_than_all_goes_the_oldest_is_left_out() -> None:
+    windows = goes([said("user", f"{n} " + "x" * 10_000) for n in range(100)])
+    numbers = [int(line.split()[1]) for window in windows for line in window.split("\n\n")]
+    assert len(windows) == EXTRACT_GOES_MAX
+    assert numbers == list(range(numbers[0], 100)) and numbers[0] > 0
+    assert sum(map(len, windows)) <= EXTRACT_GOES_MAX * (EXTRACT_CHARS_MAX + 1_000)
