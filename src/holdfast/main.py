@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import random
 from typing import Annotated, NoReturn
@@ -14,19 +14,25 @@ import typer
 
 from holdfast import __version__
 from holdfast.administration.backups import Backups
+from holdfast.administration.memory_models import RememberedModels
+from holdfast.administration.memory_office import MemoryOffice
+from holdfast.administration.memory_providers import Providers
 from holdfast.administration.model_desk import Models, chosen
 from holdfast.administration.settings_desk import Desk
 from holdfast.agent.asking import Asking
 from holdfast.agent.calls import Calls
-from holdfast.agent.instructions import INSTRUCTIONS
+from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
 from holdfast.agent.loop import Agent
 from holdfast.agent.masking import MaskedModel, masked_tools
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import Confinement, confine
+from holdfast.agent.tools.recall import Recall
+from holdfast.agent.tools.remember import Remember
 from holdfast.agent.tools.toolbox import builtin_tools, by_name
 from holdfast.cli.backup import backup
+from holdfast.cli.desk import note
 from holdfast.cli.doctor import doctor
 from holdfast.cli.link import link
 from holdfast.cli.masking import cover_output
@@ -40,12 +46,13 @@ from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
 from holdfast.config import Settings
 from holdfast.domain.allowance import Allowance
-from holdfast.domain.clock import SystemClock
+from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.engine import Engine
+from holdfast.engine.ledger import StoreLedger
 from holdfast.engine.permissions import Permissions
 from holdfast.hardening import harden
 from holdfast.server.door import HttpDoor
@@ -98,16 +105,20 @@ async def _hire(
     ids = Ids(clock)
     if settings.auth == "on":
         mask.learn(local_token(settings.data))
+    memory = _memory(store, settings, clock, ids, environ, mask, lambda: board)
     (model, why), confinement = await asyncio.gather(
         chosen(settings, environ, mask), asyncio.to_thread(_confine, settings, address)
     )
-    tools = by_name(masked_tools(builtin_tools(settings.data, environ, confinement.walls), mask))
+    own = (Remember(memory.presence), Recall(memory.presence)) if memory.is_on else ()
+    tools = by_name(masked_tools((*builtin_tools(settings.data, environ, confinement.walls), *own), mask))
+    told = INSTRUCTIONS + (MEMORY_INSTRUCTIONS if memory.is_on else "")
     permissions = Permissions(store, clock, ids, settings.never_run, mask.whole)
     asking = Asking(clock, ids, tools, random)
     calls = Calls(tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps)
 
     def agent_of(model: Model) -> Agent:
-        return Agent(INSTRUCTIONS, model, tools, asking, calls, _allowance(desk.settings), clock)
+        allowance = _allowance(desk.settings)
+        return Agent(told, model, tools, asking, calls, allowance, clock, memory.presence)
 
     def apply(changed: Settings) -> None:
         calls.change(changed.approvals, changed.never_run)
@@ -121,11 +132,36 @@ async def _hire(
     )
     engine = Engine(
         store, clock, ids, lambda session: board, settings.data, settings.resume, board.ask_title,
-        settings.runs_at_once, mask.whole, permissions,
+        settings.runs_at_once, mask.whole, permissions, memory.boundary,
     )  # fmt: skip
     models = Models(desk, board, environ, mask)
     backups = Backups(store, settings.data)
-    return Staff(engine, board, desk, models, backups, board.close, confinement.made_of, confinement.gaps)
+
+    async def dismiss() -> None:
+        await memory.close()
+        await board.close()
+
+    return Staff(engine, board, desk, models, backups, memory, dismiss, confinement.made_of, confinement.gaps)
+
+
+def _memory(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    ids: Ids,
+    environ: Mapping[str, str],
+    mask: Mask,
+    board: Callable[[], Switchboard],
+) -> MemoryOffice:
+    """Who remembers and who tells it. `board` is asked for later than this. Raises as `Providers.check`."""
+    models = RememberedModels(board, settings.data, environ, mask)
+    providers = Providers(settings, store, models, clock, ids, mask, note)
+    providers.check()
+    ledger = StoreLedger(store)
+    return MemoryOffice(
+        providers, ledger, store.session, ledger.titles, clock, ids,
+        settings.memory_in_doubt, settings.memory_idle_s, random, mask.whole,
+    )  # fmt: skip
 
 
 def _confine(settings: Settings, address: str) -> Confinement:

@@ -7,11 +7,16 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, MemoryOff, NoSuchDebt
+from holdfast.domain.ids import SessionId
+from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold
+from holdfast.domain.rows import Debt
 
 Source = Literal["command line", "environment", "file", "default"]
 """Where a setting's value comes from."""
 Value = str | float | tuple[str, ...]
+Decided = Literal["retry", "done", "drop"]
+"""What is to become of something that memory is owed."""
 
 
 class SettingFixed(HoldfastError):
@@ -142,6 +147,76 @@ class BackupDesk(Protocol):
         """Raises NoSuchBackup."""
 
 
+class MemoryDesk(Protocol):
+    """What is remembered, and what memory is owed. Whatever asks the provider raises ProviderFailure where it
+    fails or takes too long, ProviderCannot where it has no way, and MemoryOff where there is none.
+    """
+
+    async def known(self, words: str, cursor: str | None, limit: int) -> Known:
+        """A page of what is remembered, the newest first; with `words`, what has them all.
+
+        Nothing where memory is off or cannot show what it knows. Raises ProviderFailure, BadCursor.
+        """
+
+    async def add(self, text: str) -> Memory:
+        """Remember something, word for word. Raises TooLarge too."""
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        """Raises NoSuchMemory, TooLarge too."""
+
+    async def forget(self, memory_id: str) -> None:
+        """Raises NoSuchMemory too."""
+
+    async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
+        """Those of conversations that are there."""
+
+    async def waiting(self) -> Sequence[Debt]:
+        """What memory is owed, or is to forget: the oldest first, as many as may be shown."""
+
+    async def commit(self, session_id: SessionId | None) -> MemoryTold:
+        """Tell memory now what one conversation owes it, or all of them; returns after a while at most.
+
+        Raises NoSuchSession.
+        """
+
+    async def resolve(self, session_id: SessionId, segment: int, decision: Decided) -> None:
+        """A person's word on something that memory is owed. Raises NoSuchDebt, DebtRefused."""
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """How often memory was told (`commits`) and asked (`recalls`) by this process, by what came of it."""
+
+
+class NoMemory:
+    """The desk of a server that remembers nothing and owes nothing."""
+
+    async def known(self, words: str, cursor: str | None, limit: int) -> Known:
+        return Known("off", True, "", MemoryPage(()), {}, 0, 0)
+
+    async def add(self, text: str) -> Memory:
+        raise MemoryOff()
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        raise MemoryOff()
+
+    async def forget(self, memory_id: str) -> None:
+        raise MemoryOff()
+
+    async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
+        return {}
+
+    async def waiting(self) -> Sequence[Debt]:
+        return ()
+
+    async def commit(self, session_id: SessionId | None) -> MemoryTold:
+        return MemoryTold("nothing")
+
+    async def resolve(self, session_id: SessionId, segment: int, decision: Decided) -> None:
+        raise NoSuchDebt(n=segment)
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+
 class Office(msgspec.Struct, frozen=True):
     """Those who do it, and since when and where this server answers."""
 
@@ -150,3 +225,4 @@ class Office(msgspec.Struct, frozen=True):
     backups: BackupDesk
     addresses: tuple[str, ...]
     started_at: Instant
+    memory: MemoryDesk = NoMemory()

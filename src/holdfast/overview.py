@@ -11,10 +11,10 @@ from holdfast.domain.files import FileKind
 READY = (
     "answers in the browser and over HTTP, and runs tools when you allow it",
     "keeps every word on this disk, through kills and power cuts, and goes on by itself",
-    "searches, undoes and branches; exports, imports, backs up, checks itself",
+    "remembers from one conversation to the next; searches, undoes, branches, exports, backs up",
 )
 """What this version can do."""
-NOT_YET = ("remember from one conversation to the next",)
+NOT_YET = ("be reached from a chat app or by an OpenAI-compatible client",)
 """What it cannot do yet, said before anyone finds out."""
 COMMANDS = (
     ("holdfast link", "a fresh link to sign in with, each for one browser"),

@@ -62,15 +62,7 @@ class Speaker:
             return web.json_response({"object": "list", "data": [{"id": "small", "architecture": takes}]})
         body = await request.json()
         self.asked.append(body)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        try:
-            async for piece in _pieces(body):
-                await response.write(piece)
-            await response.write(USAGE + DONE)
-        except ConnectionResetError:
-            return response
-        return response
+        return await writing(request, pieces_for(body))
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -83,7 +75,21 @@ def _asked(messages: list[dict[str, Any]]) -> str:
     return next((_text(each) for each in reversed(messages) if each["role"] == "user"), "")
 
 
-async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
+async def writing(request: web.Request, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Answer with a stream of them."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    try:
+        async for piece in pieces:
+            await response.write(piece)
+        await response.write(USAGE + DONE)
+    except ConnectionResetError:
+        return response
+    return response
+
+
+async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
+    """What a `Speaker` says to a request."""
     messages = body["messages"]
     if not body.get("tools"):
         yield chunk({"content": TITLE}) + chunk({}, "stop")

@@ -23,6 +23,8 @@ from tests.acceptance.talking import Api, Speaker, talking
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
+OWING, MEMORIES = 6, 40
+"""More than are dropped and forgotten before everything was tried."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 DELETES = "DELETE /api/sessions/{session_id}"
 SIGNS_OUT = r"^/api/sign-out$"
@@ -41,11 +43,15 @@ run_ids.values = {runs}
 call_ids.values = {calls}
 asking_ids.values = {asking}
 asked_ids.values = {asked}
+memory_ids.values = {memories}
+owing_ids.values = {owing}
+segments.values = [1]
 
 [parameters]
 "path.session_id" = {{ dictionary = "session_ids", probability = 0.7 }}
 "path.run_id" = {{ dictionary = "run_ids", probability = 0.7 }}
 "path.call_id" = {{ dictionary = "call_ids", probability = 0.7 }}
+"path.memory_id" = {{ dictionary = "memory_ids", probability = 0.8 }}
 
 [generation]
 database = "none"
@@ -56,6 +62,12 @@ deterministic = true
 include-name = "POST /api/runs/{{run_id}}/tools/{{call_id}}"
 parameters."path.run_id" = {{ dictionary = "asking_ids", probability = 0.9 }}
 parameters."path.call_id" = {{ dictionary = "asked_ids", probability = 0.9 }}
+
+# What memory is owed is one stretch of one conversation.
+[[operations]]
+include-name = "POST /api/memory/waiting/{{session_id}}/{{segment}}"
+parameters."path.session_id" = {{ dictionary = "owing_ids", probability = 0.9 }}
+parameters."path.segment" = {{ dictionary = "segments", probability = 0.9 }}
 
 # What is sent by other methods must be JSON before anything else is looked at; that has tests of its own.
 [phases.coverage]
@@ -82,7 +94,9 @@ async def _settled(api: Api) -> dict[str, list[str]]:
         ids["runs"].append(run)
         ids["calls"] += calls
     _, asking, asked = await _begun(api, "run id", "waiting")
-    return ids | {"asking": [asking], "asked": asked}
+    owing = [(await _begun(api, "hello", "completed"))[0] for _ in range(OWING)]
+    memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
+    return ids | {"asking": [asking], "asked": asked, "owing": owing, "memories": memories}
 
 
 async def _begun(api: Api, text: str, state: str) -> tuple[str, str, list[str]]:
@@ -129,6 +143,8 @@ def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) 
 
 def _template(described: dict[str, Any], path: str) -> str:
     """Which of the described paths `path` is one of; itself where it is none."""
+    if path in described["paths"]:
+        return path
     steps = path.split("/")
     for known in described["paths"]:
         each = known.split("/")
@@ -143,7 +159,10 @@ async def _everything(api: Api) -> list[Any]:
     """What a stranger could have changed: every conversation with its head, and what lets people in."""
     sessions = (await api.get("/api/sessions?limit=100"))["sessions"]
     heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
-    settled = ("/api/sessions?archived=true", "/api/settings", "/api/password", "/api/backups", "/api/models")
+    settled = (
+        "/api/sessions?archived=true", "/api/settings", "/api/password", "/api/backups", "/api/models",
+        "/api/memory?limit=200", "/api/memory/waiting",
+    )  # fmt: skip
     return [heads, (await api.get("/api/tokens"))["tokens"], *[await api.get(path) for path in settled]]
 
 

@@ -171,6 +171,7 @@ class Printer:
 
     spec = ToolSpec("printer", "Prints.", {"type": "object"})
     effect: f.Effect = "pure"
+    asks = False
 
     def __init__(self, *printed: tuple[str, str], ends: str = "", result: ToolResult | None = None) -> None:
         self._printed = printed

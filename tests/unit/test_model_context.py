@@ -104,7 +104,8 @@ def test_memories_stand_before_their_turn() -> None:
     told = Telling()
     run_id = told.ask(1, "question")
     told.append(f.ContextPrepared(run_id, "digest", ("likes tea", "is in Oslo")))
-    assert told.request().messages == (user(context.MEMORIES + "likes tea\n\nis in Oslo", "question"),)
+    notes = f"{context.MEMORIES}\n- likes tea\n- is in Oslo{context.MEMORIES_END}"
+    assert told.request().messages == (user(notes, "question"),)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Changing who answers while runs are under way: each run keeps its model, and no model is left open."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 from holdfast.agent.loop import Agent
 from holdfast.agent.models.demo import Demo
+from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.agent.switchboard import Switchboard
+from holdfast.domain.context import Request, UserMessage
+from holdfast.domain.parts import Text
 
 
 class Open(Demo):
@@ -91,3 +95,35 @@ async def test_the_demo_is_not_asked_for_titles() -> None:
     here = Board(Open())
     assert await here.board.ask_title("Hello") == ""
     await here.board.close()
+
+
+class Answers(Open):
+    """A model that says one thing, and waits before it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self.asked: list[Request] = []
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        self.asked.append(request)
+        self.begun.set()
+        await self.may_end.wait()
+        yield TextDelta("Yes.")
+        yield StepEnd("stop")
+
+
+async def test_a_model_that_is_asked_on_the_side_is_not_closed_under_the_question() -> None:
+    old, new = Answers(), Open()
+    here = Board(old)
+    asking = asyncio.create_task(here.board.ask("Be brief.", "Is it so?"))
+    await old.begun.wait()
+    here.board.switch(new, "It was connected.", names=False)
+    await asyncio.sleep(0)
+    assert not old.is_closed.is_set()
+    old.may_end.set()
+    assert await asking == "Yes."
+    async with asyncio.timeout(10):
+        await old.is_closed.wait()
+    (request,) = old.asked
+    assert request == Request("Be brief.", (UserMessage((Text("Is it so?"),)),))

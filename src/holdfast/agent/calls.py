@@ -136,6 +136,7 @@ class Calls:
         banned = self._forbidden.in_call(tool.name, arguments) if may_start else ""
         # Repeating a write does no harm; making it may, to what was there before.
         asks = self._approvals == "ask" and tool.effect != "pure" and not banned
+        asks = asks and (known is None or known.asks)
         asks = asks and tool.state == "intended" and not tool.approval
         return _Call(tool, arguments, tools.edited_arguments(events), asks, banned)
 

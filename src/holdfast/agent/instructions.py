@@ -17,10 +17,22 @@ call is unknown, find out what happened before you repeat it.
 
 Be brief: answer first, explain only what is needed. Say plainly when something failed or you are not sure."""
 
+MEMORY_INSTRUCTIONS = """\
+
+
+Unless the user keeps this conversation out of memory, what is said is remembered for later ones by itself;
+`remember` is for what they ask you to remember, and for what clearly must not be missed. Notes from earlier
+conversations may stand before a message, and `recall` looks for more of them: they may be outdated, and what
+the user says now counts for more."""
+"""Follows them where there is a memory."""
+
 TITLE_INSTRUCTIONS = """\
 Give the conversation below a title of two to six words, in its own language. \
 Answer with the title alone: no quotation marks, no full stop."""
 TITLE_S_MAX = 30.0
+ASKED_S_MAX = 110.0
+"""For what is asked on the side, of text that may be long; telling memory may take a little longer."""
+ASKED_CHARS_MAX = 100_000
 _CHARS_MAX = 4_000
 _TITLE_CHARS_MAX = 300
 
@@ -32,18 +44,24 @@ class TitleAsker:
         self._model = model
 
     async def __call__(self, said: str) -> str:
-        request = Request(TITLE_INSTRUCTIONS, (UserMessage((Text(said[:_CHARS_MAX]),)),))
-        title = ""
-        try:
-            async with (
-                asyncio.timeout(TITLE_S_MAX),
-                aclosing(self._model.stream(request, ())) as deltas,
-            ):
-                async for delta in deltas:
-                    if isinstance(delta, TextDelta):
-                        title += delta.text
-                    if len(title) > _TITLE_CHARS_MAX:
-                        break
-        except TimeoutError:
-            raise ModelFailure(detail="it gave no title in time", retryable=True) from None
-        return title
+        return await answer_of(
+            self._model, TITLE_INSTRUCTIONS, said[:_CHARS_MAX], TITLE_S_MAX, _TITLE_CHARS_MAX
+        )
+
+
+async def answer_of(model: Model, system: str, text: str, within_s: float, chars_max: int) -> str:
+    """What a model says to `text` when it is told to be `system`, without tools; once it is longer, the rest
+    is not waited for. Raises ModelFailure.
+    """
+    request = Request(system, (UserMessage((Text(text),)),))
+    said = ""
+    try:
+        async with asyncio.timeout(within_s), aclosing(model.stream(request, ())) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    said += delta.text
+                if len(said) > chars_max:
+                    break
+    except TimeoutError:
+        raise ModelFailure(detail=f"it did not answer within {within_s:g} s", retryable=True) from None
+    return said

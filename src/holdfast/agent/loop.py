@@ -15,13 +15,13 @@ from holdfast.domain import runs, turns
 from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.context import instructions_digest, request_of
+from holdfast.domain.context import instructions_digest, memories_held, request_of
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import AnyPart, Reasoning
+from holdfast.domain.parts import AnyPart, Reasoning, Text
 from holdfast.domain.rows import RunRow
-from holdfast.domain.transcript import Entry, Transcript
+from holdfast.domain.transcript import Entry, Transcript, Turn
 
 Outcome = Literal["completed", "waiting"]
 
@@ -77,7 +77,8 @@ class Agent:
         """
         stretch = Stretch(self._allowance, self._clock)
         owner = await self._memory.owner(recorder.session_id)
-        await recorder.record(lambda view: self._prepare(view, recorder.run_id))
+        memories = await self._recalled(recorder) if owner is not None else ()
+        await recorder.record(lambda view: self._prepare(view, recorder.run_id, memories))
         cuts, attachments = 0, Attachments(recorder)
         while True:
             if not await self._calls.settle_all(recorder, lambda view, run: _next_step(view, run, stretch)):
@@ -96,12 +97,30 @@ class Agent:
             if asked.cut_off is not None and (cuts == TRIES_MAX or not asked.cut_off.retryable):
                 raise asked.cut_off
 
-    def _prepare(self, view: View, run_id: RunId) -> list[AnyFact]:
+    async def _recalled(self, recorder: Recorder) -> tuple[str, ...]:
+        """What is remembered that may matter to the turn, beside what the conversation has been given of it.
+
+        Nothing for a run that has begun: what it was given is written down.
+        """
+        transcript = await recorder.transcript()
+        turn = transcript.turns[-1] if transcript.turns else None
+        if turn is None or any(e.role == "assistant" and e.run_id == recorder.run_id for e in turn.entries):
+            return ()
+        given = memories_held(transcript, self._instructions, self._model.profile)
+        return await self._memory.recall(recorder.session_id, _asked(turn), given)
+
+    def _prepare(self, view: View, run_id: RunId, memories: tuple[str, ...]) -> list[AnyFact]:
         run = run_of(view, run_id)
         # Said once per run: one that is resumed was given the same.
         if run.steps:
             return []
-        return runs.prepare(run, instructions_digest(self._instructions))
+        return runs.prepare(run, instructions_digest(self._instructions), memories)
+
+
+def _asked(turn: Turn) -> str:
+    """What the turn's own message says; what was added while it was answered is not part of that."""
+    first = [entry for entry in turn.entries if entry.role == "user"][:1]
+    return "\n".join(p.text for entry in first for p in entry.parts if isinstance(p, Text))
 
 
 def _next_step(view: View, run: RunRow, stretch: Stretch) -> list[AnyFact]:

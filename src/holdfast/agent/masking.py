@@ -158,6 +158,10 @@ class MaskedTool:
     def effect(self) -> Effect:
         return self._tool.effect
 
+    @property
+    def asks(self) -> bool:
+        return self._tool.asks
+
     async def run(self, call: ToolRun) -> ToolResult:
         output = _Output(call, self._mask)
         try:

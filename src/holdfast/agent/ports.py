@@ -16,6 +16,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact, Delta, Effect
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId, RunId, SessionId
+from holdfast.domain.memories import Recollection
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import ToolRow
 from holdfast.domain.streams import OutputFold
@@ -156,6 +157,16 @@ class Forgetful:
         return ()
 
 
+class Memories(Protocol):
+    """Memory, as tools reach it. Raises a HoldfastError that says what is wrong."""
+
+    async def remember(self, text: str, session_id: SessionId, turn: int, key: str) -> str:
+        """Remember one thing, once for a key; returns it as it is remembered."""
+
+    async def search(self, query: str, session_id: SessionId) -> Sequence[Recollection]:
+        """What is remembered that may have to do with `query`, the best first; only so many."""
+
+
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]
 """Takes a piece of output as it comes."""
 
@@ -186,6 +197,13 @@ class Tool(Protocol):
 
     @property
     def effect(self) -> Effect: ...
+
+    @property
+    def asks(self) -> bool:
+        """Whether a call is put to a person first, where calls are.
+
+        One that only looks is not; nor is one whose effect stays in sight and can be taken back at any time.
+        """
 
     async def run(self, call: ToolRun) -> ToolResult:
         """Carry out one call. Bad arguments and failures are results, not exceptions."""

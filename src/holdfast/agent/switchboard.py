@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.agent.instructions import TitleAsker
+from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
 from holdfast.agent.loop import Agent, Outcome
 from holdfast.agent.ports import Model, Recorder
 from holdfast.domain.allowance import Allowance
@@ -46,6 +46,11 @@ class Switchboard:
         """Why it is that one, in a sentence."""
         return self._seat.why
 
+    @property
+    def address(self) -> str:
+        """Where it is asked, with nothing secret in it; empty for the demo."""
+        return self._seat.model.profile.address
+
     async def takes(self) -> frozenset[FileKind]:
         return await self._seat.model.takes()
 
@@ -67,6 +72,15 @@ class Switchboard:
         """A few words for the beginning of a conversation; empty if this model is not to be asked."""
         async with self._used() as seat:
             return await TitleAsker(seat.model)(said) if seat.names else ""
+
+    def is_at(self, name: str, address: str) -> bool:
+        """Whether the model that answers now is that one."""
+        return self.name == name and self.address == address
+
+    async def ask(self, system: str, text: str) -> str:
+        """What the model that answers now says to `text`. Raises ModelFailure."""
+        async with self._used() as seat:
+            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
 
     # As an agent.
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import os
 import resource
 import shlex
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -43,6 +45,10 @@ from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
 from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0
+SAY_AFTER_S = 0.5
+"""Nobody has to be told to wait for less."""
+LEAVE_S_MAX = 2.0
+"""How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""
 GC_THRESHOLDS = (20_000, 20, 50)
 
 
@@ -80,11 +86,19 @@ async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
 
     _on_signals(leave)
     await starting
+    _leave_in_time()
 
 
 def _on_signals(act: Callable[[int, Any], object] | signal.Handlers) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, act)
+
+
+def _leave_in_time() -> None:
+    """All is closed and on disk: nobody's code may keep the process from ending."""
+    leaving = threading.Timer(LEAVE_S_MAX, os._exit, (0,))
+    leaving.daemon = True
+    leaving.start()
 
 
 async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
@@ -98,7 +112,9 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
         stack.push_async_callback(staff.dismiss)
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
+        stack.push_async_callback(staff.memory.stop, 0.0)
         stack.push_async_callback(staff.engine.stop, 0.0)
+        await staff.memory.start()
         sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
         stack.push_async_callback(_end, sweeper)
 
@@ -125,7 +141,8 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
 
 def _office(staff: Staff, settings: Settings, address: str) -> Office:
     addresses = (settings.public_url, address) if settings.public_url else (address,)
-    return Office(staff.settings, staff.models, staff.backups, addresses, SystemClock().now_ms())
+    now = SystemClock().now_ms()
+    return Office(staff.settings, staff.models, staff.backups, addresses, now, staff.memory.desk)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -144,7 +161,15 @@ def _allow_many_connections() -> None:
 async def _stop(staff: Staff, grace_s: float) -> None:
     if staff.engine.runner.at_work:
         print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + grace_s
     await staff.engine.stop(grace_s)
+    saying = loop.call_later(SAY_AFTER_S, print, "Remembering what was said. Ctrl+C again stops at once.")
+    try:
+        # What answers leave of the time is for what they owe to memory.
+        await staff.memory.stop(max(0.0, until - loop.time()))
+    finally:
+        saying.cancel()
     print("Stopped. What was not finished goes on at the next start.", flush=True)
 
 

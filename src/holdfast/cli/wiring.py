@@ -13,7 +13,7 @@ from holdfast.domain.keys import Entrance
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import BackupDesk, ModelDesk, Office, SettingsDesk
+from holdfast.office import BackupDesk, MemoryDesk, ModelDesk, Office, SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -82,6 +82,18 @@ class Answering(Protocol):
         """Which files it takes."""
 
 
+class MemoryStaff(Protocol):
+    """Who sees to it that memory is told; to be started and stopped after the engine."""
+
+    @property
+    def desk(self) -> MemoryDesk: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self, within_s: float) -> None:
+        """Tell what is still owed, at most so long; the rest stays owed."""
+
+
 class Staff(msgspec.Struct, frozen=True):
     """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
@@ -90,8 +102,9 @@ class Staff(msgspec.Struct, frozen=True):
     settings: SettingsDesk
     models: ModelDesk
     backups: BackupDesk
+    memory: MemoryStaff
     dismiss: Callable[[], Awaitable[None]]
-    """Lets go of what models hold. Call it after the engine has stopped."""
+    """Lets go of what models and memory hold. Call it after both have stopped."""
     confinement: str = ""
     """What commands are confined by."""
     unprotected: tuple[str, ...] = ()

@@ -9,12 +9,13 @@ import msgspec
 from litestar import Litestar, Request, Response, get
 from litestar.exceptions import HTTPException, ValidationException
 
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import BODY_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import Office
+from holdfast.office import NoMemory, Office
 from holdfast.overview import Look
 from holdfast.server import openapi
 from holdfast.server.attention import AttentionRoutes
@@ -60,6 +61,8 @@ PATHS = (
     "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
     "/api/password", "/api/sign-ins", "/api/sign-ins/{sign_in_id}",
     "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
+    "/api/memory", "/api/memory/{memory_id}", "/api/memory/waiting",
+    "/api/memory/waiting/{session_id}/{segment}", "/api/memory/commit",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
 
@@ -79,7 +82,7 @@ def application(
     Without an office there is nothing to be changed of the server itself.
     """
     telling = _Telling(mask)
-    metrics = Metrics(engine, streams)
+    metrics = Metrics(engine, streams, office.memory if office is not None else NoMemory(), SystemClock())
     described: list[bytes] = []
 
     def routes() -> list[Any]:

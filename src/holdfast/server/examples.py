@@ -28,7 +28,7 @@ CALL_ID = "c_0cw8hjr9400s1x6d"
 
 SESSION = Session(
     SESSION_ID, "Tidy the downloads folder", "idle", _AT, _AT + 9_000, False, 1, "", "", "", None, None,
-    None, None, None, _USED, False, False, 17,
+    None, None, None, _USED, False, False, True, 17,
 )  # fmt: skip
 SESSION_LIST = SessionList((SESSION,), None)
 QUESTION_LIST = QuestionList((
@@ -76,8 +76,8 @@ RULE_LIST = RuleList((RULE,))
 LIVE, READY = Health("live"), Health("ready", "mounts, landlock 7", ())
 
 _Bodies = tuple[dict[str, object], ...]
-NEW_SESSION: _Bodies = ({"title": "Tidy the downloads folder"}, {})
-SESSION_CHANGE: _Bodies = ({"title": "Downloads"}, {"archived": True}, {"pinned": True})
+NEW_SESSION: _Bodies = ({"title": "Tidy the downloads folder"}, {}, {"remember": False})
+SESSION_CHANGE: _Bodies = ({"title": "Downloads"}, {"archived": True}, {"pinned": True}, {"remember": False})
 NEW_TURN: _Bodies = (
     {"text": "What is in the downloads folder?", "key": "f3b1c0de"},
     {"text": "Only the newest ones.", "key": "f3b1c0df", "if_busy": "steer"},

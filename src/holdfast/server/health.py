@@ -41,7 +41,7 @@ class HealthRoutes:
 
     async def metrics(self) -> Response[str]:
         """Everything that is counted, for Prometheus."""
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def models(self) -> ModelList:
         """The model that answers, and why it is that one."""

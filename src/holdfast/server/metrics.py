@@ -2,9 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError
 from holdfast.engine.engine import Engine
+from holdfast.office import MemoryDesk
 from holdfast.server.streams import Streams
 from holdfast.store.meter import BOUNDS_S, CommitMeter
 
@@ -19,6 +23,10 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_events_sent_total": ("counter", "Events passed on to streams, once for each reader."),
     "holdfast_streams_cut_off_total": ("counter", "Streams ended because their reader took nothing."),
     "holdfast_http_requests_total": ("counter", "Answers over HTTP, by the class of their status."),
+    "holdfast_memory_owed": ("gauge", "Stretches of conversation that memory is owed, by any process."),
+    "holdfast_memory_owed_age_seconds": ("gauge", "How long the oldest of them has been owed."),
+    "holdfast_memory_commits_total": ("counter", "Stretches that memory was told of, by what came of it."),
+    "holdfast_memory_recalls_total": ("counter", "Turns that memory was asked for, by what came of it."),
 })  # fmt: skip
 """Every metric with its type and what it means."""
 
@@ -26,21 +34,29 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
 class Metrics:
     """Asks the parts what they have counted."""
 
-    def __init__(self, engine: Engine, streams: Streams) -> None:
+    def __init__(self, engine: Engine, streams: Streams, memory: MemoryDesk, clock: Clock) -> None:
         self._engine = engine
         self._streams = streams
+        self._memory = memory
+        self._clock = clock
         self._answers: Counter[int] = Counter()
 
     def count(self, status: int) -> None:
         """An answer was sent."""
         self._answers[status // 100] += 1
 
-    def text(self) -> str:
-        return "".join(f"{line}\n" for line in self._lines())
+    async def text(self) -> str:
+        owed: dict[str, float] = {}
+        # What else is counted is told also while the store fails or closes.
+        with suppress(HoldfastError):
+            count, since = await self._engine.store.debt_totals()
+            age_s = max(self._clock.now_ms() - since, 0) / 1000 if count else 0
+            owed = {"holdfast_memory_owed": count, "holdfast_memory_owed_age_seconds": age_s}
+        return "".join(f"{line}\n" for line in self._lines(owed))
 
-    def _lines(self) -> Iterator[str]:
+    def _lines(self, owed: dict[str, float]) -> Iterator[str]:
         streams, engine = self._streams, self._engine
-        simple = {
+        simple = owed | {
             "holdfast_runs_at_work": engine.runner.at_work,
             "holdfast_runs_in_line": engine.runner.in_line,
             "holdfast_recoveries_total": engine.recovery.recovered,
@@ -56,9 +72,18 @@ class Metrics:
                 yield f"{name} {simple[name]}"
             elif kind == "histogram":
                 yield from _histogram(name, engine.store.commits)
-            else:
-                for status, count in sorted(self._answers.items()):
-                    yield f'{name}{{status="{status}xx"}} {count}'
+            elif kind == "counter":
+                for label, count in sorted(self._counted(name).items()):
+                    yield f"{name}{{{label}}} {count}"
+
+    def _counted(self, name: str) -> Mapping[str, int]:
+        """What is counted by a label."""
+        if name == "holdfast_http_requests_total":
+            return {f'status="{status}xx"': count for status, count in self._answers.items()}
+        told = name.removeprefix("holdfast_memory_").removesuffix("_total")
+        return {
+            f'outcome="{outcome}"': count for outcome, count in self._memory.counts().get(told, {}).items()
+        }
 
 
 def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:

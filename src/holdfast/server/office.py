@@ -6,6 +6,7 @@ from holdfast.office import Office
 from holdfast.overview import Look
 from holdfast.server.about import AboutRoutes
 from holdfast.server.backups import BackupRoutes
+from holdfast.server.memory import MemoryRoutes
 from holdfast.server.models import ModelRoutes
 from holdfast.server.settings import SettingRoutes
 
@@ -19,5 +20,6 @@ def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
         SettingRoutes(office.settings),
         ModelRoutes(office.models, look),
         BackupRoutes(office.backups),
+        MemoryRoutes(office.memory),
         AboutRoutes(look, office.addresses, office.started_at),
     )

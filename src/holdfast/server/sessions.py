@@ -72,7 +72,9 @@ class SessionRoutes:
             await self._store.session(previous)
         await self._check_folder(request.user, data.workspace or None)
         await self._check_model(data.model)
-        created = f.SessionCreated(data.title, data.agent, data.model, data.workspace, previous)
+        created = f.SessionCreated(
+            data.title, data.agent, data.model, data.workspace, previous, data.remember
+        )
         return await self._session(await self._engine.create(created))
 
     async def list_(
@@ -109,7 +111,9 @@ class SessionRoutes:
         """
         await self._check_folder(request.user, data.workspace)
         await self._check_model(data.model or "")
-        wanted = f.SessionConfigured(model=data.model, workspace=data.workspace, resume=data.resume)
+        wanted = f.SessionConfigured(
+            model=data.model, workspace=data.workspace, resume=data.resume, remember=data.remember
+        )
         expect = expected(if_match)
         await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
         if data.pinned is not None:

@@ -30,13 +30,17 @@ class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewSession(Sent, frozen=True):
-    """A conversation to begin. Naming the previous one says that that one is over for now."""
+    """A conversation to begin. Naming the previous one says that that one is over for now.
+
+    Without `remember`, memory is told nothing of it.
+    """
 
     title: str = ""
     agent: Name = ""
     model: Name = ""
     workspace: FolderPath = ""
     previous_session_id: str | None = None
+    remember: bool = True
 
 
 class SessionChange(Sent, frozen=True):
@@ -48,6 +52,7 @@ class SessionChange(Sent, frozen=True):
     workspace: FolderPath | None = None
     resume: Resume | None = None
     pinned: bool | None = None
+    remember: bool | None = None
 
 
 class Attached(Sent, frozen=True):
@@ -142,8 +147,8 @@ class Used(msgspec.Struct, frozen=True):
 class Session(msgspec.Struct, frozen=True):
     """A conversation. `unread`: something was said in it that nobody has read, as far as is known.
 
-    `pinned`: it is to be kept at the top of the list. `head` is the number of its newest event; a list does
-    not say it.
+    `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
+    now on. `head` is the number of its newest event; a list does not say it.
     """
 
     id: str
@@ -164,6 +169,7 @@ class Session(msgspec.Struct, frozen=True):
     usage: Used
     unread: bool
     pinned: bool
+    remember: bool
     head: Seq | None = None
 
 
@@ -368,7 +374,7 @@ def session_of(row: SessionRow, unread: bool, pinned: bool, head: Seq | None = N
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
         row.parent_session_id, row.successor_session_id, used(row.usage), unread,
-        pinned, head,
+        pinned, row.remember, head,
     )  # fmt: skip
 
 

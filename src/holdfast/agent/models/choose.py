@@ -167,8 +167,10 @@ def made_for(endpoint: Endpoint, window: int | None = None) -> Model:
     """The model behind an endpoint. Close it."""
     known = next((tokens for start, tokens in _WINDOWS if endpoint.model.startswith(start)), None)
     tokens = window or known or (WINDOW_TOKENS_LOCAL if _is_local(endpoint) else WINDOW_TOKENS)
-    profile = Profile(endpoint.host, tokens, answer_tokens=min(ANSWER_TOKENS, tokens // 4))
-    return ChatCompletions(endpoint, profile)
+    answer_tokens = min(ANSWER_TOKENS, tokens // 4)
+    return ChatCompletions(
+        endpoint, Profile(endpoint.host, tokens, answer_tokens, address=endpoint.shown_url)
+    )
 
 
 # What a server says of its models.

@@ -32,6 +32,7 @@ class ListFiles:
         Arguments,
     )
     effect: Effect = "pure"
+    asks = False
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault

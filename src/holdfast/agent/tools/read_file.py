@@ -50,6 +50,7 @@ class ReadFile:
         Arguments,
     )
     effect: Effect = "pure"
+    asks = False
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault

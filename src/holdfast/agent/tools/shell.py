@@ -54,6 +54,7 @@ class Shell:
         Arguments,
     )
     effect: Effect = "unsafe"
+    asks = True
 
     def __init__(self, folder: Path, environ: Mapping[str, str], walls: Walls) -> None:
         self._locks = folder / "calls"

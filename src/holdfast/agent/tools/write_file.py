@@ -37,6 +37,7 @@ class WriteFile:
         Arguments,
     )
     effect: Effect = "idempotent"
+    asks = True
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault

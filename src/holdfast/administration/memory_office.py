@@ -1,0 +1,70 @@
+"""Memory in a running server: who remembers, who tells it and when, and everyone who needs either."""
+
+from collections.abc import Awaitable, Callable
+
+from holdfast.administration.memory_providers import Providers
+from holdfast.domain.clock import Clock
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.rows import SessionRow
+from holdfast.domain.secrets import Masking
+from holdfast.memory.desk import Desk
+from holdfast.memory.lifecycle import Lifecycle
+from holdfast.memory.ports import Ledger
+from holdfast.memory.presence import Presence, Titles
+from holdfast.memory.telling import InDoubt
+
+
+class MemoryOffice:
+    """Puts memory's parts together. Start it after the engine, stop it after the engine, then close it.
+
+    `chance` gives a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        providers: Providers,
+        ledger: Ledger,
+        session: Callable[[SessionId], Awaitable[SessionRow]],
+        titles: Titles,
+        clock: Clock,
+        ids: Ids,
+        in_doubt: InDoubt,
+        idle_s: float,
+        chance: Callable[[], float],
+        mask: Masking,
+    ) -> None:
+        self._providers = providers
+        self._idle_s = idle_s
+        self._is_stopped = False
+        self._lifecycle = Lifecycle(ledger, providers.build, clock, ids, in_doubt, chance, mask)
+        self.presence = Presence(
+            lambda: providers.present, providers.owner, self._lifecycle.enrol, session, titles, clock, mask
+        )
+        self.desk = Desk(
+            self._lifecycle, ledger, lambda: providers.present, providers.owner, titles,
+            lambda: self.presence.recalls, ids, mask,
+        )  # fmt: skip
+
+    @property
+    def is_on(self) -> bool:
+        return self._providers.is_on
+
+    def boundary(self, session_id: SessionId) -> None:
+        """A conversation is over for now."""
+        if self.is_on:
+            self._lifecycle.boundary(session_id)
+
+    async def start(self) -> None:
+        """Tell what is owed from before, and from now on whatever becomes due."""
+        if self.is_on:
+            await self._lifecycle.start(self._idle_s)
+
+    async def stop(self, within_s: float) -> None:
+        """Tell what is still owed, at most so long; the rest stays owed. Once, unless it is cut short."""
+        if self.is_on and not self._is_stopped:
+            await self.desk.close()
+            await self._lifecycle.stop(within_s)
+            self._is_stopped = True
+
+    async def close(self) -> None:
+        await self._providers.close()

@@ -1,0 +1,142 @@
+"""Who remembers: the provider that the settings name, and those of agents that told memory before."""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.administration.memory_models import RememberedModels
+from holdfast.config import ConfigError, Settings
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Ids
+from holdfast.domain.secrets import Mask
+from holdfast.memory.embeddings import Embeddings
+from holdfast.memory.owners import digest_of
+from holdfast.memory.ports import Notebook, Owner, OwnerGone, Provider
+from holdfast.memory.providers import installed
+from holdfast.memory.providers.awaited import Awaited
+from holdfast.memory.providers.notes import Notes
+from holdfast.memory.providers.webhook import Webhook
+from holdfast.memory.providers.webhook_key import webhook_key
+
+OFF = "off"
+BUILT_IN = ("notes", "webhook", OFF)
+CLOSE_S_MAX = 2.0
+"""How long the end of the server waits for all of them to close."""
+
+
+class Providers:
+    """Makes the providers of owners, one for each, and keeps them until they are closed.
+
+    `note` tells people something that they should know.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        notebook: Notebook,
+        models: RememberedModels,
+        clock: Clock,
+        ids: Ids,
+        mask: Mask,
+        note: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._notebook = notebook
+        self._models = models
+        self._clock = clock
+        self._ids = ids
+        self._mask = mask
+        self._note = note
+        self._opening: dict[str, asyncio.Task[Provider]] = {}
+        self._embeddings: Embeddings | None = None
+        self.present = Awaited(settings.memory, self._present) if self.is_on else None
+
+    @property
+    def is_on(self) -> bool:
+        return self._settings.memory != OFF
+
+    def check(self) -> None:
+        """Raises ConfigError or NoSuchProvider for a memory that cannot be."""
+        name = self._settings.memory
+        if name == "webhook" and not self._settings.memory_webhook_url:
+            problem = "memory is webhook, so memory_webhook_url must be the address to send to"
+            raise ConfigError(where="the settings", problem=problem)
+        if name not in BUILT_IN and name not in installed.names():
+            raise installed.NoSuchProvider(name=name, known=", ".join((*BUILT_IN, *installed.names())))
+
+    def owner(self) -> Owner | None:
+        """The agent that answers now; None where nothing is to be told, or it could not tell it."""
+        name = self._settings.memory
+        if not self.is_on:
+            return None
+        # A webhook is told what was said as it was said: which model answered does not matter to it.
+        model = self._models.present() if name != "webhook" else None
+        if model is None:
+            return None if name == "notes" else Owner(name)
+        return Owner(name, model=model.model, base_url=model.address, key=model.key)
+
+    async def build(self, owner: Owner) -> Provider:
+        """The provider of an owner. Raises OwnerGone."""
+        if not self.is_on:
+            raise OwnerGone(detail="memory is off")
+        if owner.model:
+            await self._models.check(owner)
+        digest = digest_of(owner)
+        opening = self._opening.get(digest)
+        if opening is None:
+            opening = self._opening[digest] = asyncio.create_task(self._make(owner))
+            opening.add_done_callback(lambda done: self._hear(digest, done))
+        # Whoever has no patience goes away; it opens all the same, for those who come after.
+        return await asyncio.shield(opening)
+
+    async def close(self) -> None:
+        """Let go of all of them. One that does not close in time, or at all, is left as it is."""
+        opening = list(self._opening.values())
+        over = [each for each in opening if each.done() and not each.cancelled() and not each.exception()]
+        for each in opening:
+            each.cancel()
+        closing = [asyncio.create_task(each.result().close()) for each in over]
+        if opening:
+            await asyncio.wait([*opening, *closing], timeout=CLOSE_S_MAX)
+        for task in closing:
+            if task.done() and not task.cancelled():
+                task.exception()
+        if self._embeddings is not None:
+            await self._embeddings.close()
+
+    def _hear(self, digest: str, opened: "asyncio.Task[Provider]") -> None:
+        """One that could not be opened is tried again when it is next asked for."""
+        if opened.cancelled() or opened.exception() is not None:
+            self._opening.pop(digest, None)
+
+    async def _present(self) -> Provider:
+        return await self.build(self.owner() or Owner(self._settings.memory))
+
+    async def _make(self, owner: Owner) -> Provider:
+        match owner.provider:
+            case "notes":
+                return await self._notes(owner)
+            case "webhook":
+                return await self._webhook()
+        ask = self._models.asking(owner) if owner.model else None
+        return await installed.open_installed(
+            owner.provider, self._settings.data, owner.options, ask, BUILT_IN
+        )
+
+    async def _notes(self, owner: Owner) -> Provider:
+        url, name = self._settings.memory_embedding_url, self._settings.memory_embedding_model
+        if url and self._embeddings is None:
+            self._embeddings = Embeddings(url, name, await self._models.key_for(url))
+        ask, mask = self._models.asking(owner), self._mask.whole
+        return Notes(self._notebook, ask, self._ids, self._clock, self._embeddings, mask, name)
+
+    async def _webhook(self) -> Provider:
+        url = self._settings.memory_webhook_url
+        if not url:
+            raise OwnerGone(detail="no webhook is set any more")
+        try:
+            secret = await asyncio.to_thread(webhook_key, self._settings.data, self._note)
+        except (HoldfastError, OSError) as error:
+            raise OwnerGone(detail=str(error).rstrip(".")) from error
+        self._mask.learn(secret)
+        return Webhook(url, secret, self._clock, self._ids.telling)

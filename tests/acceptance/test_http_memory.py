@@ -1,0 +1,421 @@
+"""Memory over HTTP: what is remembered and where it comes from, what waits, and what people do about both."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain import facts as f
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
+from holdfast.store.ports import Append
+from holdfast.store.sqlite.store import SqliteStore
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Api, speaking, talking, until
+from tests.remembering_model import Rememberer
+from tests.telling import IDS, TurnStory
+
+REX = "My dog is called Rex."
+NOTED = "The user's dog is called Rex."
+NOBODY = "s_0000000000000000"
+QUIET = {"HOLDFAST_MEMORY_IDLE_S": "86400"}
+"""Nothing is remembered here because it has become late."""
+
+
+@pytest.fixture
+def model() -> Iterator[Rememberer]:
+    with speaking(Rememberer()) as model:
+        assert isinstance(model, Rememberer)
+        yield model
+
+
+@pytest.fixture
+def command(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_in(tmp_path, **environ_of(model), **QUIET) as command:
+        yield command
+
+
+@pytest.fixture
+def server(command: Holdfast) -> Running:
+    return command.serve("--port", "0")
+
+
+async def tell(api: Api, text: str = REX, **begin: Any) -> str:
+    """A conversation in which `text` was said and answered."""
+    session = await api.begin(title="About me", **begin)
+    await api.done((await api.say(session, text))["run_id"])
+    return session
+
+
+async def texts(api: Api, query: str = "") -> list[str]:
+    found = await api.get(f"/api/memory{query}")
+    assert api.status == 200, found
+    return [each["text"] for each in found["memories"]]
+
+
+async def waiting(api: Api) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await api.get("/api/memory/waiting"))["waiting"]
+    return found
+
+
+async def commit(api: Api, **body: Any) -> dict[str, Any]:
+    told: dict[str, Any] = await api.post("/api/memory/commit", body)
+    assert api.status == 200, told
+    return told
+
+
+async def decide(api: Api, session: str, segment: int, decision: str) -> int:
+    await api.post(f"/api/memory/waiting/{session}/{segment}", {"decision": decision})
+    return api.status
+
+
+async def until_nothing_waits(api: Api) -> None:
+    async def is_so() -> bool:
+        return await waiting(api) == []
+
+    await until(is_so)
+
+
+# What is remembered.
+
+
+async def test_what_was_said_is_remembered_when_that_is_asked_for_and_says_where_it_comes_from(
+    server: Running, model: Rememberer
+) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        before = await api.get("/api/memory")
+        assert (before["provider"], before["health"]["ok"], before["memories"]) == ("notes", True, [])
+        (owed,) = await waiting(api)
+        assert (owed["session_id"], owed["title"], owed["segment"]) == (session, "About me", 1)
+        assert (owed["from_turn"], owed["through_turn"], owed["state"]) == (1, 1, "owed")
+        assert (owed["attempts"], owed["retry_at"], owed["detail"], owed["deleted"]) == (0, None, "", False)
+        assert (before["waiting"], before["oldest_waiting_at"]) == (1, owed["since"])
+        assert await commit(api) == {"outcome": "paid", "paid": 1, "detail": ""}
+        (memory,) = (await api.get("/api/memory"))["memories"]
+        assert (memory["text"], memory["by"]) == (NOTED, "model")
+        assert (memory["session_id"], memory["title"]) == (session, "About me")
+        assert (memory["from_turn"], memory["through_turn"]) == (1, 1)
+        after = await api.get("/api/memory")
+        assert (after["waiting"], after["oldest_waiting_at"], await waiting(api)) == (0, None, [])
+        assert await commit(api) == await commit(api, session_id=session)
+        assert await commit(api) == {"outcome": "nothing", "paid": 0, "detail": ""}
+        assert len(model.extractions) == 1
+        # A conversation that is gone has no title any more; what it brought stays.
+        await api.ask("DELETE", f"/api/sessions/{session}")
+        (memory,) = (await api.get("/api/memory"))["memories"]
+        assert (memory["session_id"], memory["title"]) == (session, "")
+
+
+async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: Running) -> None:
+    async with talking(server.address) as api:
+        made = [await api.post("/api/memory", {"text": f"Fact number {n} is green."}) for n in range(3)]
+        assert api.status == 201
+        assert [(each["by"], each["session_id"], each["title"]) for each in made] == [("user", None, "")] * 3
+        first = await api.get("/api/memory?limit=2")
+        rest = await api.get(f"/api/memory?limit=2&cursor={first['cursor']}")
+        listed = [each["id"] for each in (*first["memories"], *rest["memories"])]
+        assert listed == [each["id"] for each in reversed(made)]
+        assert rest["cursor"] is None
+        changed = await api.ask("PATCH", f"/api/memory/{made[0]['id']}", {"text": "The sky is blue."})
+        assert (api.status, changed["text"], changed["by"]) == (200, "The sky is blue.", "user")
+        assert await texts(api, "?q=sky+blue") == ["The sky is blue."]
+        assert len(await texts(api, "?q=green")) == 2
+        assert await texts(api, "?q=purple") == []
+        await api.ask("DELETE", f"/api/memory/{made[0]['id']}")
+        assert (api.status, await texts(api, "?q=sky")) == (204, [])
+        told = await api.ask("DELETE", f"/api/memory/{made[0]['id']}")
+        assert (api.status, told["code"]) == (404, "no_such_memory")
+        told = await api.ask("PATCH", f"/api/memory/{made[0]['id']}", {"text": "x"})
+        assert (api.status, told["code"]) == (404, "no_such_memory")
+
+
+async def test_what_is_remembered_of_a_turn_is_forgotten_when_the_turn_is_undone(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        assert (await commit(api))["outcome"] == "paid"
+        assert await texts(api) == [NOTED]
+        await api.post(f"/api/sessions/{session}/undo", {})
+        assert api.status == 200
+        await commit(api)
+        await until_nothing_waits(api)
+        assert await texts(api) == []
+        assert (await commit(api))["outcome"] == "nothing"
+
+
+# What waits.
+
+
+async def test_what_failed_says_why_and_is_remembered_when_a_person_tries_again(
+    server: Running, model: Rememberer
+) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        model.extraction.status = 400
+        told = await commit(api)
+        assert (told["outcome"], told["paid"]) == ("failed", 0)
+        (failed,) = await waiting(api)
+        assert (failed["state"], failed["attempts"]) == ("failed", 1)
+        assert failed["detail"] and failed["retry_at"] > failed["since"]
+        assert told["detail"]
+        assert (await api.get("/api/memory"))["waiting"] == 1
+        model.extraction.status = 0
+        assert await decide(api, session, 1, "retry") == 204
+        await until_nothing_waits(api)
+        assert await texts(api) == [NOTED]
+        assert await decide(api, session, 1, "retry") == 409
+
+
+async def test_what_is_dropped_is_never_remembered(server: Running, model: Rememberer) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        assert await decide(api, session, 1, "drop") == 204
+        assert await waiting(api) == []
+        assert (await commit(api))["outcome"] == "nothing"
+        assert (model.extractions, await texts(api)) == ([], [])
+
+
+async def test_what_a_deleted_conversation_owes_is_listed_as_such_and_can_be_dropped(
+    server: Running, model: Rememberer
+) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        model.extraction.status = 400
+        await api.ask("DELETE", f"/api/sessions/{session}")
+
+        async def has_failed() -> bool:
+            return [each["state"] for each in await waiting(api)] == ["failed"]
+
+        await until(has_failed)
+        (owed,) = await waiting(api)
+        assert (owed["session_id"], owed["deleted"]) == (session, True)
+        assert (await commit(api, session_id=session))["outcome"] == "failed"
+        model.extraction.status = 0
+        assert await decide(api, session, 1, "drop") == 204
+        assert (await waiting(api), (await commit(api))["outcome"], await texts(api)) == ([], "nothing", [])
+
+
+async def test_a_conversation_that_is_not_to_be_remembered_owes_nothing(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api, remember=False)
+        assert (await api.get(f"/api/sessions/{session}"))["remember"] is False
+        assert await waiting(api) == []
+        changed = await api.ask("PATCH", f"/api/sessions/{session}", {"remember": True})
+        assert changed["remember"] is True
+        await api.done((await api.say(session, "I live in Lisbon."))["run_id"])
+        (owed,) = await waiting(api)
+        assert (owed["from_turn"], owed["through_turn"]) == (2, 2)
+        assert (await commit(api))["outcome"] == "paid"
+        assert await texts(api) == ["The user lives in Lisbon."]
+        fork = await api.post(f"/api/sessions/{session}/fork", {})
+        assert fork["remember"] is True
+        await api.ask("PATCH", f"/api/sessions/{session}", {"remember": False})
+        fork = await api.post(f"/api/sessions/{session}/fork", {})
+        assert fork["remember"] is False
+        assert await waiting(api) == []
+
+
+@asynccontextmanager
+async def in_doubt(command: Holdfast) -> AsyncIterator[tuple[Api, list[SessionId]]]:
+    """A server that was killed three times while it told a memory that does not know keys."""
+    folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
+    store, sessions = await SqliteStore.open(folder), [IDS.session() for _ in range(3)]
+    for session_id in sessions:
+        story = TurnStory(text=REX)
+        key = IDS.telling()
+        told = (*story.opening(), story.says("I see."), story.settles(), story.step_settled())
+        doubt = (
+            f.RunCompleted(story.run_id, owed=True),
+            f.MemoryCommitStarted(1, key, ((1, 1),), "", "d", 1, store.own_process),
+            f.MemoryInDoubt(1, key, 1, 1),
+        )
+        await store.append(Append(session_id, (f.SessionCreated("Doubtful"), *told, *doubt)))
+    await store.close()
+    async with talking(command.serve("--port", "0").address) as api:
+        yield api, sessions
+
+
+async def test_a_person_says_what_to_do_about_what_may_have_been_told(command: Holdfast) -> None:
+    async with in_doubt(command) as (api, (done, drop, again)):
+        assert [each["state"] for each in await waiting(api)] == ["in_doubt"] * 3
+        told = await commit(api)
+        assert (told["outcome"], told["paid"]) == ("in_doubt", 0)
+        assert await decide(api, done, 1, "done") == 204
+        assert await decide(api, drop, 1, "drop") == 204
+        assert [each["session_id"] for each in await waiting(api)] == [again]
+        assert await decide(api, again, 1, "retry") == 204
+        assert "in_doubt" not in {each["state"] for each in await waiting(api)}
+        assert await decide(api, done, 1, "done") == 409
+
+
+# What goes with it.
+
+
+async def test_readers_are_told_and_nothing_else_of_the_conversation_moves(
+    command: Holdfast, server: Running
+) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        before = await api.get(f"/api/sessions/{session}")
+        await api.post(f"/api/sessions/{session}/seen", {"seq": before["head"]})
+        await tell(api, "I like tea.")
+        listed = [each["id"] for each in (await api.get("/api/sessions"))["sessions"]]
+        assert (await commit(api, session_id=session))["outcome"] == "paid"
+        frames = await api.follow(session, before["head"], "memory_committed")
+        kinds = [frame.event for frame in frames if frame.event != "session_renamed"]
+        assert kinds == ["memory_commit_started", "memory_committed"]
+        assert (frames[-1].data["segment"], frames[-1].data["through_turn"]) == (1, 1)
+        after = await api.get(f"/api/sessions/{session}")
+        assert (after["updated_at"], after["unread"]) == (before["updated_at"], False)
+        assert [each["id"] for each in (await api.get("/api/sessions"))["sessions"]] == listed
+        for words in (("show", session), ("export", session, "--format", "markdown")):
+            ended = command.run("sessions", *words)
+            assert ended.returncode == 0, ended.stderr
+            assert REX in ended.stdout and "memory" not in ended.stdout.lower()
+        exported = command.run("sessions", "export", session)
+        kinds = [each["kind"] for each in json.loads(exported.stdout)["events"]]
+        assert kinds[-2:] == ["memory_commit_started", "memory_committed"]
+
+
+async def test_what_is_owed_and_what_became_of_it_is_counted(server: Running) -> None:
+    async with talking(server.address) as api:
+
+        async def metric(line: str) -> float | None:
+            text = (await api.get("/metrics")).decode()
+            values = [each.rpartition(" ")[2] for each in text.splitlines() if each.startswith(f"{line} ")]
+            return float(values[0]) if values else None
+
+        assert await metric("holdfast_memory_owed") == await metric("holdfast_memory_owed_age_seconds") == 0
+        await tell(api)
+        assert await metric("holdfast_memory_owed") == 1
+        age_s = await metric("holdfast_memory_owed_age_seconds")
+        assert age_s is not None and 0 <= age_s < 600
+        await commit(api)
+        assert await metric("holdfast_memory_owed") == 0
+        assert await metric('holdfast_memory_commits_total{outcome="paid"}') == 1
+        assert await metric('holdfast_memory_recalls_total{outcome="none"}') == 1
+
+
+async def test_without_memory_everything_else_works_and_nothing_is_owed(
+    model: Rememberer, tmp_path: Path
+) -> None:
+    with living_in(tmp_path, **environ_of(model), HOLDFAST_MEMORY="off") as command:
+        async with talking(command.serve("--port", "0").address) as api:
+            await tell(api)
+            found = await api.get("/api/memory")
+            assert (found["provider"], found["health"]["ok"], found["memories"]) == ("off", True, [])
+            assert (found["waiting"], await waiting(api)) == (0, [])
+            assert (await commit(api))["outcome"] == "nothing"
+            text = {"text": "x"}
+            for method, path, body in (("POST", "", text), ("PATCH", "/n_0", text), ("DELETE", "/n_0", None)):
+                told = await api.ask(method, f"/api/memory{path}", body)
+                assert (api.status, told["code"]) == (409, "memory_off"), method
+            assert (await api.get("/health/ready"))["status"] == "ready"
+
+
+async def test_a_provider_that_is_away_is_told_of_and_keeps_nothing_else_from_working(
+    model: Rememberer, tmp_path: Path
+) -> None:
+    away = {"HOLDFAST_MEMORY": "webhook", "HOLDFAST_MEMORY_WEBHOOK_URL": "http://127.0.0.1:1/memory"}
+    with living_in(tmp_path, **environ_of(model), **QUIET, **away) as command:
+        async with talking(command.serve("--port", "0").address) as api:
+            session = await tell(api)
+            for method, path, body in (
+                ("GET", "", None),
+                ("POST", "", {"text": "x"}),
+                ("PATCH", "/n_0", {"text": "x"}),
+                ("DELETE", "/n_0", None),
+            ):
+                told = await api.ask(method, f"/api/memory{path}", body)
+                assert (api.status, told["code"]) == (502, "memory_failed"), (method, told)
+            assert (await api.get("/health/ready"))["status"] == "ready"
+            told = await commit(api, session_id=session)
+            assert (told["outcome"], told["paid"]) == ("failed", 0)
+            assert [each["state"] for each in await waiting(api)] == ["failed"]
+
+
+# What is refused.
+
+BAD: list[tuple[str, str, object, int, str]] = [
+    ("POST", "", {}, 400, "bad_request"),
+    ("POST", "", {"text": ""}, 400, "bad_request"),
+    ("POST", "", {"text": " \n"}, 400, "bad_request"),
+    ("POST", "", {"text": 5}, 400, "bad_request"),
+    ("POST", "", {"text": "x" * (MEMORY_CHARS_MAX + 1)}, 400, "bad_request"),
+    ("POST", "", {"text": "x", "by": "model"}, 400, "bad_request"),
+    ("POST", "", ["x"], 400, "bad_request"),
+    ("PATCH", "/MEMORY", {}, 400, "bad_request"),
+    ("PATCH", "/MEMORY", {"text": ""}, 400, "bad_request"),
+    ("PATCH", "/MEMORY", {"text": None}, 400, "bad_request"),
+    ("PATCH", "/MEMORY", {"text": "x" * (MEMORY_CHARS_MAX + 1)}, 400, "bad_request"),
+    ("PATCH", "/n_0", {"text": "x"}, 404, "no_such_memory"),
+    ("PATCH", "/%00'", {"text": "x"}, 404, "no_such_memory"),
+    ("DELETE", "/n_0", None, 404, "no_such_memory"),
+    ("GET", "/MEMORY", None, 405, "method_not_allowed"),
+    ("DELETE", "", None, 405, "method_not_allowed"),
+    ("GET", "?limit=0", None, 400, "bad_request"),
+    ("GET", f"?limit={PAGE_MEMORIES_MAX + 1}", None, 400, "bad_request"),
+    ("GET", "?limit=many", None, 400, "bad_request"),
+    ("GET", f"?q={'x' * 201}", None, 400, "bad_request"),
+    ("GET", "?cursor=nonsense", None, 400, "bad_cursor"),
+    ("POST", "/commit", {"session_id": 5}, 400, "bad_request"),
+    ("POST", "/commit", {"session": "x"}, 400, "bad_request"),
+    ("POST", "/commit", {"session_id": ""}, 404, "no_such_session"),
+    ("POST", "/commit", {"session_id": NOBODY}, 404, "no_such_session"),
+    ("POST", "/waiting/SESSION/1", {}, 400, "bad_request"),
+    ("POST", "/waiting/SESSION/1", {"decision": "pay"}, 400, "bad_request"),
+    ("POST", "/waiting/SESSION/1", {"decision": "retry"}, 409, "debt_refused"),
+    ("POST", "/waiting/SESSION/1", {"decision": "done"}, 409, "debt_refused"),
+    ("POST", "/waiting/SESSION/2", {"decision": "drop"}, 404, "no_such_debt"),
+    ("POST", "/waiting/SESSION/0", {"decision": "drop"}, 404, "no_such_debt"),
+    ("POST", f"/waiting/SESSION/{10**30}", {"decision": "drop"}, 404, "no_such_debt"),
+    ("POST", "/waiting/SESSION/x", {"decision": "drop"}, 404, "no_such_page"),
+    ("POST", f"/waiting/{NOBODY}/1", {"decision": "drop"}, 404, "no_such_session"),
+    ("POST", "/api/sessions", {"remember": "no"}, 400, "bad_request"),
+    ("PATCH", "/api/sessions/SESSION", {"remember": 0}, 400, "bad_request"),
+]
+
+
+async def test_what_is_wrong_is_refused_and_changes_nothing(server: Running, model: Rememberer) -> None:
+    wrong = []
+    async with talking(server.address) as api:
+        session = await tell(api)
+        memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
+        paths = (f"/api/sessions/{session}", "/api/memory", "/api/memory/waiting", "/api/sessions")
+        before = [await api.get(path) for path in paths]
+        for method, path, body, status, code in BAD:
+            whole = path if path.startswith("/api/") else f"/api/memory{path}"
+            named = whole.replace("SESSION", session).replace("MEMORY", memory)
+            answer = await api.ask(method, named, body)
+            if (api.status, answer.get("code")) != (status, code):
+                wrong.append((method, path[:60], body, api.status, answer))
+        assert wrong == []
+        assert [await api.get(path) for path in paths] == before
+        assert model.extractions == []
+
+
+async def test_reading_needs_the_right_to_read_and_changing_the_right_to_write(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        memory = (await api.post("/api/memory", {"text": "The sky is blue."}))["id"]
+        changes: tuple[tuple[str, str, object], ...] = (
+            ("POST", "", {"text": "x"}),
+            ("PATCH", f"/{memory}", {"text": "x"}),
+            ("DELETE", f"/{memory}", None),
+            ("POST", "/commit", {}),
+            ("POST", f"/waiting/{session}/1", {"decision": "drop"}),
+        )
+        for held in ("read", "approve"):
+            made = await api.post("/api/tokens", {"name": held, "rights": [held]})
+            async with talking(server.address, made["secret"]) as other:
+                for path in ("", "/waiting"):
+                    await other.get(f"/api/memory{path}")
+                    assert other.status == (200 if held == "read" else 403)
+                for method, path, body in changes:
+                    told = await other.ask(method, f"/api/memory{path}", body)
+                    assert (other.status, told["code"]) == (403, "not_allowed"), (held, method, path)
+        assert await texts(api) == ["The sky is blue."]
+        assert [each["state"] for each in await waiting(api)] == ["owed"]
