@@ -1,10 +1,12 @@
 """Writes the page's types from the server's own declarations, so that the two cannot drift apart.
 
-`make types` writes web/src/core/protocol.ts; a test fails when that file is not what would be written.
+`make types` writes web/src/core/protocol/; a test fails when a file there is not what would be written.
 """
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,29 +15,61 @@ from msgspec import inspect as declared
 
 from holdfast import office
 from holdfast.domain import facts, parts
-from holdfast.server import about, backups, settings, shapes
+from holdfast.server import about, backups, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
-TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol.ts"
-ANSWERS: tuple[type[msgspec.Struct], ...] = (
-    shapes.Session, shapes.SessionList, shapes.Message, shapes.Run, shapes.MessageList, shapes.TurnReceipt,
-    shapes.FoundList, shapes.ModelList, shapes.Question, shapes.FeedSnapshot, shapes.FeedChanged,
-    shapes.FeedRemoved, shapes.StoredFile, routes.Me, routes.Entered,
-    shapes.Draft,
-    shapes.RuleList, routes.TokenList, routes.TokenMade, password.PasswordTold, password.SignInList,
-    settings.SettingList, office.Tried, backups.BackupList, about.About,
-)  # fmt: skip
+TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
+Structs = tuple[type[msgspec.Struct], ...]
+ANSWERS: Mapping[str, Structs] = {
+    "conversations": (
+        shapes.Session, shapes.SessionList, shapes.Message, shapes.Run, shapes.MessageList,
+        shapes.TurnReceipt, shapes.FoundList, shapes.Question, shapes.FeedSnapshot, shapes.FeedChanged,
+        shapes.FeedRemoved, shapes.StoredFile, shapes.Draft,
+    ),
+    "server": (
+        shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
+        password.PasswordTold, password.SignInList, settings.SettingList, office.Tried, backups.BackupList,
+        about.About,
+    ),
+    "memory": (
+        memory_shapes.Memory, memory_shapes.MemoryList, memory_shapes.WaitingList, memory_shapes.CommitTold,
+    ),
+}  # fmt: skip
+EVENTS: Mapping[str, tuple[str, ...]] = {
+    "session_events": ("session_", "turn_", "turns_"),
+    "run_events": ("run_", "recovery_", "context_", "model_"),
+    "message_events": ("text_", "reasoning_", "message_", "tool_", "approval_"),
+    "memory_events": ("memory_", "delivery_"),
+}
+"""Which file the event kinds that begin so are in."""
 HEAD = "// Written by `make types` from the server's declarations. Do not edit.\n"
 
 
 class Types:
-    """Collects the structs that are met while types are written."""
+    """Collects the structs that are met while types are written, each in the file that met it first."""
 
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
+        self._file_of: dict[str, str] = {}
+        self.file = ""
 
-    def text(self) -> str:
-        return "\n".join(self._written.values())
+    def files(self) -> dict[str, str]:
+        """Every file's text, with what it needs of the others."""
+        names = dict.fromkeys(self._file_of.values())
+        return {name: self._text(name) for name in names}
+
+    def _text(self, file: str) -> str:
+        body = "\n".join(text for name, text in self._written.items() if self._file_of[name] == file)
+        used = dict.fromkeys(re.findall(r"\b[A-Z]\w+\b", body))
+        needed: dict[str, list[str]] = {}
+        for name in sorted(used):
+            if self._file_of.get(name, file) != file:
+                needed.setdefault(self._file_of[name], []).append(name)
+        imports = "".join(
+            f'import type {{ {", ".join(names)} }} from "./{source}";\n'
+            for source, names in sorted(needed.items())
+        )
+        return f"{HEAD}\n{imports}{imports and chr(10)}{body}"
 
     def name_of(self, kind: declared.Type) -> str:
         match kind:
@@ -69,7 +103,7 @@ class Types:
         name = name or kind.cls.__name__ + ("Part" if kind.tag_field == "type" else "")
         if name in self._written:
             return name
-        self._written[name] = ""  # Its place, before those of the structs that it holds.
+        self._put(name, "")  # Its place, before those of the structs that it holds.
         omits = bool(kind.cls.__struct_config__.omit_defaults)
         lines = list(first)
         if kind.tag_field is not None:
@@ -78,36 +112,55 @@ class Types:
             optional = "?" if omits and not field.required else ""
             lines.append(f"{field.encode_name}{optional}: {self.name_of(field.type)};")
         body = "".join(f"  readonly {line}\n" for line in lines)
-        self._written[name] = f"export interface {name} {{\n{body}}}\n"
+        self._put(name, f"export interface {name} {{\n{body}}}\n")
         return name
 
     def alias(self, name: str, value: str) -> None:
-        self._written[name] = f"export type {name} =\n  {value};\n"
+        self._put(name, f"export type {name} =\n  {value};\n")
+
+    def _put(self, name: str, text: str) -> None:
+        self._written[name] = text
+        self._file_of.setdefault(name, self.file)
 
 
-def written() -> str:
-    """The whole file."""
+def written() -> dict[str, str]:
+    """Every file by its name."""
     types = Types()
-    for answer in ANSWERS:
-        types.name_of(_declared(answer))
+    for types.file, answers in ANSWERS.items():
+        for answer in answers:
+            types.name_of(_declared(answer))
     names = []
     for kind, cls in facts.FACTS_BY_KIND.items():
         found = _declared(cls)
         assert isinstance(found, declared.StructType)
+        types.file = next(file for file, beginnings in EVENTS.items() if kind.startswith(beginnings))
         names.append(types.struct(found, f"{cls.__name__}Event", (
             "seq: number;", "at: number;", f'kind: "{kind}";'
         )))  # fmt: skip
+    types.file = "index"
     types.alias("AnyPart", " | ".join(f"{part.__name__}Part" for part in get_args(parts.AnyPart)))
     types.alias("AnyEvent", "\n  | ".join(names))
     types.alias("Kind", 'AnyEvent["kind"]')
-    kinds = "".join(f'  "{kind}",\n' for kind in facts.FACTS_BY_KIND)
-    return f"{HEAD}\n{types.text()}\nexport const KINDS: readonly Kind[] = [\n{kinds}];\n"
+    files = types.files()
+    others = "".join(f'export type * from "./{name}";\n' for name in files if name != "index")
+    return {f"{name}.ts": text + (f"\n{others}" if name == "index" else "") for name, text in files.items()}
 
 
 def _declared(cls: type[Any]) -> declared.Type:
     return declared.type_info(cls)
 
 
+def write() -> None:
+    """Put the files there, and take away those that are no longer written."""
+    files = written()
+    TARGET.mkdir(exist_ok=True)
+    for path in TARGET.glob("*.ts"):
+        if path.name not in files:
+            path.unlink()
+    for name, text in files.items():
+        (TARGET / name).write_text(text)
+    print(f"Wrote {', '.join(files)}", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    TARGET.write_text(written())
-    print(f"Wrote {TARGET.name}", file=sys.stderr)
+    write()

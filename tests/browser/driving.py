@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.async_api import (
@@ -33,6 +34,18 @@ GONE = (r"Failed to load resource: net::ERR_",)
 """How browsers word it that a server is no longer there: by whatever became of the connection."""
 NEAR = frozenset({"127.0.0.1", "localhost", EVIL_NAME})
 SHOTS = Path(__file__).resolve().parents[2] / ".cache" / "browser"
+AXE = SHOTS.parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+    .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`))"""
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+TARGET_PX = 44
+PRESSED = "button, a, .button, summary, input:not(.unseen), textarea"
+MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
+    .map((each) => [each.ariaLabel || each.innerText || each.title, each.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
+    .filter(([, box]) => box.height < least - 0.5 || box.width < least - 0.5)
+    .map(([name, box]) => `${name.trim()}: ${box.width} x ${box.height}`)"""
+TABS_MAX = 40
 FLAGS = (
     "--disable-gpu",
     "--disable-quic",
@@ -213,6 +226,29 @@ async def sign_in(visitor: Visitor, link: str) -> Page:
 async def sign_out(page: Page) -> None:
     await page.get_by_role("button", name="Settings").click()
     await page.get_by_role("button", name="Sign out").click()
+
+
+async def tab_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until the keyboard is there."""
+    for _ in range(TABS_MAX):
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError("the keyboard does not get there")
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds wrong with the page as it is."""
+    if not await page.evaluate("typeof axe === 'object'"):
+        await page.evaluate(AXE.read_text())
+    found: list[str] = await page.evaluate(RUN_AXE)
+    return found
+
+
+async def too_small(page: Page) -> list[str]:
+    """Everything that can be pressed and is smaller than a fingertip."""
+    found: list[str] = await page.evaluate(MEASURE, [PRESSED, TARGET_PX])
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from playwright.async_api import Browser, expect
 from tests.acceptance.conftest import environ_of, living_in
 from tests.acceptance.talking import Api, speaking, talking
 from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
+from tests.remembering_model import Rememberer
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -23,6 +24,10 @@ PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844}, "device_scale_factor": 1, "has_touch": True, "is_mobile": True,
 }  # fmt: skip
 TITLES = ("Why the third file is slow", "Notes for the talk", "Move the photos", "Compare two mirrors")
+TOLD = {
+    "Notes for the talk": "My talk is about slow files, and my editor is Nina.",
+    "Move the photos": "My photos are in the folder Pictures, and I live in Lisbon.",
+}
 
 Scene = Callable[[Chat], Awaitable[None]]
 
@@ -31,7 +36,8 @@ async def _furnish(api: Api) -> str:
     """Conversations to be in the list; the one to be opened has an answer, tools and code."""
     for title in reversed(TITLES[1:]):
         session = await api.begin(title=title)
-        await api.done((await api.say(session, "thank you"))["run_id"])
+        await api.done((await api.say(session, TOLD.get(title, "thank you")))["run_id"])
+    await api.post("/api/memory/commit", {})
     session = await api.begin(title=TITLES[0])
     await api.done((await api.say(session, "look 3 times, and write up what is slow"))["run_id"])
     return session
@@ -51,6 +57,11 @@ async def _settings(chat: Chat) -> None:
     await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible()
 
 
+async def _memory(chat: Chat) -> None:
+    await chat.page.get_by_role("link", name="Memory", exact=True).click()
+    await expect(chat.page.get_by_text("Nina")).to_be_visible()
+
+
 SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
     ("answer-light", "light", DESKTOP, _answer),
     ("answer-dark", "dark", DESKTOP, _answer),
@@ -58,6 +69,7 @@ SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
     ("phone-answer-dark", "dark", PHONE, _answer),
     ("question-dark", "dark", DESKTOP, _question),
     ("phone-question-light", "light", PHONE, _question),
+    ("memory-light", "light", DESKTOP, _memory),
 )
 
 
@@ -86,7 +98,7 @@ async def main() -> None:
     """Take every picture anew."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     with (
-        speaking() as speaker,
+        speaking(Rememberer()) as speaker,
         tempfile.TemporaryDirectory() as folder,
         living_in(Path(folder), **environ_of(speaker)) as command,
     ):

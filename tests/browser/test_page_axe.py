@@ -1,24 +1,12 @@
 """axe finds nothing wrong in any of the page's main states, in the light and in the dark."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Inn, Visitor
-
-AXE = (Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js").read_text()
-RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
-    .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`))"""
-
-
-async def _violations(page: Page) -> list[str]:
-    if not await page.evaluate("typeof axe === 'object'"):
-        await page.evaluate(AXE)
-    found: list[str] = await page.evaluate(RUN)
-    return found
+from tests.browser.driving import WAIT_MS, Inn, Visitor, violations
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -26,30 +14,30 @@ async def test_axe_finds_no_violation(scheme: Any, guest: Guest, browser: Browse
     outside = Visitor(await browser.new_context(color_scheme=scheme))
     page = await outside.page(inn.server.address)
     await expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=WAIT_MS)
-    found = {"sign-in": await _violations(page)}
+    found = {"sign-in": await violations(page)}
     await outside.context.close()
     chat = await guest(color_scheme=scheme)
     page = chat.page
-    found["empty"] = await _violations(page)
+    found["empty"] = await violations(page)
     await chat.say("write up")
     await chat.answered()
     await chat.say("look 2")
     await chat.answered(2)
     await chat.unfold()
     await expect(chat.log.locator(".hljs-keyword").first).to_be_visible(timeout=WAIT_MS)
-    found["conversation"] = await _violations(page)
+    found["conversation"] = await violations(page)
     await chat.say("run echo hello")
     await chat.asks()
-    found["question"] = await _violations(page)
+    found["question"] = await violations(page)
     await page.get_by_role("button", name="Settings").click()
     await expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
-    found["settings"] = await _violations(page)
+    found["settings"] = await violations(page)
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Search all conversations").click()
     await page.get_by_role("searchbox").fill("fine")
     await expect(page.get_by_role("dialog").locator("mark").first).to_be_visible(timeout=WAIT_MS)
-    found["search"] = await _violations(page)
+    found["search"] = await violations(page)
     await page.keyboard.press("Escape")
     await page.keyboard.press("Control+k")
-    found["palette"] = await _violations(page)
+    found["palette"] = await violations(page)
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}

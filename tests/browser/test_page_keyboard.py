@@ -2,22 +2,12 @@
 
 from pathlib import Path
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast
-from tests.browser.driving import WAIT_MS, Chat, Visitor
+from tests.browser.driving import WAIT_MS, Chat, Visitor, tab_to
 
 PASSWORD = "a long enough secret"
-TABS_MAX = 40
-
-
-async def _tab_to(page: Page, wanted: Locator) -> None:
-    """Press Tab until the keyboard is there."""
-    for _ in range(TABS_MAX):
-        if await wanted.evaluate("element => element === document.activeElement"):
-            return
-        await page.keyboard.press("Tab")
-    raise AssertionError("the keyboard does not get there")
 
 
 async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: Path) -> None:
@@ -28,7 +18,7 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     )
     page = await visitor.page(server.address)
     keyboard, chat = page.keyboard, Chat(page)
-    await _tab_to(page, page.get_by_label("Password"))
+    await tab_to(page, page.get_by_label("Password"))
     await keyboard.type(PASSWORD)
     await keyboard.press("Enter")
     # One can write at once.
@@ -38,12 +28,12 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await chat.asks()
     await expect(chat.question).to_be_focused()
     # Where one writes, letters are letters.
-    await _tab_to(page, chat.message)
+    await tab_to(page, chat.message)
     await keyboard.type("a")
     await expect(chat.message).to_have_value("a")
     await keyboard.press("Backspace")
     assert not (tmp_path / "marker").exists()
-    await _tab_to(page, chat.allow)
+    await tab_to(page, chat.allow)
     await keyboard.press("a")
     await chat.reads("It said: allowed by A")
     await keyboard.press("Control+k")
@@ -54,7 +44,7 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await expect(sheet).to_be_visible()
     await keyboard.press("Escape")
     await expect(sheet).to_have_count(0)
-    await _tab_to(page, chat.message)
+    await tab_to(page, chat.message)
     await keyboard.type("count 3000")
     await keyboard.press("Enter")
     await chat.counts_to(10)

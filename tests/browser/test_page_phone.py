@@ -1,32 +1,15 @@
 """The page on a small screen, and in the dark."""
 
-from typing import Any
-
 from playwright.async_api import Locator, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Chat
-
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-TARGET_PX = 44
-PRESSED = "button, a, .button, summary, input:not(.unseen), textarea"
-MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
-    .map((each) => [each.ariaLabel || each.innerText || each.title, each.getBoundingClientRect()])
-    .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
-    .filter(([, box]) => box.height < least - 0.5 || box.width < least - 0.5)
-    .map(([name, box]) => `${name.trim()}: ${box.width} x ${box.height}`)"""
+from tests.browser.driving import PHONE, WAIT_MS, too_small
 
 
 async def _width(part: Locator) -> float:
     box = await part.bounding_box()
     assert box is not None
     return box["width"]
-
-
-async def _small(chat: Chat) -> list[str]:
-    """Everything that can be pressed and is smaller than a fingertip."""
-    found: list[str] = await chat.page.evaluate(MEASURE, [PRESSED, TARGET_PX])
-    return found
 
 
 async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Guest) -> None:
@@ -38,11 +21,11 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Gue
     await expect(listed).not_to_be_visible()
     assert await _width(page.get_by_role("main")) == 390
     assert await page.evaluate("document.documentElement.scrollWidth") == 390
-    assert await _small(chat) == []
+    assert await too_small(chat.page) == []
     burger = page.get_by_role("button", name="Conversations")
     await burger.tap()
     await expect(listed).to_be_visible()
-    assert await _small(chat) == []
+    assert await too_small(chat.page) == []
     # Pressed beside it, it closes; so it does when a conversation is chosen.
     await page.touchscreen.tap(385, 400)
     await expect(listed).not_to_be_visible()
@@ -60,7 +43,7 @@ async def test_a_question_is_within_reach_of_a_thumb(guest: Guest) -> None:
     await expect(chat.allow).to_be_in_viewport(ratio=1)
     await expect(chat.deny).to_be_in_viewport(ratio=1)
     await expect(chat.message).to_be_in_viewport(ratio=1)
-    assert await _small(chat) == []
+    assert await too_small(chat.page) == []
     box = await chat.allow.bounding_box()
     assert box is not None
     assert box["y"] > 844 / 2

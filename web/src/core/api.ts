@@ -77,7 +77,8 @@ export class Api {
 
   private ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
     const sent = body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-    return this.answered<T>(this.reach(path, { method, ...sent, ...(signal ? { signal } : {}) }));
+    // Whoever deletes something and leaves at once has deleted it.
+    return this.answered<T>(this.reach(path, { method, ...sent, ...(signal ? { signal } : {}), keepalive: method === "DELETE" }));
   }
 
   private async reach(path: string, init: RequestInit): Promise<Response> {

@@ -4,12 +4,14 @@
 
 import { begun, fresh, isOpen, spot, workOf, type Entry, type Status, type Turn, type Work } from "./entries";
 import type { AnyEvent, ApprovalResolvedEvent, MessageList, ToolCallPart } from "./protocol";
+import { Remembering } from "./remembering";
 
 const OVER = { run_completed: "completed", run_cancelled: "cancelled", run_failed: "failed" } as const;
 
 export class Conversation {
   readonly turns = new Map<number, Turn>();
   readonly work = new Map<string, Work>();
+  readonly memory = new Remembering();
   title = "";
   head = 0;
   before: string | null = null;
@@ -45,6 +47,7 @@ export class Conversation {
     for (const run of page.runs) {
       this.turn(run.turn).run_id = run.id;
       this.work.set(run.id, workOf(run));
+      this.memory.noteRun(run.id, run.turn);
     }
     this.head = Math.max(this.head, page.head);
     this.before = page.before;
@@ -54,6 +57,7 @@ export class Conversation {
   add(event: AnyEvent): void {
     if (event.seq <= this.head) return;
     this.head = event.seq;
+    this.memory.add(event);
     switch (event.kind) {
       case "text_appended":
         return this.write(event.message_id, "text", event.text);

@@ -8,6 +8,8 @@ export interface Letter {
   key: string;
   /** The conversation; a new one has none until its first letter goes out. */
   session: string | null;
+  /** The conversation that was open before a new one. */
+  previous?: string;
   text: string;
   attachments: { id: string; name: string }[];
   if_busy: IfBusy;
@@ -22,7 +24,7 @@ export interface Drawer {
 }
 
 export interface Postman {
-  begin(): Promise<string>;
+  begin(letter: Letter): Promise<string>;
   send(session: string, letter: Letter): Promise<void>;
 }
 
@@ -90,7 +92,7 @@ export class Outbox {
   }
 
   private async begin(letter: Letter): Promise<string> {
-    const session = await this.postman.begin();
+    const session = await this.postman.begin(letter);
     this.change(letter.key, { session });
     return session;
   }

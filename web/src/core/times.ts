@@ -15,6 +15,16 @@ export function clock(at: number): string {
   return new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
+/** A time of today by the clock, any other by its day. */
+export function moment(at: number, now: number): string {
+  return dayOf(at, now) === "today" ? clock(at) : date(at, now);
+}
+
+export function date(at: number, now: number): string {
+  const sameYear = new Date(at).getFullYear() === new Date(now).getFullYear();
+  return new Date(at).toLocaleDateString([], { day: "numeric", month: "short", ...(sameYear ? {} : { year: "numeric" }) });
+}
+
 export type Day = "today" | "yesterday" | "earlier";
 
 export function dayOf(at: number, now: number): Day {

@@ -1,7 +1,7 @@
 // What people do. Whatever goes wrong is said in a sentence, and nothing else happens.
 
 import { Refused } from "../core/api";
-import type { Session } from "../core/protocol";
+import type { CommitTold, Session } from "../core/protocol";
 import { whoAmI } from "./following";
 import { api, current, open, panel, say, sessions, showsArchived } from "./state";
 import { s } from "./strings";
@@ -56,6 +56,18 @@ export const actions = {
   archive: (id: string, archived: boolean) => attempt(() => api.patch(at(id), { archived })),
   pin: (id: string, pinned: boolean) => attempt(() => api.patch(at(id), { pinned })),
 
+  remember: (id: string, remember: boolean) => attempt(() => api.patch(at(id), { remember })),
+
+  /** Have a conversation remembered now, or all of them; what came of it, in words. */
+  rememberNow: async (session_id?: string): Promise<string> => {
+    let said = "";
+    await attempt(async () => {
+      const { outcome, paid, detail } = await api.post<CommitTold>("api/memory/commit", session_id ? { session_id } : {});
+      said = outcome === "failed" ? s.memory.couldNot(detail, paid > 0) : s.memory.outcomes[outcome];
+    });
+    return said;
+  },
+
   /** Gone from the list at once, from the disk only when there was time to think again. */
   delete: (id: string) => {
     const row = sessions.value.get(id);
@@ -90,6 +102,8 @@ export const slash: Record<string, (rest: string) => unknown> = {
   branch: () => actions.branch(),
   clear: () => actions.clear(),
   archive: () => current.value && actions.archive(current.value, !showsArchived.value),
+  remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
+  memory: () => (location.hash = "memory"),
   search: () => (panel.value = "search"),
   settings: () => (panel.value = "settings"),
   help: () => (panel.value = "keyboard"),

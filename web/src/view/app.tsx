@@ -8,12 +8,14 @@ import { Composer } from "./composer";
 import { Find, findIsOpen } from "./find";
 import { Bars } from "./icons";
 import { List } from "./list";
+import { MemoryPage } from "./memory/door";
 import { notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
+import { Remembered } from "./remembered";
 import { Search } from "./search";
 import { Settings } from "./settings/sheet";
 import { SignIn } from "./signin";
-import { link, loading, me, notice, ordered, current, panel, session, waiting } from "./state";
+import { link, loading, me, notice, ordered, current, panel, place, session, waiting } from "./state";
 import { s } from "./strings";
 import { Transcript } from "./transcript";
 
@@ -24,7 +26,7 @@ export function App() {
   }, []);
   useSignalEffect(() => {
     const many = waiting.value.length;
-    document.title = [many ? `(${many})` : "", session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
+    document.title = [many ? `(${many})` : "", place.value ? s.memory.title : session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
   });
   useSignalEffect(notify);
   if (me.value && !me.value.signed_in) return <SignIn />;
@@ -36,13 +38,9 @@ export function App() {
       <main>
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
-          {current.value && <h2>{session.value?.title || s.untitled}</h2>}
+          {place.value ? <h2>{s.memory.title}</h2> : current.value && <div class="named"><h2>{session.value?.title || s.untitled}</h2><Remembered /></div>}
         </header>
-        {findIsOpen.value && <Find />}
-        <Transcript />
-        {link.value === "lost" && <p class="banner" role="status">{s.lost}</p>}
-        {loading.value !== "gone" && <Asking />}
-        {loading.value !== "gone" && <Composer />}
+        {place.value ? <MemoryPage /> : <Middle />}
       </main>
       {panel.value === "settings" && <Settings />}
       {panel.value === "search" && <Search />}
@@ -50,6 +48,18 @@ export function App() {
       {panel.value === "keyboard" && <Keyboard />}
       <Notice />
     </div>
+  );
+}
+
+function Middle() {
+  return (
+    <>
+      {findIsOpen.value && <Find />}
+      <Transcript />
+      {link.value === "lost" && <p class="banner" role="status">{s.lost}</p>}
+      {loading.value !== "gone" && <Asking />}
+      {loading.value !== "gone" && <Composer />}
+    </>
   );
 }
 

@@ -5,8 +5,8 @@ import { Conversation } from "../core/fold";
 import { openLine, type Line } from "../core/line";
 import type { ToTab } from "../core/hub";
 import { Outbox, type IfBusy, type Letter } from "../core/outbox";
-import type { Me, MessageList, ModelList, Session } from "../core/protocol";
-import { api, base, current, letters, link, loading, me, models, open, takeFeed, tick } from "./state";
+import type { Me, MessageList, ModelList, Session, WaitingList } from "../core/protocol";
+import { api, base, current, letters, link, loading, me, models, open, place, takeFeed, tick } from "./state";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
 const PAGE = 20;
@@ -17,6 +17,8 @@ const LETTERS = "holdfast.letters";
 let line: Line | null = null;
 let frame = 0;
 let begun: string | null = null;
+/** The conversation that was open last, if the server has it: a new one names it as the one before. */
+let before: string | null = null;
 
 /** Draw what has changed with the next frame, however much comes before it. */
 function redraw(): void {
@@ -83,11 +85,30 @@ async function askModels(): Promise<void> {
 /** Open a conversation; null is the empty page on which a new one begins. */
 export async function show(id: string | null): Promise<void> {
   if (current.value && current.value !== id) line?.({ type: "leave", session: current.value });
+  if (current.value && !loading.value) before = current.value;
+  if (id === null && !place.value) rememberBefore();
   current.value = id;
   open.conversation = new Conversation();
   loading.value = id ? "loading" : "";
   redraw();
   if (id) await load(id);
+}
+
+/** Whoever begins anew is done with what was open: it is remembered while they think of what to say. */
+function rememberBefore(): void {
+  if (current.value !== before || open.conversation.memory.told()?.state !== "waiting") return;
+  void api.post("api/memory/commit", { session_id: before }).catch(() => undefined);
+}
+
+/** What of a conversation waits to be remembered: the pages do not tell, and the events may be long past. */
+async function askWaiting(id: string, conversation: Conversation): Promise<void> {
+  try {
+    const { waiting } = await api.get<WaitingList>("api/memory/waiting");
+    conversation.memory.addWaiting(waiting.filter((each) => each.session_id === id));
+    redraw();
+  } catch {
+    return; // A convenience: the memory page says what is wrong.
+  }
 }
 
 async function load(id: string): Promise<void> {
@@ -100,6 +121,7 @@ async function load(id: string): Promise<void> {
     tick.value += 1;
     line?.({ type: "follow", session: id, after: conversation.head });
     void seen(id);
+    void askWaiting(id, conversation);
   } catch (error) {
     if (conversation !== open.conversation || !(error instanceof Refused)) return;
     loading.value = error.problem.status === 404 ? "gone" : "failed";
@@ -128,8 +150,8 @@ export async function seen(id: string): Promise<void> {
 const outbox = new Outbox(
   { read: () => localStorage.getItem(LETTERS), write: (text) => localStorage.setItem(LETTERS, text) },
   {
-    begin: async () => {
-      begun = (await api.post<Session>("api/sessions", {})).id;
+    begin: async (letter) => {
+      begun = await beginAfter(letter.previous);
       return begun;
     },
     send: async (session, letter) => {
@@ -146,10 +168,21 @@ const outbox = new Outbox(
   },
 );
 
+async function beginAfter(previous?: string): Promise<string> {
+  try {
+    return (await api.post<Session>("api/sessions", previous ? { previous_session_id: previous } : {})).id;
+  } catch (error) {
+    // Deleted meanwhile: then there is nothing before this one.
+    if (previous && error instanceof Refused && error.problem.status === 404) return beginAfter();
+    throw error;
+  }
+}
+
 /** Keep a message and send it; when the server is away it goes out once that is back. */
 export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
   begun = null;
-  outbox.add({ key: newKey(), session: current.value, text, attachments, if_busy, at: Date.now() });
+  const previous = current.value === null && before ? { previous: before } : {};
+  outbox.add({ key: newKey(), session: current.value, ...previous, text, attachments, if_busy, at: Date.now() });
   await carry();
 }
 

@@ -6,8 +6,8 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../core/protocol";
 import { age, dayOf } from "../core/times";
 import { actions } from "./actions";
-import { Dots, Gear, Glass, Pen } from "./icons";
-import { current, isDemo, model, now, ordered, panel, questions, sessions, showsArchived } from "./state";
+import { Dots, Gear, Glass, Pen, Ribbon } from "./icons";
+import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived } from "./state";
 import { s } from "./strings";
 
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
@@ -59,6 +59,7 @@ function Row({ row, depth }: { row: Session; depth: number }) {
         <div class="menu" role="menu" onClick={() => (menu.value = false)} onKeyDown={(event) => event.key === "Escape" && (menu.value = false)}>
           <button role="menuitem" type="button" onClick={() => (editing.value = true)}>{s.rename}</button>
           <button role="menuitem" type="button" onClick={() => void actions.pin(row.id, !row.pinned)}>{row.pinned ? s.unpin : s.pin}</button>
+          <button role="menuitem" type="button" onClick={() => void actions.remember(row.id, !row.remember)}>{row.remember ? s.memory.dontRemember : s.memory.doRemember}</button>
           <button role="menuitem" type="button" onClick={() => void actions.archive(row.id, !row.archived)}>{row.archived ? s.unarchive : s.archive}</button>
           <button role="menuitem" type="button" onClick={() => actions.delete(row.id)}>{s.delete}</button>
         </div>
@@ -115,6 +116,7 @@ export function List() {
         {[...sessions.value.values()].some((row) => row.archived) && (
           <button type="button" class="quiet" onClick={() => (showsArchived.value = !showsArchived.value)}>{showsArchived.value ? s.hideArchived : s.showArchived}</button>
         )}
+        <a class="button quiet" href="#memory" aria-label={s.memory.title} title={s.memory.title} aria-current={place.value === "memory" ? "page" : undefined} onClick={() => (panel.value = "")}><Ribbon /></a>
         <button type="button" class="quiet" aria-label={s.settings} title={s.settings} onClick={() => (panel.value = "settings")}><Gear /></button>
       </footer>
     </nav>

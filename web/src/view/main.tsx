@@ -6,7 +6,7 @@ import { App } from "./app";
 import { begin, show } from "./following";
 import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
-import { me, now } from "./state";
+import { me, now, place } from "./state";
 
 const opened = () => {
   const name = location.hash.slice(1);
@@ -17,7 +17,9 @@ const root = document.getElementById("page");
 /** A link may come while the page is open: then it signs in, too. */
 async function arrive(): Promise<void> {
   if ((await signInByLink()) || !me.value?.signed_in) await begin();
-  if (me.value?.signed_in) await show(opened());
+  if (!me.value?.signed_in) return;
+  place.value = location.hash === "#memory" ? "memory" : "";
+  await show(opened());
 }
 
 applyLook();

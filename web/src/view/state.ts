@@ -12,6 +12,8 @@ export const api = new Api(base);
 
 export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list";
 
+/** What the middle of the page shows: a conversation, or what is remembered. */
+export const place = signal<"" | "memory">("");
 export const me = signal<Me | null>(null);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);

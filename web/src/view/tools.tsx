@@ -69,7 +69,7 @@ export function Tool({ entry }: { entry: Entry; version: number }) {
   return (
     <div class={`tool ${entry.outcome ?? entry.state ?? ""}`} id={entry.id}>
       <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
-        <b>{entry.name}</b> <code>{inBrief(written)}</code>
+        <Line entry={entry} brief={inBrief(written)} />
         {said && <span class="said"> · {said}</span>}
         {time >= 1 && <span class="said"> · {s.took(time)}</span>}
       </button>
@@ -78,6 +78,12 @@ export function Tool({ entry }: { entry: Entry; version: number }) {
       {entry.state === "in_doubt" && <InDoubt entry={entry} />}
     </div>
   );
+}
+
+/** A call in words where there are some, once it is done; else by its name. */
+function Line({ entry, brief }: { entry: Entry; brief: string }) {
+  const words = entry.outcome === "done" ? s.toolLines[entry.name] : undefined;
+  return words ? <span class="brief">{words(brief)}</span> : <><b>{entry.name}</b> <code>{brief}</code></>;
 }
 
 function Inside({ entry, written, output }: { entry: Entry; written: string; output: string }) {

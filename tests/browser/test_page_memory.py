@@ -1,0 +1,428 @@
+"""What is remembered, in the page: told in one conversation, known in the next, seen, changed, forgotten."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import TITLE, speaking, talking
+from tests.browser.driving import (
+    GONE,
+    PHONE,
+    WAIT_MS,
+    Chat,
+    Visitor,
+    sign_in,
+    tab_to,
+    too_small,
+    violations,
+)
+from tests.remembering_model import Rememberer
+from tests.witness_memory.watching import Witness
+
+PAGED = 60
+
+
+@pytest.fixture
+def model() -> Iterator[Rememberer]:
+    with speaking(Rememberer()) as model:
+        assert isinstance(model, Rememberer)
+        yield model
+
+
+@pytest.fixture
+def home(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_in(tmp_path, **environ_of(model)) as command:
+        yield command
+
+
+class Memory:
+    """The memory page, by what a person reads and presses."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.region = page.get_by_role("region", name="Memory")
+        self.known = self.region.get_by_role("region", name="What is known")
+        self.waiting = self.region.get_by_role("region", name="Waiting", exact=True)
+
+    async def open(self) -> None:
+        await self.page.get_by_role("link", name="Memory", exact=True).click()
+        await expect(self.known).to_be_visible(timeout=WAIT_MS)
+
+    def one(self, text: str) -> Locator:
+        return self.known.get_by_role("listitem").filter(has_text=text)
+
+    async def knows(self, text: str) -> None:
+        await expect(self.one(text)).to_be_visible(timeout=WAIT_MS)
+
+    async def forgets(self, text: str) -> None:
+        """Forget it, and leave at once: then nobody thinks again."""
+        await self.one(text).get_by_role("button", name="Forget").click()
+        await expect(self.one(text)).to_have_count(0)
+        async with self.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
+            await begin_anew(self.page)
+        assert (await forgotten.value).status == 204
+
+
+async def begin_anew(page: Page) -> None:
+    await page.get_by_role("link", name="New conversation").click()
+    await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible(timeout=WAIT_MS)
+
+
+async def tell(chat: Chat, text: str) -> str:
+    """Say it in a conversation of its own, which is returned."""
+    await begin_anew(chat.page)
+    await chat.say(text)
+    await chat.answered()
+    return chat.session
+
+
+async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forgotten(
+    visitor: Visitor, server: Running
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    told_in = await tell(chat, "My dog is called Rex.")
+    # Beginning another is what has it remembered.
+    await begin_anew(chat.page)
+    await memory.open()
+    await memory.knows("The user's dog is called Rex.")
+    asked_in = await tell(chat, "What is my dog called?")
+    await chat.reads("You told me that your dog is called Rex.")
+    async with talking(server.address) as api:
+        assert (await api.get(f"/api/sessions/{asked_in}"))["previous_session_id"] == told_in
+    # Where it comes from, and the way there.
+    await memory.open()
+    await memory.one("Rex").get_by_role("link", name=TITLE).click()
+    await chat.reads("My dog is called Rex.")
+    assert chat.session == told_in
+    await memory.open()
+    await memory.forgets("Rex")
+    await tell(chat, "What is my dog called?")
+    await chat.reads("I do not know your dog.")
+
+
+async def test_what_is_changed_is_what_is_said_next(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    await tell(chat, "I live in Lisbon.")
+    await begin_anew(chat.page)
+    await memory.open()
+    await memory.knows("The user lives in Lisbon.")
+    await memory.one("Lisbon").get_by_role("button", name="Edit").click()
+    field = memory.known.get_by_role("textbox", name="Edit")
+    await field.fill("The user lives in Porto.")
+    await field.press("Enter")
+    await memory.knows("The user lives in Porto.")
+    await expect(memory.one("Porto")).to_contain_text("changed by you")
+    await expect(memory.one("Porto").get_by_role("button", name="Edit")).to_be_focused(timeout=WAIT_MS)
+    await tell(chat, "Where do I live?")
+    await chat.reads("You told me that you live in Porto.")
+
+
+async def test_a_person_adds_finds_and_thinks_again(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    await memory.open()
+    await expect(memory.region).to_contain_text("Nothing is remembered yet.")
+    await expect(memory.region).to_contain_text("Kept in notes on this server. Working.", timeout=WAIT_MS)
+    field = memory.known.get_by_role("textbox", name="Add something to remember")
+    for text in ("My boat is called Ida.", "My car is called Otto."):
+        await field.fill(text)
+        await field.press("Enter")
+        await memory.knows(text)
+        await expect(field).to_have_value("", timeout=WAIT_MS)
+    await expect(memory.one("Otto")).to_contain_text("Added by you")
+    found = memory.known.get_by_role("searchbox", name="Search what is known")
+    await found.fill("boat")
+    await expect(memory.one("Otto")).to_have_count(0, timeout=WAIT_MS)
+    await memory.knows("Ida")
+    await found.fill("submarine")
+    await expect(memory.known).to_contain_text("Nothing found.", timeout=WAIT_MS)
+    await found.fill("")
+    await memory.knows("Otto")
+    await memory.one("Otto").get_by_role("button", name="Forget").click()
+    await expect(memory.one("Otto")).to_have_count(0)
+    await chat.told.get_by_role("button", name="Undo").click()
+    await memory.knows("Otto")
+    await memory.forgets("Ida")
+    await chat.page.reload()
+    await memory.open()
+    await memory.knows("Otto")
+    await expect(memory.one("Ida")).to_have_count(0)
+    # Whoever stays and does not think again has forgotten it a little later.
+    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
+        await memory.one("Otto").get_by_role("button", name="Forget").click()
+    assert (await forgotten.value).status == 204
+    await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
+
+
+async def test_a_long_memory_comes_in_pages(visitor: Visitor, server: Running) -> None:
+    async with talking(server.address) as api:
+        for number in range(PAGED):
+            await api.post("/api/memory", {"text": f"Fact number {number}."})
+            assert api.status == 201
+    memory = Memory(await sign_in(visitor, server.link))
+    await memory.open()
+    await memory.knows(f"Fact number {PAGED - 1}.")
+    items = memory.known.get_by_role("listitem")
+    assert await items.count() < PAGED
+    await memory.known.get_by_role("button", name="Show more").click()
+    await expect(items).to_have_count(PAGED, timeout=WAIT_MS)
+    await expect(memory.known.get_by_role("button", name="Show more")).to_have_count(0, timeout=WAIT_MS)
+
+
+async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    line = chat.page.locator(".remembered")
+    model.extraction.status = 500
+    await tell(chat, "My dog is called Rex.")
+    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    await line.click()
+    await expect(memory.waiting).to_contain_text("Waiting to be remembered", timeout=WAIT_MS)
+    await memory.waiting.get_by_role("button", name=f"Remember now: {TITLE}").click()
+    await expect(memory.waiting.get_by_role("status")).to_contain_text(
+        "It could not be remembered", timeout=WAIT_MS
+    )
+    row = memory.waiting.get_by_role("listitem")
+    await expect(row).to_contain_text("Not remembered yet; retrying", timeout=WAIT_MS)
+    await expect(row.locator(".why")).not_to_be_empty()
+    await row.get_by_role("link", name=TITLE).click()
+    await expect(line).to_contain_text("Not remembered yet; retrying", timeout=WAIT_MS)
+    model.extraction.status = 0
+    await memory.open()
+    await memory.waiting.get_by_role("button", name="Remember all now").click()
+    await memory.knows("The user's dog is called Rex.")
+    await expect(memory.waiting.get_by_role("status")).to_have_text("Remembered.", timeout=WAIT_MS)
+    await expect(row).to_have_count(0, timeout=WAIT_MS)
+
+
+async def test_a_conversation_says_when_it_was_remembered(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    line = chat.page.locator(".remembered")
+    await tell(chat, "My dog is called Rex.")
+    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    # What waits is known to whoever comes later, too.
+    await chat.page.reload()
+    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    await chat.message.fill("/remember")
+    await chat.message.press("Enter")
+    await expect(chat.told).to_contain_text("Remembered.", timeout=WAIT_MS)
+    await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
+
+
+async def test_a_conversation_that_is_not_to_be_remembered_is_not(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    await tell(chat, "hello there")
+    row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
+    await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
+    await row.get_by_role("menuitem", name="Don't remember this conversation").click()
+    await row.get_by_role("button", name=f"More: {TITLE}").click()
+    await expect(row.get_by_role("menuitem", name="Remember this conversation")).to_be_visible(
+        timeout=WAIT_MS
+    )
+    await row.press("Escape")
+    await chat.say("My dog is called Rex.")
+    await chat.answered(2)
+    await memory.open()
+    drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
+    await drop.click(timeout=WAIT_MS)
+    await expect(drop).to_have_count(0, timeout=WAIT_MS)
+    await tell(chat, "What is my dog called?")
+    await chat.reads("I do not know your dog.")
+    assert model.extractions == []
+
+
+async def test_a_new_conversation_begins_also_when_the_one_before_it_is_gone(
+    visitor: Visitor, server: Running
+) -> None:
+    visitor.excuse("status of 404")
+    chat = Chat(await sign_in(visitor, server.link))
+    gone = await tell(chat, "hello there")
+    await begin_anew(chat.page)
+    async with talking(server.address) as api:
+        await api.ask("DELETE", f"/api/sessions/{gone}")
+        await chat.say("hello again")
+        await chat.answered()
+        assert (await api.get(f"/api/sessions/{chat.session}"))["previous_session_id"] is None
+
+
+async def test_a_person_is_asked_about_what_may_have_been_remembered(
+    visitor: Visitor, model: Rememberer, tmp_path: Path
+) -> None:
+    witness = Witness(tmp_path / "witness", takes_key=False)
+    environ = environ_of(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
+    with living_in(tmp_path / "cut off", **environ) as command:
+        server = command.serve("--port", "0")
+        async with talking(server.address) as api:
+            session = await api.begin(title="Cut off")
+            await api.done((await api.say(session, "My dog is called Rex."))["run_id"])
+            witness.order("commit", "after", "kill")
+            with suppress(aiohttp.ClientError):
+                await api.post("/api/memory/commit", {})
+        server.process.wait(20)
+        witness.lift_all()
+        chat = Chat(await sign_in(visitor, command.serve("--port", "0").link))
+        memory = Memory(chat.page)
+        await memory.open()
+        question = memory.waiting.get_by_role("group", name="This may have been remembered already")
+        await expect(question).to_contain_text("the server stopped during it.", timeout=WAIT_MS)
+        for answer in ("Remember again", "It was, continue", "Skip"):
+            await expect(question.get_by_role("button", name=answer)).to_be_visible()
+        assert await violations(chat.page) == []
+        await question.get_by_role("link", name="Cut off").click()
+        line = chat.page.locator(".remembered")
+        await expect(line).to_have_text("May have been remembered already", timeout=WAIT_MS)
+        await line.click()
+        await question.get_by_role("button", name="It was, continue").click()
+        await expect(question).to_have_count(0, timeout=WAIT_MS)
+        assert len(witness.held()) == 1
+        await visitor.context.close()
+
+
+async def test_the_tools_of_memory_are_told_in_words(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    await chat.say("Remember that my dog is called Rex.")
+    await chat.reads("Remembered: my dog is called Rex.")
+    await chat.answered()
+    await chat.say("Look in memory for dog")
+    await chat.reads("Looked in memory: dog")
+    memory = Memory(chat.page)
+    await memory.open()
+    await memory.knows("my dog is called Rex.")
+
+
+async def test_what_was_known_stays_in_sight_without_the_server(visitor: Visitor, server: Running) -> None:
+    visitor.excuse(*GONE)
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": "My boat is called Ida."})
+    memory = Memory(await sign_in(visitor, server.link))
+    await memory.open()
+    await memory.knows("Ida")
+    server.process.kill()
+    server.process.wait(10)
+    await expect(memory.page.get_by_text("This is what was known last.")).to_be_visible(timeout=WAIT_MS)
+    await memory.knows("Ida")
+
+
+async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
+    visitor: Visitor, server: Running
+) -> None:
+    visitor.excuse(*GONE)
+    page = await sign_in(visitor, server.link)
+    script = re.compile(r"/page/page-[\w-]+\.js")
+    await page.route(script, lambda route: route.abort())
+    await page.get_by_role("link", name="Memory", exact=True).click()
+    await expect(page.get_by_role("alert")).to_contain_text("cannot be shown", timeout=WAIT_MS)
+    await page.unroute(script)
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("region", name="Memory")).to_be_visible(timeout=WAIT_MS)
+
+
+async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    page, keyboard, memory = chat.page, chat.page.keyboard, Memory(chat.page)
+    await keyboard.press("Control+k")
+    await keyboard.type("memory")
+    await keyboard.press("Enter")
+    await expect(memory.region).to_be_focused(timeout=WAIT_MS)
+    await expect(memory.known).to_be_visible(timeout=WAIT_MS)
+    await tab_to(page, memory.known.get_by_role("textbox", name="Add something to remember"))
+    for text in ("My boat is called Ida.", "My car is called Otto."):
+        await keyboard.type(text)
+        await keyboard.press("Enter")
+        await memory.knows(text)
+    await tab_to(page, memory.one("Ida").get_by_role("button", name="Edit"))
+    await keyboard.press("Enter")
+    await expect(memory.known.get_by_role("textbox", name="Edit")).to_be_focused()
+    await keyboard.type("My boat is called Eva.")
+    await keyboard.press("Escape")
+    await memory.knows("Ida")
+    await tab_to(page, memory.one("Otto").get_by_role("button", name="Forget"))
+    await keyboard.press("Enter")
+    await expect(memory.one("Otto")).to_have_count(0)
+    # One goes on with the next.
+    await expect(memory.one("Ida").get_by_role("button", name="Forget")).to_be_focused(timeout=WAIT_MS)
+    await keyboard.press("Alt+n")
+    await expect(chat.message).to_be_focused(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong_with_the_memory_page(
+    scheme: Any, visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    await chat.page.emulate_media(color_scheme=scheme)
+    memory = Memory(chat.page)
+    await memory.open()
+    found = {"empty": await violations(chat.page)}
+    model.extraction.status = 500
+    await tell(chat, "My dog is called Rex.")
+    found["conversation"] = await violations(chat.page)
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": "My boat is called Ida."})
+    await memory.open()
+    await memory.waiting.get_by_role("button", name="Remember all now").click()
+    await expect(memory.waiting).to_contain_text("Not remembered yet", timeout=WAIT_MS)
+    await memory.knows("Ida")
+    found["full"] = await violations(chat.page)
+    await memory.one("Ida").get_by_role("button", name="Edit").click()
+    found["editing"] = await violations(chat.page)
+    assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
+
+
+async def test_memory_fits_a_phone(visitor: Visitor, server: Running, model: Rememberer) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    model.extraction.status = 500
+    await tell(chat, "My dog is called Rex.")
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": "My boat is called Ida. " + "It is a long story. " * 20})
+        await api.post("/api/memory/commit", {})
+    await chat.page.set_viewport_size(PHONE["viewport"])
+    await chat.page.reload()
+    await expect(chat.page.locator(".remembered")).to_be_visible(timeout=WAIT_MS)
+    assert await too_small(chat.page) == []
+    await chat.page.get_by_role("button", name="Conversations").click()
+    memory = Memory(chat.page)
+    await memory.open()
+    await expect(chat.page.get_by_role("navigation")).not_to_be_visible()
+    await memory.knows("Ida")
+    await expect(memory.waiting).to_contain_text("Not remembered yet", timeout=WAIT_MS)
+    assert await chat.page.evaluate("document.documentElement.scrollWidth") == 390
+    assert await memory.region.evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert await too_small(chat.page) == []
+
+
+async def test_memory_that_is_off_says_how_to_turn_it_on(
+    visitor: Visitor, model: Rememberer, tmp_path: Path
+) -> None:
+    with living_in(tmp_path / "off", HOLDFAST_MEMORY="off", **environ_of(model)) as command:
+        page = await sign_in(visitor, command.serve("--port", "0").link)
+        await page.get_by_role("link", name="Memory", exact=True).click()
+        region = page.get_by_role("region", name="Memory")
+        await expect(region).to_contain_text("Memory is off", timeout=WAIT_MS)
+        await expect(region).to_contain_text('memory = "notes"')
+        await visitor.context.close()
+
+
+async def test_the_demo_says_that_it_remembers_nothing(visitor: Visitor, tmp_path: Path) -> None:
+    with living_in(tmp_path / "demo") as command:
+        page = await sign_in(visitor, command.serve("--port", "0").link)
+        await page.get_by_role("link", name="Memory", exact=True).click()
+        region = page.get_by_role("region", name="Memory")
+        await expect(region).to_contain_text("The scripted demo remembers nothing.", timeout=WAIT_MS)
+        await region.get_by_role("button", name="Connect a model").click()
+        await expect(page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
+        await visitor.context.close()

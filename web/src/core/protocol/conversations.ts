@@ -1,0 +1,178 @@
+// Written by `make types` from the server's declarations. Do not edit.
+
+export interface Session {
+  readonly id: string;
+  readonly title: string;
+  readonly status: "failed" | "idle" | "interrupted" | "needs_you" | "working";
+  readonly created_at: number;
+  readonly updated_at: number;
+  readonly archived: boolean;
+  readonly turns: number;
+  readonly agent: string;
+  readonly model: string;
+  readonly workspace: string;
+  readonly resume: "ask" | "auto" | "never" | null;
+  readonly run_id: string | null;
+  readonly previous_session_id: string | null;
+  readonly parent_session_id: string | null;
+  readonly successor_session_id: string | null;
+  readonly usage: Used;
+  readonly unread: boolean;
+  readonly pinned: boolean;
+  readonly remember: boolean;
+  readonly head: number | null;
+}
+
+export interface Used {
+  readonly input_tokens: number;
+  readonly output_tokens: number;
+  readonly cached_tokens: number;
+  readonly cost_micros: number;
+}
+
+export interface SessionList {
+  readonly sessions: readonly (Session)[];
+  readonly cursor: string | null;
+}
+
+export interface Message {
+  readonly id: string;
+  readonly role: "assistant" | "notice" | "tool" | "user";
+  readonly status: "final" | "pending" | "streaming" | "interrupted" | "recovered" | "settled";
+  readonly turn: number;
+  readonly place: number;
+  readonly live: boolean;
+  readonly late: boolean;
+  readonly at: number;
+  readonly run_id: string | null;
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly turn_id?: string | null;
+  readonly continues?: string | null;
+  readonly message_id?: string | null;
+  readonly name?: string | null;
+  readonly state?: "in_doubt" | "intended" | "resolved" | "settled" | "started" | null;
+  readonly approval?: "approve" | "deny" | "requested" | null;
+  readonly outcome?: "denied" | "done" | "failed" | "not_run" | "unknown" | null;
+  readonly arguments?: string | null;
+  readonly reason?: string | null;
+  readonly model?: string | null;
+  readonly ms?: number | null;
+}
+
+export interface TextPart {
+  readonly type: "text";
+  readonly text: string;
+}
+
+export interface ReasoningPart {
+  readonly type: "reasoning";
+  readonly text: string;
+  readonly signature?: string;
+  readonly provider?: string;
+}
+
+export interface ToolCallPart {
+  readonly type: "tool_call";
+  readonly call_id: string;
+  readonly name: string;
+  readonly arguments: string;
+}
+
+export interface FilePart {
+  readonly type: "file";
+  readonly blob: string;
+  readonly name: string;
+  readonly media_type: string;
+  readonly size_bytes: number;
+}
+
+export interface Run {
+  readonly id: string;
+  readonly session_id: string;
+  readonly turn: number;
+  readonly status: "accepted" | "cancelled" | "completed" | "failed" | "interrupted" | "queued" | "running" | "waiting";
+  readonly waiting: "approval" | "client_tool" | "in_doubt" | "limit" | "question" | null;
+  readonly failure: Failure | null;
+  readonly attempts: number;
+  readonly started_at: number | null;
+  readonly ended_at: number | null;
+  readonly usage: Used;
+  readonly steps: number;
+  readonly detail: string;
+}
+
+export interface Failure {
+  readonly code: string;
+  readonly detail: string;
+}
+
+export interface MessageList {
+  readonly messages: readonly (Message)[];
+  readonly runs: readonly (Run)[];
+  readonly head: number;
+  readonly before: string | null;
+}
+
+export interface TurnReceipt {
+  readonly turn_id: string;
+  readonly run_id: string | null;
+  readonly seq: number;
+}
+
+export interface FoundList {
+  readonly hits: readonly (Found)[];
+}
+
+export interface Found {
+  readonly session_id: string;
+  readonly title: string;
+  readonly turn: number;
+  readonly place: number;
+  readonly message_id: string;
+  readonly role: string;
+  readonly at: number;
+  readonly snippet: string;
+  readonly marks: readonly (readonly [number, number])[];
+}
+
+export interface Question {
+  readonly session_id: string;
+  readonly title: string;
+  readonly workspace: string;
+  readonly run_id: string;
+  readonly kind: "approval" | "client_tool" | "in_doubt" | "limit" | "question";
+  readonly asked_at: number;
+  readonly reason: string;
+  readonly call_id: string | null;
+  readonly name: string | null;
+  readonly arguments: string | null;
+  readonly arguments_cut: boolean;
+  readonly effect: "idempotent" | "pure" | "unsafe" | null;
+  readonly may_have_run: boolean;
+}
+
+export interface FeedSnapshot {
+  readonly sessions: readonly (Session)[];
+  readonly questions: readonly (Question)[];
+  readonly more: boolean;
+}
+
+export interface FeedChanged {
+  readonly session: Session;
+  readonly questions: readonly (Question)[];
+}
+
+export interface FeedRemoved {
+  readonly session_id: string;
+}
+
+export interface StoredFile {
+  readonly id: string;
+  readonly name: string;
+  readonly media_type: string;
+  readonly size_bytes: number;
+}
+
+export interface Draft {
+  readonly text: string;
+}

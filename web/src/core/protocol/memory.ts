@@ -1,0 +1,51 @@
+// Written by `make types` from the server's declarations. Do not edit.
+
+export interface Memory {
+  readonly id: string;
+  readonly text: string;
+  readonly by: "model" | "user";
+  readonly session_id: string | null;
+  readonly title: string;
+  readonly from_turn: number;
+  readonly through_turn: number;
+  readonly made_at: number;
+  readonly changed_at: number;
+}
+
+export interface MemoryList {
+  readonly provider: string;
+  readonly health: MemoryHealth;
+  readonly memories: readonly (Memory)[];
+  readonly cursor: string | null;
+  readonly waiting: number;
+  readonly oldest_waiting_at: number | null;
+}
+
+export interface MemoryHealth {
+  readonly ok: boolean;
+  readonly detail: string;
+}
+
+export interface WaitingList {
+  readonly waiting: readonly (WaitingMemory)[];
+}
+
+export interface WaitingMemory {
+  readonly session_id: string;
+  readonly title: string;
+  readonly segment: number;
+  readonly from_turn: number;
+  readonly through_turn: number;
+  readonly state: "committing" | "failed" | "in_doubt" | "owed" | "retracting";
+  readonly since: number;
+  readonly attempts: number;
+  readonly retry_at: number | null;
+  readonly detail: string;
+  readonly deleted: boolean;
+}
+
+export interface CommitTold {
+  readonly outcome: "failed" | "in_doubt" | "no_owner" | "nothing" | "paid" | "working";
+  readonly paid: number;
+  readonly detail: string;
+}

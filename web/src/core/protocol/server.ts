@@ -1,0 +1,119 @@
+// Written by `make types` from the server's declarations. Do not edit.
+
+export interface ModelList {
+  readonly models: readonly (UsedModel)[];
+}
+
+export interface UsedModel {
+  readonly name: string;
+  readonly why: string;
+  readonly in_use: boolean;
+  readonly takes: readonly ("image" | "pdf" | "text")[];
+}
+
+export interface Me {
+  readonly signed_in: boolean;
+  readonly name: string;
+  readonly rights: readonly ("admin" | "approve" | "read" | "write")[];
+  readonly browser: boolean;
+}
+
+export interface Entered {
+  readonly signed_in: boolean;
+  readonly name: string;
+  readonly rights: readonly ("admin" | "approve" | "read" | "write")[];
+  readonly browser: boolean;
+  readonly page_key: string;
+}
+
+export interface RuleList {
+  readonly rules: readonly (Rule)[];
+}
+
+export interface Rule {
+  readonly id: string;
+  readonly tool: string;
+  readonly pattern: string;
+  readonly session_id: string | null;
+  readonly created_at: number;
+}
+
+export interface TokenList {
+  readonly tokens: readonly (TokenTold)[];
+}
+
+export interface TokenTold {
+  readonly id: string;
+  readonly name: string;
+  readonly rights: readonly ("admin" | "approve" | "read" | "write")[];
+  readonly created_at: number;
+  readonly last_used_at: number | null;
+}
+
+export interface TokenMade {
+  readonly token: TokenTold;
+  readonly secret: string;
+}
+
+export interface PasswordTold {
+  readonly is_set: boolean;
+  readonly set_at: number | null;
+}
+
+export interface SignInList {
+  readonly sign_ins: readonly (SignInTold)[];
+}
+
+export interface SignInTold {
+  readonly id: string;
+  readonly created_at: number;
+  readonly expires_at: number;
+  readonly current: boolean;
+}
+
+export interface SettingList {
+  readonly settings: readonly (SettingTold)[];
+}
+
+export interface SettingTold {
+  readonly name: string;
+  readonly value: string | number | readonly (string)[];
+  readonly default: string;
+  readonly help: string;
+  readonly allowed: string;
+  readonly source: "command line" | "default" | "environment" | "file";
+  readonly changeable: boolean;
+}
+
+export interface Tried {
+  readonly ok: boolean;
+  readonly detail: string;
+  readonly models: readonly (string)[];
+}
+
+export interface BackupList {
+  readonly backups: readonly (BackupTold)[];
+}
+
+export interface BackupTold {
+  readonly name: string;
+  readonly size_bytes: number;
+  readonly made_at: number;
+  readonly restore: string;
+}
+
+export interface About {
+  readonly version: string;
+  readonly data: string;
+  readonly durability: string;
+  readonly sessions: number;
+  readonly events: number;
+  readonly store_bytes: number;
+  readonly model: string;
+  readonly why: string;
+  readonly confinement: string;
+  readonly unprotected: readonly (string)[];
+  readonly addresses: readonly (string)[];
+  readonly started_at: number;
+  readonly uptime_s: number;
+}
