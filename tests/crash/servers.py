@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,14 @@ STOP_S_MAX = 60.0
 class Server:
     """One server on a port of its own, which stays the same whatever happens to the process."""
 
-    def __init__(self, folder: Path, model_url: str, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
+    ) -> None:
         self.folder = folder
         self.address = f"http://127.0.0.1:{_free_port()}"
         self.ready_at = 0.0
         self._start_s = 0.0
-        self._environ = _environ(model_url, settings)
+        self._environ = _environ(model_url, settings) | dict(environ or {})
         self._process: Process | None = None
         self._errors = folder.with_name(f"{folder.name}.{self.address.rpartition(':')[2]}.stderr")
 
@@ -59,6 +61,15 @@ class Server:
         await self._spawn()
         await asyncio.sleep(share * self._start_s)
         await self.kill()
+
+    def change(self, **settings: str) -> None:
+        """Other settings, from the next start on."""
+        self._environ |= _spelt(settings)
+
+    async def start_to_fall(self) -> None:
+        """Start it, and wait until something inside it has killed it."""
+        await self._spawn()
+        await self.bury()
 
     async def _spawn(self) -> Process:
         port = self.address.rpartition(":")[2]
@@ -123,9 +134,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, model_url: str, **settings: str) -> AsyncIterator[Server]:
-    """A server over `folder` that has been started."""
-    server = Server(folder, model_url, **settings)
+async def serving(
+    folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
+) -> AsyncIterator[Server]:
+    """A server over `folder` that has been started; `environ` is what it finds there besides its settings."""
+    server = Server(folder, model_url, environ, **settings)
     try:
         await server.start()
         yield server
@@ -212,4 +225,8 @@ def _environ(model_url: str, settings: dict[str, str]) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
     own = {"HOLDFAST_MODEL": "openai:small", "HOLDFAST_APPROVALS": "allow", "COLUMNS": "100"}
     url = {"OPENAI_BASE_URL": model_url} if model_url else {}
-    return kept | own | url | {f"HOLDFAST_{name.upper()}": text for name, text in settings.items()}
+    return kept | own | url | _spelt(settings)
+
+
+def _spelt(settings: dict[str, str]) -> dict[str, str]:
+    return {f"HOLDFAST_{name.upper()}": text for name, text in settings.items()}

@@ -1,0 +1,1 @@
+"""A turn while memory is told and asked, beside the same turn without a memory."""

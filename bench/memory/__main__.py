@@ -1,0 +1,152 @@
+"""`python -m bench.memory`: turns with a memory, slow or not, beside turns without; prints one table."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+import aiohttp
+import uvloop
+from rich.console import Console
+
+from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.memory.talking import Side
+from bench.table import Line, at_most, print_table, shown, write_json
+from bench.turn.processes import ROOT, running
+from bench.turn.reader import ENTRY
+from holdfast.domain.limits import RECALL_MS_MAX, RECALL_REST_S
+
+TALKS = 6
+TURNS = 120
+PACE_S = 0.03
+"""Between the end of a turn and the next, on whichever side."""
+SLOW_S = 5
+VERBS = ("commit", "recall", "retract", "remember", "list")
+RATIO_MAX = 1.1
+NEAR_MS = 2.0
+"""Where so little lies between two sides, they are the same to people."""
+INSTALLED = ROOT / "tests" / "witness_memory" / "installed"
+SIDES: Mapping[str, str] = MappingProxyType(
+    {"off": "no memory", "notes": "the notes", "witness": f"a memory that takes {SLOW_S} s"}
+)
+
+
+@contextmanager
+def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str]]]:
+    """By memory, what a server is started with: the same but for the memory."""
+    orders = folder / "witness"
+    orders.mkdir()
+    for verb in VERBS:
+        (orders / f"{verb}.before").write_text(f"late {SLOW_S}")
+    environs: dict[str, dict[str, str]] = {}
+    for memory in SIDES:
+        own = folder / memory / "store"
+        own.mkdir(mode=0o700, parents=True)
+        (own / "token").write_text(ENTRY)
+        (own / "token").chmod(0o600)
+        environs[memory] = {
+            "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1", "OPENAI_API_KEY": "none",
+            "HOLDFAST_DATA": str(own), "HOLDFAST_MODEL": "openai:15@400", "HOLDFAST_MEMORY": memory,
+            "HOLDFAST_MEMORY_IDLE_S": "1", "WITNESS_MEMORY": str(orders),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, INSTALLED))),
+        }  # fmt: skip
+    yield environs
+
+
+@asynccontextmanager
+async def _sides(environs: Mapping[str, dict[str, str]]) -> AsyncIterator[dict[str, Side]]:
+    with ExitStack() as stack:
+        connector = aiohttp.TCPConnector(limit=0)
+        headers = {"Authorization": f"Bearer {ENTRY}"}
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as http:
+            sides: dict[str, Side] = {}
+            for memory, environ in environs.items():
+                process = stack.enter_context(running("-m", "holdfast", "serve", "--port", "0", env=environ))
+                calls = Path(environ["WITNESS_MEMORY"]) if memory == "witness" else None
+                sides[memory] = Side(process, http, calls)
+                await sides[memory].begin(TALKS)
+            yield sides
+            for side in sides.values():
+                side.close()
+
+
+async def measure(console: Console, turns: int) -> list[Line]:
+    with (
+        TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name,
+        running("-m", "bench.memory.fake_model") as model,
+        _environs(Path(name), model.port) as environs,
+    ):
+        async with _sides(environs) as sides:
+            for side in sides.values():
+                # It is the first that a slow memory is asked at: told apart, and on the others to be fair.
+                side.apart_ms, _ = await side.turn(0)
+            order = list(sides.values())
+            for number in range(1, turns + 1):
+                for side in order:
+                    await side.timed_turn(number)
+                    await asyncio.sleep(PACE_S)
+                order.append(order.pop(0))
+                if number % 30 == 0:
+                    console.print(f"{number} of {turns} turns …")
+            return [*_lines(sides), *await _meanwhile(sides)]
+
+
+def _lines(sides: Mapping[str, Side]) -> list[Line]:
+    lines: list[Line] = []
+    for memory in ("witness", "notes"):
+        for what, is_whole in (("first token", False), ("completed", True)):
+            ours, plain = (sides[each].times.figures(is_whole) for each in (memory, "off"))
+            for name, mine, peer in zip(("p50", "p99", "worst"), ours, plain, strict=True):
+                measured, beside = f"{mine:.1f} ms", f"without {peer:.1f} ms"
+                part, row = SIDES[memory], f"send → {what}, {name}"
+                if memory == "witness" and name != "worst":
+                    near = mine - peer <= NEAR_MS
+                    lines.append(at_most(part, row, mine / peer, RATIO_MAX, measured, beside, or_met=near))
+                else:
+                    lines.append(shown(part, row, measured, beside, mine / peer))
+    return lines
+
+
+async def _meanwhile(sides: Mapping[str, Side]) -> list[Line]:
+    told = {memory: await side.told() for memory, side in sides.items()}
+    slow, plain = sides["witness"].apart_ms, sides["off"].apart_ms
+    return [
+        Line(
+            "apart", "the first turn of all, which asks the slow memory: send → first token",
+            f"{slow:.1f} ms", f"≤ {RECALL_MS_MAX} ms more",
+            f"without {plain:.1f} ms; asked again after {RECALL_REST_S} s", slow / plain,
+            slow - plain <= RECALL_MS_MAX * RATIO_MAX,
+        ),
+        shown("apart", "stretches told meanwhile: the slow memory", str(told["witness"])),
+        shown("apart", "the same: the notes", str(told["notes"])),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="30 turns: for trying a change")
+    parser.add_argument("--json", type=Path, help="leave the figures here too")
+    chosen = parser.parse_args()
+    console = Console(width=None if Console().is_terminal else 150)
+    Path(".cache").mkdir(exist_ok=True)
+    bystanders, turns = Bystanders(family_s), 30 if chosen.quick else TURNS
+    lines = uvloop.run(measure(console, turns))
+    others = round(bystanders.cores(), 2)
+    doubtful = others > OTHERS_CORES_MAX
+    print_table(lines, f"{turns} turns in {TALKS} conversations each", console, doubtful=doubtful)
+    if doubtful:
+        console.print(
+            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
+        )
+    if chosen.json:
+        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""People who talk to a server under measurement, one turn after the other, and note how long each took."""
+
+import asyncio
+import time
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+
+from bench.stage import percentile
+from bench.turn.processes import Process
+from bench.turn.reader import ENTRY
+
+TURN_S_MAX = 30
+FIRST, LAST, BAD = b"event: text_appended\n", b"event: run_completed\n", b"event: run_failed\n"
+
+
+class Times:
+    """What turns took in ms, from the send: to the first token, and to the end."""
+
+    def __init__(self) -> None:
+        self.first: list[float] = []
+        self.whole: list[float] = []
+
+    def figures(self, whole: bool) -> tuple[float, float, float]:
+        """p50, p99 and the worst."""
+        taken = self.whole if whole else self.first
+        return percentile(taken, 50), percentile(taken, 99), max(taken)
+
+
+class Ears(asyncio.BufferedProtocol):
+    """Follows one conversation over a bare connection: a protocol, not a task."""
+
+    def __init__(self, path: str) -> None:
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ENTRY}\r\n\r\n"
+        self._request = head.encode()
+        self._buffer = bytearray(1 << 16)
+        self._left = b""
+        self.first_at = 0
+        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def listen_anew(self) -> None:
+        self.first_at, self.done = 0, asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport.write(self._request)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        now = time.monotonic_ns()
+        *frames, self._left = (self._left + self._buffer[:nbytes]).split(b"\n\n")
+        for frame in frames:
+            if FIRST in frame:
+                self.first_at = self.first_at or now
+            elif LAST in frame and not self.done.done():
+                self.done.set_result(now)
+            elif BAD in frame and not self.done.done():
+                self.done.set_exception(RuntimeError(frame.decode()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.cancel()
+
+
+class Side:
+    """One server and its conversations."""
+
+    def __init__(self, process: Process, http: aiohttp.ClientSession, witness: Path | None = None) -> None:
+        self._base = f"http://127.0.0.1:{process.port}/api"
+        self._port = process.port
+        self._http = http
+        self._talks: list[tuple[str, Ears]] = []
+        self._witness = witness
+        self.apart_ms = 0.0
+        """What the first turn of all took to its first token."""
+        self.times = Times()
+
+    async def begin(self, talks: int) -> None:
+        for _ in range(talks):
+            async with self._http.post(f"{self._base}/sessions", json={"title": "Bench"}) as response:
+                session_id = (await response.json())["id"]
+            ears = Ears(f"/api/sessions/{session_id}/events?after=1")
+            await asyncio.get_running_loop().create_connection(partial(_given, ears), "127.0.0.1", self._port)
+            self._talks.append((session_id, ears))
+
+    async def turn(self, number: int) -> tuple[float, float]:
+        """One turn of the conversation whose turn it is: ms to its first token and to its end."""
+        session_id, ears = self._talks[number % len(self._talks)]
+        ears.listen_anew()
+        sent, path = time.monotonic_ns(), f"{self._base}/sessions/{session_id}/turns"
+        async with self._http.post(path, json={"text": f"I went there {number} times."}) as response:
+            assert response.status == 202, await response.text()
+        async with asyncio.timeout(TURN_S_MAX):
+            ended = await ears.done
+        return (ears.first_at - sent) / 1e6, (ended - sent) / 1e6
+
+    async def timed_turn(self, number: int) -> None:
+        first, whole = await self.turn(number)
+        self.times.first.append(first)
+        self.times.whole.append(whole)
+
+    async def told(self) -> int:
+        """Of how many stretches its memory was told, or is being told."""
+        if self._witness is not None:
+            return (self._witness / "calls.jsonl").read_text().count('"verb":"commit","stage":"asked"')
+        async with self._http.get(f"{self._base.removesuffix('/api')}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        counted = [line for line in lines if line.startswith("holdfast_memory_commits_total{")]
+        return int(sum(float(line.rpartition(" ")[2]) for line in counted if "paid" in line))
+
+    def close(self) -> None:
+        for _, ears in self._talks:
+            ears.transport.abort()
+
+
+def _given(ears: Ears) -> Ears:
+    return ears
