@@ -30,6 +30,8 @@ VERBS = ("commit", "recall", "retract", "remember", "list")
 RATIO_MAX = 1.1
 NEAR_MS = 2.0
 """Where so little lies between two sides, they are the same to people."""
+FIRST_MS_MAX = RECALL_MS_MAX + 25
+"""What the turn that waits for a slow memory may take more: that long, and the noise of one single turn."""
 INSTALLED = ROOT / "tests" / "witness_memory" / "installed"
 SIDES: Mapping[str, str] = MappingProxyType(
     {"off": "no memory", "notes": "the notes", "witness": f"a memory that takes {SLOW_S} s"}
@@ -118,9 +120,9 @@ async def _meanwhile(sides: Mapping[str, Side]) -> list[Line]:
     return [
         Line(
             "apart", "the first turn of all, which asks the slow memory: send → first token",
-            f"{slow:.1f} ms", f"≤ {RECALL_MS_MAX} ms more",
+            f"{slow:.1f} ms", f"≤ {FIRST_MS_MAX} ms more",
             f"without {plain:.1f} ms; asked again after {RECALL_REST_S} s", slow / plain,
-            slow - plain <= RECALL_MS_MAX * RATIO_MAX,
+            slow - plain <= FIRST_MS_MAX,
         ),
         shown("apart", "stretches told meanwhile: the slow memory", str(told["witness"])),
         shown("apart", "the same: the notes", str(told["notes"])),

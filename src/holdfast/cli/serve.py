@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ async def _stop(staff: Staff, grace_s: float) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + grace_s
     await staff.engine.stop(grace_s)
-    saying = loop.call_later(SAY_AFTER_S, print, "Remembering what was said. Ctrl+C again stops at once.")
+    wait = "Remembering what was said. Ctrl+C again stops at once."
+    saying = loop.call_later(SAY_AFTER_S, partial(print, wait, flush=True))
     try:
         # What answers leave of the time is for what they owe to memory.
         await staff.memory.stop(max(0.0, until - loop.time()))
