@@ -95,6 +95,16 @@ class Stage:
     async def _titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         return {SessionId("s_old"): "Of dogs"} if "s_old" in session_ids else {}
 
+    async def until_asked(self, times: int) -> None:
+        """It was asked so often, and what came of that is known."""
+        for _ in range(1000):
+            if len(self.someone.asked) >= times:
+                break
+            await asyncio.sleep(0.005)
+        assert len(self.someone.asked) == times
+        for _ in range(10):
+            await asyncio.sleep(0)
+
     async def recall(self, said: str = "My dog?", given: Sequence[str] = ()) -> tuple[str, ...]:
         return await self.presence.recall(HERE, said, given)
 
@@ -173,8 +183,34 @@ async def test_one_that_was_slow_is_left_alone_for_a_while_and_its_late_answer_i
     assert await stage.recall() == ()
     assert len(someone.asked) == 1
     stage.clock.advance(RECALL_REST_S * 1000)
+    # Nobody waits for it to show that it answers in time again.
+    assert await stage.recall() == ()
+    await stage.until_asked(2)
     assert await stage.recall() == (REX,)
-    assert stage.presence.recalls == {"slow": 1, "resting": 1, "found": 1}
+    assert stage.presence.recalls == {"slow": 1, "resting": 2, "found": 1}
+
+
+async def test_no_turn_waits_for_one_that_was_slow_from_the_start() -> None:
+    stage = Stage()
+    stage.someone.hangs = asyncio.Event()
+    stage.presence.try_out()
+    async with asyncio.timeout(10):
+        await stage.someone.ended.wait()
+    for _ in range(20):
+        assert await stage.recall() == ()
+    assert len(stage.someone.asked) == 1
+    assert stage.presence.recalls == {"resting": 20}
+    await stage.presence.close()
+
+
+async def test_one_that_is_still_slow_when_it_is_tried_again_rests_again() -> None:
+    stage = Stage()
+    stage.someone.error = RuntimeError("bug")
+    for round_ in range(1, 4):
+        assert await stage.recall() == ()
+        await stage.until_asked(round_)
+        stage.clock.advance(RECALL_REST_S * 1000)
+    assert stage.presence.recalls == {"failed": 1, "resting": 2}
 
 
 async def test_one_that_does_not_let_itself_be_stopped_holds_up_nobody() -> None:

@@ -57,11 +57,13 @@ class MemoryOffice:
     async def start(self) -> None:
         """Tell what is owed from before, and from now on whatever becomes due."""
         if self.is_on:
+            self.presence.try_out()
             await self._lifecycle.start(self._idle_s)
 
     async def stop(self, within_s: float) -> None:
         """Tell what is still owed, at most so long; the rest stays owed. Once, unless it is cut short."""
         if self.is_on and not self._is_stopped:
+            await self.presence.close()
             await self.desk.close()
             await self._lifecycle.stop(within_s)
             self._is_stopped = True

@@ -203,7 +203,7 @@ COMMIT_RETRY_MS_MAX = 3_600_000
 RECALL_MS_MAX = 250
 """How long a turn's start waits for what is remembered; then it goes on without."""
 RECALL_REST_S = 60
-"""How long a provider that was too slow or failed is not asked at a turn's start."""
+"""How long a provider that was too slow or failed is left alone before it is tried again."""
 RECALLED_MAX = 8
 """Memories that a turn is given."""
 RECALLED_BYTES_MAX = 16_000

@@ -1,9 +1,10 @@
 """Memory where it meets a conversation: who tells it, what it brings to a turn, and the tools' way to it.
 
-No turn depends on anything here. A provider that was too slow or failed is left alone for a while at turns'
-starts, so that not every one of them waits in vain.
+No turn depends on anything here. A provider that was too slow or failed is not waited for again before it has
+shown, with no turn waiting for it, that it answers in time.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """The titles of those conversations that are there."""
 QUERY_CHARS_MAX = 4_000
 """As much of a long message is enough to know what it is about."""
+TRIAL = "hello"
+"""What a provider is asked at the start, to see whether it answers in time."""
 
 
 class NotHere(HoldfastError):
@@ -62,8 +65,21 @@ class Presence:
         self._titles = titles
         self._clock = clock
         self._mask = mask
+        self._is_relied_on = True
         self._rests_until: Instant = 0
+        self._trial: asyncio.Task[None] | None = None
         self.recalls: Counter[str] = Counter()
+
+    def try_out(self) -> None:
+        """See whether the provider answers in time, before a turn has to wait for it."""
+        provider = self._provider()
+        if provider is not None:
+            self._begin_trial(provider, TRIAL, "")
+
+    async def close(self) -> None:
+        if self._trial is not None:
+            self._trial.cancel()
+            await asyncio.wait({self._trial})
 
     # As someone who answers needs it.
 
@@ -90,18 +106,35 @@ class Presence:
     async def _recalled(
         self, provider: Provider, query: str, scope: str, given: Collection[str]
     ) -> tuple[str, ...]:
-        if self._clock.now_ms() < self._rests_until:
+        if not self._is_relied_on:
+            if self._clock.now_ms() >= self._rests_until:
+                self._begin_trial(provider, query, scope)
             self.recalls["resting"] += 1
             return ()
         try:
             found = await self._ask(provider, query, scope, RECALL_MS_MAX / 1000)
         except HoldfastError as error:
-            self._rests_until = self._clock.now_ms() + RECALL_REST_S * 1000
+            self._let_rest()
             self.recalls["slow" if isinstance(error, ProviderSlow) else "failed"] += 1
             return ()
         texts = tuple(self._texts(found, given))
         self.recalls["found" if texts else "none"] += 1
         return texts
+
+    def _begin_trial(self, provider: Provider, query: str, scope: str) -> None:
+        if self._trial is None or self._trial.done():
+            self._trial = asyncio.create_task(self._try(provider, query, scope))
+
+    async def _try(self, provider: Provider, query: str, scope: str) -> None:
+        try:
+            await self._ask(provider, query, scope, RECALL_MS_MAX / 1000)
+            self._is_relied_on = True
+        except HoldfastError:
+            self._let_rest()
+
+    def _let_rest(self) -> None:
+        self._is_relied_on = False
+        self._rests_until = self._clock.now_ms() + RECALL_REST_S * 1000
 
     async def _ask(self, provider: Provider, query: str, scope: str, within_s: float) -> tuple[Memory, ...]:
         asked = await in_time(
