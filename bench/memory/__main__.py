@@ -15,36 +15,32 @@ import uvloop
 from rich.console import Console
 
 from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.memory.installed.slow_memory import SLOW_S
 from bench.memory.talking import Side
 from bench.table import Line, at_most, print_table, shown, write_json
 from bench.turn.processes import ROOT, running
 from bench.turn.reader import ENTRY
-from holdfast.domain.limits import RECALL_MS_MAX, RECALL_REST_S
+from holdfast.domain.limits import RECALL_MS_MAX
+from holdfast.memory.providers.installed import FOLDER
 
 TALKS = 6
-TURNS = 120
+TURNS = 200
 PACE_S = 0.03
 """Between the end of a turn and the next, on whichever side."""
-SLOW_S = 5
-VERBS = ("commit", "recall", "retract", "remember", "list")
 RATIO_MAX = 1.1
 NEAR_MS = 2.0
 """Where so little lies between two sides, they are the same to people."""
 FIRST_MS_MAX = RECALL_MS_MAX + 25
 """What the turn that waits for a slow memory may take more: that long, and the noise of one single turn."""
-INSTALLED = ROOT / "tests" / "witness_memory" / "installed"
+INSTALLED = Path(__file__).with_name("installed")
 SIDES: Mapping[str, str] = MappingProxyType(
-    {"off": "no memory", "notes": "the notes", "witness": f"a memory that takes {SLOW_S} s"}
+    {"off": "no memory", "notes": "the notes", "slow": f"a memory that takes {SLOW_S} s"}
 )
 
 
 @contextmanager
 def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str]]]:
     """By memory, what a server is started with: the same but for the memory."""
-    orders = folder / "witness"
-    orders.mkdir()
-    for verb in VERBS:
-        (orders / f"{verb}.before").write_text(f"late {SLOW_S}")
     environs: dict[str, dict[str, str]] = {}
     for memory in SIDES:
         own = folder / memory / "store"
@@ -54,7 +50,7 @@ def _environs(folder: Path, model_port: int) -> Iterator[dict[str, dict[str, str
         environs[memory] = {
             "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1", "OPENAI_API_KEY": "none",
             "HOLDFAST_DATA": str(own), "HOLDFAST_MODEL": "openai:15@400", "HOLDFAST_MEMORY": memory,
-            "HOLDFAST_MEMORY_IDLE_S": "1", "WITNESS_MEMORY": str(orders),
+            "HOLDFAST_MEMORY_IDLE_S": "1",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, INSTALLED))),
         }  # fmt: skip
     yield environs
@@ -69,8 +65,7 @@ async def _sides(environs: Mapping[str, dict[str, str]]) -> AsyncIterator[dict[s
             sides: dict[str, Side] = {}
             for memory, environ in environs.items():
                 process = stack.enter_context(running("-m", "holdfast", "serve", "--port", "0", env=environ))
-                calls = Path(environ["WITNESS_MEMORY"]) if memory == "witness" else None
-                sides[memory] = Side(process, http, calls)
+                sides[memory] = Side(process, http)
                 await sides[memory].begin(TALKS)
             yield sides
             for side in sides.values():
@@ -85,28 +80,31 @@ async def measure(console: Console, turns: int) -> list[Line]:
     ):
         async with _sides(environs) as sides:
             for side in sides.values():
-                # It is the first that a slow memory is asked at: told apart, and on the others to be fair.
-                side.apart_ms, _ = await side.turn(0)
+                await side.turn(0)
+            (Path(environs["slow"]["HOLDFAST_DATA"]) / FOLDER / "slow" / "slow").touch()
+            for side in sides.values():
+                # At this one it turns out that the memory is slow now: told apart, of the others too.
+                side.apart_ms, _ = await side.turn(1)
             order = list(sides.values())
-            for number in range(1, turns + 1):
+            for number in range(2, turns + 2):
                 for side in order:
                     await side.timed_turn(number)
                     await asyncio.sleep(PACE_S)
                 order.append(order.pop(0))
-                if number % 30 == 0:
-                    console.print(f"{number} of {turns} turns …")
+                if (number - 1) % 30 == 0:
+                    console.print(f"{number - 1} of {turns} turns …")
             return [*_lines(sides), *await _meanwhile(sides)]
 
 
 def _lines(sides: Mapping[str, Side]) -> list[Line]:
     lines: list[Line] = []
-    for memory in ("witness", "notes"):
+    for memory in ("slow", "notes"):
         for what, is_whole in (("first token", False), ("completed", True)):
             ours, plain = (sides[each].times.figures(is_whole) for each in (memory, "off"))
             for name, mine, peer in zip(("p50", "p99", "worst"), ours, plain, strict=True):
                 measured, beside = f"{mine:.1f} ms", f"without {peer:.1f} ms"
                 part, row = SIDES[memory], f"send → {what}, {name}"
-                if memory == "witness" and name != "worst":
+                if memory == "slow" and name != "worst":
                     near = mine - peer <= NEAR_MS
                     lines.append(at_most(part, row, mine / peer, RATIO_MAX, measured, beside, or_met=near))
                 else:
@@ -116,15 +114,15 @@ def _lines(sides: Mapping[str, Side]) -> list[Line]:
 
 async def _meanwhile(sides: Mapping[str, Side]) -> list[Line]:
     told = {memory: await side.told() for memory, side in sides.items()}
-    slow, plain = sides["witness"].apart_ms, sides["off"].apart_ms
+    slow, plain = sides["slow"].apart_ms, sides["off"].apart_ms
     return [
         Line(
-            "apart", "the first turn of all, which asks the slow memory: send → first token",
+            "apart", "the turn at which it becomes slow: send → first token",
             f"{slow:.1f} ms", f"≤ {FIRST_MS_MAX} ms more",
-            f"without {plain:.1f} ms; asked again after {RECALL_REST_S} s", slow / plain,
+            f"without {plain:.1f} ms; none waits for it again", slow / plain,
             slow - plain <= FIRST_MS_MAX,
         ),
-        shown("apart", "stretches told meanwhile: the slow memory", str(told["witness"])),
+        shown("apart", "stretches told meanwhile: the slow memory", str(told["slow"])),
         shown("apart", "the same: the notes", str(told["notes"])),
     ]  # fmt: skip
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 
@@ -68,14 +67,13 @@ class Ears(asyncio.BufferedProtocol):
 class Side:
     """One server and its conversations."""
 
-    def __init__(self, process: Process, http: aiohttp.ClientSession, witness: Path | None = None) -> None:
+    def __init__(self, process: Process, http: aiohttp.ClientSession) -> None:
         self._base = f"http://127.0.0.1:{process.port}/api"
         self._port = process.port
         self._http = http
         self._talks: list[tuple[str, Ears]] = []
-        self._witness = witness
         self.apart_ms = 0.0
-        """What the first turn of all took to its first token."""
+        """What the turn at which a memory becomes slow took to its first token."""
         self.times = Times()
 
     async def begin(self, talks: int) -> None:
@@ -103,9 +101,7 @@ class Side:
         self.times.whole.append(whole)
 
     async def told(self) -> int:
-        """Of how many stretches its memory was told, or is being told."""
-        if self._witness is not None:
-            return (self._witness / "calls.jsonl").read_text().count('"verb":"commit","stage":"asked"')
+        """Of how many stretches its memory was told so far."""
         async with self._http.get(f"{self._base.removesuffix('/api')}/metrics") as response:
             lines = (await response.text()).splitlines()
         counted = [line for line in lines if line.startswith("holdfast_memory_commits_total{")]
