@@ -53,7 +53,7 @@ def note_started(book: Book, fact: f.MemoryCommitStarted, at: Instant) -> None:
     if debt is not None:
         book.put_debt(replace(
             debt, state="committing", turns=fact.turns, key=fact.key, owner=fact.owner, digest=fact.digest,
-            attempts=fact.attempt, process_id=fact.process_id, started_at=at,
+            attempts=fact.attempt, process_id=fact.process_id, started_at=at, takes_key=fact.takes_key,
         ))  # fmt: skip
 
 
@@ -145,7 +145,14 @@ def oldest(view: View) -> DebtRow | None:
 
 
 def start(
-    view: View, n: int, turns: f.Ranges, owner: str, key: str, digest: str, process_id: ProcessId
+    view: View,
+    n: int,
+    turns: f.Ranges,
+    owner: str,
+    key: str,
+    digest: str,
+    process_id: ProcessId,
+    takes_key: bool = False,
 ) -> list[f.AnyFact]:
     """Begin to tell memory of a stretch as it was read: nothing if it is not so any more, or is being told.
 
@@ -155,7 +162,7 @@ def start(
     if debt is None or debt.n != n or debt.state not in ("owed", "failed") or debt.turns != turns:
         return []
     return [f.MemoryCommitStarted(
-        n, debt.key or key, turns, owner, debt.digest or digest, debt.attempts + 1, process_id
+        n, debt.key or key, turns, owner, debt.digest or digest, debt.attempts + 1, process_id, takes_key
     )]  # fmt: skip
 
 

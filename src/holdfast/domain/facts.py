@@ -400,7 +400,7 @@ class MemoryCommitStarted(Fact, frozen=True):
     """Memory is being told of the stretch `segment`. From here on it is what it is: its turns, its key.
 
     `owner` names the agent that it is told by, `digest` says what it is told. `attempt` fences every earlier
-    try; `process_id` makes this one.
+    try; `process_id` makes this one. `takes_key`: to be told again under that key would change nothing.
     """
 
     segment: int
@@ -410,6 +410,7 @@ class MemoryCommitStarted(Fact, frozen=True):
     digest: str
     attempt: int
     process_id: ProcessId
+    takes_key: bool = False
 
 
 class MemoryCommitted(Fact, frozen=True):

@@ -138,7 +138,7 @@ class Telling:
         row = found.row
         said = said_in(await self._ledger.told(session_id, row.turns, found.buried), row.turns)
         digest = digest_of(said)
-        begun = await self._begin(session_id, found, teller.owner, digest)
+        begun = await self._begin(session_id, found, teller, digest)
         if begun is None:
             return None
         started, session = begun
@@ -158,14 +158,15 @@ class Telling:
         return await self._told(session_id, found.buried, started, teller, answer)
 
     async def _begin(
-        self, session_id: SessionId, found: Found, owner: str, digest: str
+        self, session_id: SessionId, found: Found, teller: Teller, digest: str
     ) -> tuple[MemoryCommitStarted, SessionRow] | None:
         seen: list[SessionRow | None] = []
         row, key, own = found.row, self._ids.telling(), self._ledger.own_process
+        owner, takes_key = teller.owner, teller.takes_key
 
         def decide(view: View) -> list[AnyFact]:
             seen[:] = [view.session()]
-            return debts.start(view, row.n, row.turns, owner, key, digest, own)
+            return debts.start(view, row.n, row.turns, owner, key, digest, own, takes_key)
 
         try:
             facts = await self._ledger.change(session_id, decide, found.buried)
@@ -245,8 +246,8 @@ class Telling:
         is_dead = row.process_id is None or not self._ledger.is_alive(row.process_id)
         if not (is_own or is_dead or row.started_at <= self._clock.now_ms() - LOST_MS):
             return False
-        teller = await self._tellers.first(row.owner)
-        again = self._in_doubt == "retry" or (isinstance(teller, Teller) and teller.takes_key)
+        # What its provider said of itself when it was told: it may not be there to be asked any more.
+        again = self._in_doubt == "retry" or row.takes_key
         failure = Failure("memory_failed", "the server stopped while memory was being told")
         lost = partial(_is_try, attempt=row.attempts)
         give_up = partial(debts.give_up, n=row.n, is_lost=lost, takes_key=again, failure=failure)

@@ -359,33 +359,33 @@ SELECT id, body FROM shelf WHERE kind = ? ORDER BY id;
 
 -- name: get_debt
 SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction
+    retry_at, failure, receipt, retraction, takes_key
 FROM debts WHERE session = ? AND n = ?;
 
 -- name: last_debt
 SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction
+    retry_at, failure, receipt, retraction, takes_key
 FROM debts WHERE session = ? ORDER BY n DESC LIMIT 1;
 
 -- name: open_debts
 SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction
+    retry_at, failure, receipt, retraction, takes_key
 FROM debts WHERE session = ? AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') ORDER BY n;
 
 -- name: debts_from
 SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction
+    retry_at, failure, receipt, retraction, takes_key
 FROM debts WHERE session = ? AND through_turn >= ? ORDER BY n;
 
 -- name: all_debts
 SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction
+    retry_at, failure, receipt, retraction, takes_key
 FROM debts WHERE session = ? ORDER BY n;
 
 -- name: put_debt
 INSERT OR REPLACE INTO debts (session, n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
-    retry_at, failure, receipt, retraction)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    retry_at, failure, receipt, retraction, takes_key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_debt
 DELETE FROM debts WHERE session = ? AND n = ?;
@@ -394,13 +394,13 @@ DELETE FROM debts WHERE session = ? AND n = ?;
 DELETE FROM debts WHERE session = ?;
 
 -- name: every_open_debt
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
 ORDER BY d.owed_at, d.session, d.n LIMIT ?;
 
 -- name: due_debts
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
     AND (d.state <> 'owed' OR d.touched_at <= ?1) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')

@@ -158,6 +158,7 @@ CREATE TABLE debts (
     failure      TEXT,
     receipt      TEXT    NOT NULL,
     retraction   TEXT    NOT NULL,
+    takes_key    INTEGER NOT NULL,
     PRIMARY KEY (session, n)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX debts_open ON debts (owed_at, session, n)

@@ -13,6 +13,7 @@ export interface MemoryCommitStartedEvent {
   readonly digest: string;
   readonly attempt: number;
   readonly process_id: string;
+  readonly takes_key?: boolean;
 }
 
 export interface MemoryCommittedEvent {
