@@ -136,9 +136,9 @@ class DebtRow(msgspec.Struct, frozen=True):
 
     It grows until it is begun: from then on its turns, its key and what is told (`digest`) stay. `owner` is
     the agent that tells it, if any does. `attempts` counts the tries and fences all but the last, which
-    `process_id` made at `started_at`, with a provider that `takes_key` or does not. `owed_at` and `touched_at`
-    are when its first and its last turn ended. `retraction`: some of its turns were undone after it was begun,
-    and memory is to forget it.
+    `process_id` made at `started_at`, with a provider that `takes_key` or does not. `owed_at` and
+    `touched_at` are when its first and its last turn ended. `retraction`: some of its turns were undone
+    after it was begun, and memory is to forget it.
     """
 
     n: int
