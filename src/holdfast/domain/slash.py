@@ -1,6 +1,6 @@
-"""Commands that people type where they chat: a slash, a word, and what it is about. The same through every door.
+"""Commands that people type where they chat: a slash, a word, and what it is about, through every door.
 
-What a command does is its door's affair; what there is, how it is read and what people are told of it is here.
+What one does is its door's affair; what there is, how it is read and what people are told of it is here.
 """
 
 from collections.abc import Mapping
