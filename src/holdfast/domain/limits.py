@@ -220,3 +220,21 @@ OWNERS_MAX = 1_000
 """Conversations whose agent is held ready to tell memory; past that the longest unused is let go."""
 EVICT_S_MAX = 10
 """How long letting go of an agent waits for memory to be told."""
+
+CHATS_KEPT_MS = 2_592_000_000
+"""How long what came from a chat app is known, and what went back: a repetition within it is told as one."""
+CHANNEL_LEASE_MS = 15_000
+"""How long a process may go silent before another takes over its chat app."""
+INBOUND_BATCH_MAX = 100
+"""Things from a chat app that are looked at at once."""
+DELIVERIES_AT_ONCE_MAX = 16
+"""Chats of one app that are sent to at the same time."""
+DELIVERY_RETRY_MS = 1_000
+"""How long after a failure a message is sent again; twice as long after each further one."""
+DELIVERY_RETRY_MS_MAX = 300_000
+ROUTE_SESSIONS_MAX = 50
+"""Conversations that a chat can switch between; past that the oldest is left out."""
+PAIRING_CODES_MAX = 100
+"""Strangers that may wait to be let in; past that the oldest is turned away."""
+PAIRING_MS_MAX = 3_600_000
+"""How long a pairing code can be confirmed."""

@@ -19,6 +19,7 @@ from holdfast.domain.facts import Effect, Ranges, Waiting
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
 
 Durability = Literal["full", "normal"]
@@ -377,6 +378,9 @@ class Leases(Protocol):
     async def release(self, lease: Lease) -> None:
         """Does nothing when the lease was lost already."""
 
+    async def claim_name(self, name: str, lease_ms: int) -> Lease:
+        """The right to do something that one process at a time may do. Raises LeaseHeld."""
+
 
 class Blobs(Protocol):
     """Large output and attachments, by the hash of their content."""
@@ -465,5 +469,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Upkeep, Protocol):
+class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Chats, Upkeep, Protocol):
     """All of it."""
