@@ -13,7 +13,7 @@ from msgspec import inspect as declared
 
 from holdfast import office
 from holdfast.domain import facts, parts
-from holdfast.server import about, backups, settings, shapes
+from holdfast.server import about, backups, channels, settings, shapes
 from holdfast.server.auth import password, routes
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol.ts"
@@ -24,6 +24,7 @@ ANSWERS: tuple[type[msgspec.Struct], ...] = (
     shapes.Draft,
     shapes.RuleList, routes.TokenList, routes.TokenMade, password.PasswordTold, password.SignInList,
     settings.SettingList, office.Tried, backups.BackupList, about.About,
+    channels.ChannelList, office.ChannelTried, channels.StrangerList, channels.SenderList,
 )  # fmt: skip
 HEAD = "// Written by `make types` from the server's declarations. Do not edit.\n"
 

@@ -58,15 +58,16 @@ async def test_finishing_replies_and_moves_the_chat_once(store: Store) -> None:
 
 async def test_a_plan_is_made_once_for_each_stretch(store: Store) -> None:
     await store.put_route(RouteRow(CHAT, HERE))
-    assert not await store.plan(KEY, 4, 9, [said("m_1", "from nowhere")])
-    assert await store.plan(KEY, 0, 9, [said("m_1", "one"), said("m_1", "two", 1)])
-    assert not await store.plan(KEY, 0, 9, [said("m_1", "one")])
+    assert not await store.plan(KEY, HERE, 4, 9, [said("m_1", "from nowhere")])
+    assert not await store.plan(KEY, THERE, 0, 9, [said("m_1", "of another conversation")])
+    assert await store.plan(KEY, HERE, 0, 9, [said("m_1", "one"), said("m_1", "two", 1)])
+    assert not await store.plan(KEY, HERE, 0, 9, [said("m_1", "one")])
     assert [d.body.text for d in await store.deliveries(KEY, 10)] == ["two", "one"]
 
 
 async def test_a_chat_is_sent_to_in_order_and_not_before_its_time(store: Store, clock: FakeClock) -> None:
     await store.put_route(RouteRow(CHAT, HERE))
-    await store.plan(KEY, 0, 1, [said("m_1", "one"), said("m_2", "two")])
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one"), said("m_2", "two")])
     ((key, first),) = await store.due("telegram", clock.now_ms(), 10)
     assert (key, first.body.text) == (KEY, "one")
     begun = await store.begin_delivery(KEY, first.n)
@@ -83,10 +84,10 @@ async def test_a_chat_is_sent_to_in_order_and_not_before_its_time(store: Store, 
 
 async def test_what_changes_after_it_was_sent_is_to_be_edited(store: Store, clock: FakeClock) -> None:
     await store.put_route(RouteRow(CHAT, HERE))
-    await store.plan(KEY, 0, 1, [said("m_1", "beginn")])
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "beginn")])
     begun = await store.begin_delivery(KEY, 1)
     assert begun is not None
-    await store.plan(KEY, 1, 2, [said("m_1", "beginning")])
+    await store.plan(KEY, HERE, 1, 2, [said("m_1", "beginning")])
     assert await store.settle_delivery(KEY, replace(begun, state="sent", platform_id="99"))
     ((_, row),) = await store.due("telegram", clock.now_ms(), 10)
     assert (row.state, row.platform_id, row.body.text) == ("changed", "99", "beginning")
@@ -99,7 +100,7 @@ async def test_what_changes_after_it_was_sent_is_to_be_edited(store: Store, cloc
 async def test_one_process_sends_and_a_dead_ones_try_is_seen_as_begun(store: Store, home: Home) -> None:
     other = await home.open()
     await store.put_route(RouteRow(CHAT, HERE))
-    await store.plan(KEY, 0, 1, [said("m_1", "one")])
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one")])
     assert await other.begin_delivery(KEY, 1) is not None
     assert await store.begin_delivery(KEY, 1) is None
     await other.close()
@@ -109,7 +110,7 @@ async def test_one_process_sends_and_a_dead_ones_try_is_seen_as_begun(store: Sto
 
 async def test_a_late_word_on_an_old_try_changes_nothing(store: Store) -> None:
     await store.put_route(RouteRow(CHAT, HERE))
-    await store.plan(KEY, 0, 1, [said("m_1", "one")])
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one")])
     first = await store.begin_delivery(KEY, 1)
     second = await store.begin_delivery(KEY, 1)
     assert first is not None and second is not None
@@ -131,7 +132,7 @@ async def test_what_is_long_over_is_forgotten_and_what_is_open_is_not(store: Sto
     await store.put_route(RouteRow(CHAT, HERE))
     await store.receive(came(1))
     await store.receive(came(2))
-    await store.plan(KEY, 0, 1, [said("m_1", "one"), said("m_2", "two")])
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one"), said("m_2", "two")])
     begun = await store.begin_delivery(KEY, 1)
     assert begun is not None
     await store.settle_delivery(KEY, replace(begun, state="sent", platform_id="1"))

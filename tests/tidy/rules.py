@@ -10,7 +10,11 @@ MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 AVOIDED = frozenset({"manager", "helper", "util", "handler", "common", "misc", "data", "info"})
 AVOIDED_STARTS = ("do_", "process_")
-BROAD_EDGES = frozenset({"holdfast.store.sqlite.committer.commit", "holdfast.engine.runner._work"})
+BROAD_EDGES = frozenset(
+    {"holdfast.store.sqlite.committer.commit", "holdfast.engine.runner._work"}
+    | {"holdfast.gateway.keeping.keep_on", "holdfast.gateway.inbound._attempt"}
+    | {"holdfast.gateway.delivering._try"}
+)
 """The functions that may catch everything, as `module.function`: edges of a task or a request.
 
 Each is reviewed: it records a fact, answers a problem or hands the error to whoever asked."""

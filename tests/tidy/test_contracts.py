@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-IDS = [*(f"C{n}" for n in range(1, 11)), *(f"R{n}" for n in range(1, 11))]
+IDS = [*(f"C{n}" for n in range(1, 11)), *(f"R{n}" for n in range(1, 11)), *(f"G{n}" for n in range(1, 10))]
 
 
 def _tests() -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from holdfast.agent.loop import Agent
 from holdfast.agent.models.demo import Demo
+from holdfast.agent.routes import RouteAgents
 from holdfast.agent.switchboard import Switchboard
 
 
@@ -91,3 +92,18 @@ async def test_the_demo_is_not_asked_for_titles() -> None:
     here = Board(Open())
     assert await here.board.ask_title("Hello") == ""
     await here.board.close()
+
+
+async def test_the_routes_that_were_used_longest_ago_are_built_again_when_there_are_too_many() -> None:
+    built: list[str] = []
+
+    def build(configuration: str) -> str:
+        built.append(configuration)
+        return f"agent {len(built)}"
+
+    routes: RouteAgents[str, str] = RouteAgents(build, lambda: None, most=2)
+    model = "a model"
+    assert [routes.at(key, model) for key in ("a", "b", "a", "c", "a", "b")] == [
+        "agent 1", "agent 2", "agent 1", "agent 3", "agent 1", "agent 4",
+    ]  # fmt: skip
+    assert routes.built == ["agent 1", "agent 4"]

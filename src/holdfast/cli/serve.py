@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,8 @@ def serve(
         check_door(settings, door.is_local)
         _allow_many_connections()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(_until_told(_serve(wiring, settings, door)))
+            attending = attend(wiring, settings, door, _shown(settings), _stop)
+            runner.run(_until_told(attending))
         # All is closed: what the interpreter does at its end takes longer than it takes to send a signal.
         _on_signals(signal.SIG_IGN)
     finally:
@@ -87,7 +88,17 @@ def _on_signals(act: Callable[[int, Any], object] | signal.Handlers) -> None:
         signal.signal(signum, act)
 
 
-async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
+async def attend(
+    wiring: Wiring,
+    settings: Settings,
+    door: Door,
+    on_ready: Callable[[Overview, str], None],
+    on_stop: Callable[[Staff, float], Awaitable[None]],
+) -> None:
+    """Answer at `door` until told to stop, with all that a server has.
+
+    `on_ready` is told what is there and the link to come in by; `on_stop` has the answers under way end.
+    """
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
@@ -99,6 +110,8 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
         stack.push_async_callback(staff.engine.stop, 0.0)
+        await staff.channels.start()
+        stack.push_async_callback(staff.channels.stop, 0.0)
         sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
         stack.push_async_callback(_end, sweeper)
 
@@ -110,22 +123,24 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
                 staff.confinement, staff.unprotected,
             )  # fmt: skip
 
-        screen = _screen(await look())
+        overview = await look()
         link = await stack.enter_async_context(announced(store, keyring, settings, door.address))
         await door.run(
             staff.engine,
             look,
             keyring,
             entrance,
-            on_ready=lambda: _show(screen, link, settings),
-            on_stop=lambda: _stop(staff, settings.stop_grace_s),
+            on_ready=lambda: on_ready(overview, link),
+            on_stop=lambda: on_stop(staff, settings.stop_grace_s),
             office=_office(staff, settings, door.address),
         )
 
 
 def _office(staff: Staff, settings: Settings, address: str) -> Office:
     addresses = (settings.public_url, address) if settings.public_url else (address,)
-    return Office(staff.settings, staff.models, staff.backups, addresses, SystemClock().now_ms())
+    return Office(
+        staff.settings, staff.models, staff.backups, staff.channels, addresses, SystemClock().now_ms()
+    )
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -141,10 +156,16 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+async def end_work(staff: Staff, grace_s: float) -> None:
+    """Let what is under way reach the end of a step, for so long."""
+    await staff.channels.stop(grace_s)
+    await staff.engine.stop(grace_s)
+
+
 async def _stop(staff: Staff, grace_s: float) -> None:
     if staff.engine.runner.at_work:
         print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
-    await staff.engine.stop(grace_s)
+    await end_work(staff, grace_s)
     print("Stopped. What was not finished goes on at the next start.", flush=True)
 
 
@@ -167,13 +188,16 @@ def _settle_memory() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _show(screen: Panel, link: str, settings: Settings) -> None:
-    _settle_memory()
-    Console(highlight=False).print(screen)
-    # The link comes last and alone on its line: easy to see, to click and to read by a script.
-    print(link, flush=True)
-    if settings.open_browser == "auto" and sys.stdout.isatty():
-        open_page(link, settings.data)
+def _shown(settings: Settings) -> Callable[[Overview, str], None]:
+    def show(overview: Overview, link: str) -> None:
+        _settle_memory()
+        Console(highlight=False).print(_screen(overview))
+        # The link comes last and alone on its line: easy to see, to click and to read by a script.
+        print(link, flush=True)
+        if settings.open_browser == "auto" and sys.stdout.isatty():
+            open_page(link, settings.data)
+
+    return show
 
 
 def _screen(overview: Overview) -> Panel:

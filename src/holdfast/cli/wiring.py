@@ -13,7 +13,7 @@ from holdfast.domain.keys import Entrance
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import BackupDesk, ModelDesk, Office, SettingsDesk
+from holdfast.office import BackupDesk, ChannelDesk, ModelDesk, Office, Reception, SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -82,6 +82,15 @@ class Answering(Protocol):
         """Which files it takes."""
 
 
+class Channels(ChannelDesk, Protocol):
+    """The chat apps that are served while the engine works."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, within_s: float) -> None:
+        """What is being sent has so long to arrive. A second time does nothing."""
+
+
 class Staff(msgspec.Struct, frozen=True):
     """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
@@ -90,6 +99,7 @@ class Staff(msgspec.Struct, frozen=True):
     settings: SettingsDesk
     models: ModelDesk
     backups: BackupDesk
+    channels: Channels
     dismiss: Callable[[], Awaitable[None]]
     """Lets go of what models hold. Call it after the engine has stopped."""
     confinement: str = ""
@@ -114,6 +124,8 @@ class Wiring(msgspec.Struct, frozen=True):
     open_door: OpenDoor
     premises: Premises
     hire: Hire
+    reception: Callable[[Store, Settings], Reception]
+    """Who may speak in chat apps, over a store."""
     environ: Mapping[str, str]
     mask: Mask = Mask()
     """Knows the secrets of that environment."""

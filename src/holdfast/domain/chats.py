@@ -16,6 +16,8 @@ InboundState = Literal["received", "assigned", "done"]
 DeliveryKind = Literal["answer", "question", "notice", "reply"]
 DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dropped"]
 """`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
+TERMINAL_KEY = "terminal:"
+"""How the keys of messages begin that were typed in a terminal: chats show where something was said."""
 
 
 class Chat(msgspec.Struct, frozen=True, omit_defaults=True):

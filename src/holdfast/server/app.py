@@ -60,6 +60,9 @@ PATHS = (
     "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
     "/api/password", "/api/sign-ins", "/api/sign-ins/{sign_in_id}",
     "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
+    "/api/channels", "/api/channels/{name}/test", "/api/channels/telegram/connect",
+    "/api/channels/telegram/disconnect", "/api/channels/telegram", "/api/channels/webhook",
+    "/api/pairing", "/api/senders", "/api/senders/{channel}/{sender}",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
 
@@ -79,7 +82,7 @@ def application(
     Without an office there is nothing to be changed of the server itself.
     """
     telling = _Telling(mask)
-    metrics = Metrics(engine, streams)
+    metrics = Metrics(engine, streams, office.channels.told if office is not None else tuple)
     described: list[bytes] = []
 
     def routes() -> list[Any]:

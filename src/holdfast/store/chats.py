@@ -35,11 +35,13 @@ class Chats(Protocol):
 
     async def put_route(self, route: RouteRow) -> None: ...
 
-    async def plan(self, key: str, before: Seq, after: Seq, fresh: Sequence[NewDelivery]) -> bool:
+    async def plan(
+        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+    ) -> bool:
         """Note what a chat is to be told of its conversation up to `after`, all at once.
 
-        False, and nothing noted, unless the chat was told up to `before`. What was planned before under the
-        same source and piece is changed: one that was sent is to be edited.
+        False, and nothing noted, unless the chat is at `session_id` and was told up to `before`. What was
+        planned before under the same source and piece is changed: one that was sent is to be edited.
         """
 
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.domain.book import Decide, Facts
+from holdfast.domain.changes import Change
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Effect, Ranges, Waiting
@@ -228,6 +229,12 @@ class Journal(Protocol):
 
     async def room(self) -> None:
         """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""
+
+    def note_changes(self, note: Callable[[Change], None]) -> None:
+        """Have `note` told of every change that this process makes through this store, in order.
+
+        It is called once the change is durable and before whoever made it goes on; it must be quick.
+        """
 
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]: ...
 

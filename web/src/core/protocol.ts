@@ -294,6 +294,51 @@ export interface About {
   readonly uptime_s: number;
 }
 
+export interface ChannelList {
+  readonly channels: readonly (ChannelTold)[];
+}
+
+export interface ChannelTold {
+  readonly name: string;
+  readonly connected: boolean;
+  readonly fixed: boolean;
+  readonly serving: boolean;
+  readonly last_seen_at: number;
+  readonly last_error: string;
+  readonly last_error_at: number;
+  readonly received: number;
+  readonly waiting: number;
+  readonly delivered: Readonly<Record<string, number>>;
+}
+
+export interface ChannelTried {
+  readonly ok: boolean;
+  readonly detail: string;
+}
+
+export interface StrangerList {
+  readonly waiting: readonly (StrangerTold)[];
+}
+
+export interface StrangerTold {
+  readonly channel: string;
+  readonly sender: string;
+  readonly name: string;
+  readonly asked_at: number;
+  readonly expires_at: number;
+}
+
+export interface SenderList {
+  readonly senders: readonly (SenderTold)[];
+}
+
+export interface SenderTold {
+  readonly channel: string;
+  readonly sender: string;
+  readonly name: string;
+  readonly allowed_at: number;
+}
+
 export interface SessionCreatedEvent {
   readonly seq: number;
   readonly at: number;
@@ -303,6 +348,7 @@ export interface SessionCreatedEvent {
   readonly model?: string;
   readonly workspace?: string;
   readonly previous_session_id?: string | null;
+  readonly remember?: boolean;
 }
 
 export interface SessionRenamedEvent {
@@ -321,6 +367,7 @@ export interface SessionConfiguredEvent {
   readonly model?: string | null;
   readonly workspace?: string | null;
   readonly resume?: "ask" | "auto" | "never" | null;
+  readonly remember?: boolean | null;
 }
 
 export interface SessionForkedEvent {
@@ -448,6 +495,8 @@ export interface RunCompletedEvent {
   readonly at: number;
   readonly kind: "run_completed";
   readonly run_id: string;
+  readonly owed?: boolean;
+  readonly owner?: string;
 }
 
 export interface RunCancelledEvent {
@@ -687,10 +736,24 @@ export interface ApprovalResolvedEvent {
   readonly rule?: string;
 }
 
+export interface MemoryCommitStartedEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "memory_commit_started";
+  readonly segment: number;
+  readonly key: string;
+  readonly turns: readonly (readonly [number, number])[];
+  readonly owner: string;
+  readonly digest: string;
+  readonly attempt: number;
+  readonly process_id: string;
+}
+
 export interface MemoryCommittedEvent {
   readonly seq: number;
   readonly at: number;
   readonly kind: "memory_committed";
+  readonly segment: number;
   readonly key: string;
   readonly from_turn: number;
   readonly through_turn: number;
@@ -701,10 +764,42 @@ export interface MemoryCommitFailedEvent {
   readonly seq: number;
   readonly at: number;
   readonly kind: "memory_commit_failed";
+  readonly segment: number;
   readonly key: string;
   readonly from_turn: number;
   readonly through_turn: number;
   readonly failure: Failure;
+  readonly retry_at?: number;
+}
+
+export interface MemoryInDoubtEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "memory_in_doubt";
+  readonly segment: number;
+  readonly key: string;
+  readonly from_turn: number;
+  readonly through_turn: number;
+}
+
+export interface MemoryResolvedEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "memory_resolved";
+  readonly segment: number;
+  readonly decision: "done" | "drop" | "retry";
+  readonly by?: "model" | "policy" | "server" | "user";
+}
+
+export interface MemoryForgottenEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "memory_forgotten";
+  readonly segment: number;
+  readonly key: string;
+  readonly outcome: "cannot" | "done" | "failed";
+  readonly failure?: Failure | null;
+  readonly retry_at?: number;
 }
 
 export interface DeliveryInDoubtEvent {
@@ -758,8 +853,12 @@ export type AnyEvent =
   | ToolResolvedEvent
   | ApprovalRequestedEvent
   | ApprovalResolvedEvent
+  | MemoryCommitStartedEvent
   | MemoryCommittedEvent
   | MemoryCommitFailedEvent
+  | MemoryInDoubtEvent
+  | MemoryResolvedEvent
+  | MemoryForgottenEvent
   | DeliveryInDoubtEvent;
 
 export type Kind =
@@ -805,7 +904,11 @@ export const KINDS: readonly Kind[] = [
   "tool_resolved",
   "approval_requested",
   "approval_resolved",
+  "memory_commit_started",
   "memory_committed",
   "memory_commit_failed",
+  "memory_in_doubt",
+  "memory_resolved",
+  "memory_forgotten",
   "delivery_in_doubt",
 ];

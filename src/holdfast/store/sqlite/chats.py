@@ -71,8 +71,10 @@ def routes(db: apsw.Connection, channel: str, session_id: str, limit: int) -> Se
     return [_route(row) for row in found]
 
 
-def plan(tx: Tx, key: str, before: Seq, after: Seq, fresh: Sequence[NewDelivery]) -> bool:
-    run(tx.db, "move_cursor", key, before, after)
+def plan(
+    tx: Tx, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+) -> bool:
+    run(tx.db, "move_cursor", key, session_id, before, after)
     if not tx.db.changes():
         return False
     for each in fresh:

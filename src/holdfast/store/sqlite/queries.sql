@@ -456,7 +456,7 @@ ORDER BY touched_at DESC LIMIT ?;
 SELECT chat, session_id, sessions, cursor, touched_at FROM routes ORDER BY touched_at DESC LIMIT ?;
 
 -- name: move_cursor
-UPDATE routes SET cursor = ?3 WHERE key = ?1 AND cursor = ?2;
+UPDATE routes SET cursor = ?4 WHERE key = ?1 AND session_id = ?2 AND cursor = ?3;
 
 -- name: last_delivery
 SELECT ifnull(max(n), 0) FROM deliveries WHERE route = ?;

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.domain.changes import Change
 from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
@@ -127,6 +128,9 @@ class SqliteStore:
 
     async def room(self) -> None:
         await self._writer.room()
+
+    def note_changes(self, note: Callable[[Change], None]) -> None:
+        self._writer.notes.append(note)
 
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         return await self._readers.read(views.events, session_id, after, limit)
@@ -313,8 +317,10 @@ class SqliteStore:
     async def put_route(self, route: RouteRow) -> None:
         await self._do(lambda tx: chats.put_route(tx, route))
 
-    async def plan(self, key: str, before: Seq, after: Seq, fresh: Sequence[NewDelivery]) -> bool:
-        return await self._do(lambda tx: chats.plan(tx, key, before, after, fresh))
+    async def plan(
+        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+    ) -> bool:
+        return await self._do(lambda tx: chats.plan(tx, key, session_id, before, after, fresh))
 
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
         return await self._readers.read(chats.due, channel, now, limit)
