@@ -19,7 +19,7 @@ setup: ## Make .venv with everything that checks and most tests need
 	@$(SETUP) dev
 	@$(PAGE)
 
-browser: # What `make test` needs besides, first of all: a clone without a browser fetches nothing
+browser: # What `make test` drives, a browser and tmux, first of all: a clone without them fetches nothing
 	@$(SETUP) test
 
 run: ## Start Holdfast, needing only what users need (ARGS="--port 9000" adds options)

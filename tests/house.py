@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.asking import Asking
+from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Approvals, Calls
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import (
@@ -140,9 +141,10 @@ class House:
         permissions = Permissions(store, clock, self.ids, never_run)
         calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
         agent = Agent("Be brief.", self.model, tools, asking, calls, allowance, clock, memory)
+        self.contexts = ContextCache(clock)
         self.engine = Engine(
             store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
-            permissions=permissions, boundary=boundary,
+            self.contexts, permissions=permissions, boundary=boundary,
         )  # fmt: skip
 
     async def begin(self) -> SessionId:

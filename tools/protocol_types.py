@@ -15,7 +15,7 @@ from msgspec import inspect as declared
 
 from holdfast import office
 from holdfast.domain import facts, parts
-from holdfast.server import about, backups, memory_shapes, settings, shapes
+from holdfast.server import about, backups, channels, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
@@ -29,7 +29,7 @@ ANSWERS: Mapping[str, Structs] = {
     "server": (
         shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
         password.PasswordTold, password.SignInList, settings.SettingList, office.Tried, backups.BackupList,
-        about.About,
+        about.About, channels.ChannelList, office.ChannelTried, channels.StrangerList, channels.SenderList,
     ),
     "memory": (
         memory_shapes.Memory, memory_shapes.MemoryList, memory_shapes.WaitingList, memory_shapes.CommitTold,

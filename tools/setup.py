@@ -19,7 +19,7 @@ from pathlib import Path
 PYTHON_MIN = (3, 11)
 CANDIDATES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 LEVELS = {"run": "run", "dev": "dev", "test": "dev"}
-"""The environment of each level. `test` is `dev` with a browser, which no environment can hold."""
+"""The environment of each level. `test` is `dev` with a browser and tmux, which no environment can hold."""
 LOCKS = {"run": ("run.txt", "page.txt"), "dev": ("run.txt", "page.txt", "dev.txt")}
 """`run` is what users need, the page included; `dev` adds what the tests and checks need."""
 DISK_BYTES_MIN = {"run": 700_000_000, "dev": 1_200_000_000}
@@ -131,13 +131,34 @@ def provide_browser() -> None:
         raise Unready(f"CHROME names {os.environ['CHROME']}, which is no command here: unset CHROME")
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise Unready(f"the tests drive a browser, and none is here: {browser_package()}")
-    print("Installing chromium, which the tests drive", flush=True)
-    install = ("install", "-y", "--no-install-recommends", "chromium")
-    # The lists of a new image are empty, and those of an old one name what is gone.
-    if not apt_get(*install) and not (apt_get("update") and apt_get(*install, aloud=True)):
-        raise Unready("chromium could not be installed: apt-get update && apt-get install chromium")
+    install("chromium")
     if not find_browser():
         raise Unready(f"apt-get's chromium brought no browser: {browser_package()}, or set CHROME to one")
+
+
+def terminal_package() -> str:
+    """The command that installs tmux on this machine."""
+    if sys.platform == "darwin":
+        return "brew install tmux"
+    return "sudo dnf install tmux" if shutil.which("dnf") else "sudo apt-get install tmux"
+
+
+def provide_terminal() -> None:
+    """See that the tests find tmux, which is their terminal; as `provide_browser`. Raises Unready."""
+    if shutil.which("tmux"):
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Unready(f"the tests drive a terminal, and tmux is not here: {terminal_package()}")
+    install("tmux")
+
+
+def install(package: str) -> None:
+    """Install one of Debian's packages. Raises Unready."""
+    print(f"Installing {package}, which the tests drive", flush=True)
+    words = ("install", "-y", "--no-install-recommends", package)
+    # The lists of a new image are empty, and those of an old one name what is gone.
+    if not apt_get(*words) and not (apt_get("update") and apt_get(*words, aloud=True)):
+        raise Unready(f"{package} could not be installed: apt-get update && apt-get install {package}")
 
 
 def apt_get(*words: str, aloud: bool = False) -> bool:
@@ -291,6 +312,7 @@ def set_up(root: Path, level: str, with_browser: bool = False) -> None:
         python = None if is_done or usable(venv) else find_python(this_python())
         if with_browser:
             provide_browser()
+            provide_terminal()
         if is_done:
             return
         if python is not None:
@@ -312,7 +334,8 @@ def main() -> int:
         print(f"setup: `run`, `dev` or `test` is expected, not {level}", file=sys.stderr)
         return 2
     with_browser, level = level == "test", LEVELS[level]
-    if is_ready(root, level) and not (with_browser and find_browser() is None):
+    lacks_driven = with_browser and not (find_browser() and shutil.which("tmux"))
+    if is_ready(root, level) and not lacks_driven:
         return 0
     try:
         set_up(root, level, with_browser)

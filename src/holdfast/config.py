@@ -240,6 +240,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Says(help="The model that it is asked for.", allowed="a model's name", default="none"),
     ] = ""
+    telegram: Annotated[
+        Literal["polling", "webhook", "off"],
+        Says(
+            help="How Telegram is listened to once there is a bot's token: by asking it, or by being called.",
+            allowed="polling, webhook or off",
+            default="polling",
+        ),
+    ] = "polling"
+    telegram_api_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\Ahttps?://\S+\Z"),
+        Says(
+            help="Telegram's own server, or one of yours that speaks its Bot API.",
+            allowed="an address like https://api.telegram.org",
+            default="https://api.telegram.org",
+        ),
+    ] = "https://api.telegram.org"
+    channel_webhook_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Says(
+            help="Where answers to what came in by the webhook channel are sent; empty: there is none.",
+            allowed="an address like https://example.org/answers",
+            default="none",
+        ),
+    ] = ""
     stop_grace_s: Annotated[
         float,
         msgspec.Meta(ge=0, le=600),

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import importlib
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,24 +16,31 @@ import typer
 
 from holdfast import __version__
 from holdfast.administration.backups import Backups
+from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
+from holdfast.administration.channel_files import webhook_key
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
 from holdfast.administration.model_desk import Models, chosen
+from holdfast.administration.porter import Porter
 from holdfast.administration.settings_desk import Desk
 from holdfast.agent.asking import Asking
+from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
 from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
 from holdfast.agent.loop import Agent
 from holdfast.agent.masking import MaskedModel, masked_tools
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.ports import Model
+from holdfast.agent.routes import door_key
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import Confinement, confine
 from holdfast.agent.tools.recall import Recall
 from holdfast.agent.tools.remember import Remember
 from holdfast.agent.tools.toolbox import builtin_tools, by_name
 from holdfast.cli.backup import backup
+from holdfast.cli.channels import channels
+from holdfast.cli.chat.command import chat
 from holdfast.cli.desk import note
 from holdfast.cli.doctor import doctor
 from holdfast.cli.link import link
@@ -44,7 +53,7 @@ from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.token_file import local_token
 from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
-from holdfast.config import Settings
+from holdfast.config import ConfigError, Settings
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.errors import DiskFull, HoldfastError
@@ -54,6 +63,12 @@ from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.engine import Engine
 from holdfast.engine.ledger import StoreLedger
 from holdfast.engine.permissions import Permissions
+from holdfast.gateway.channels.webhook import Webhook
+from holdfast.gateway.channels.webhook_signing import PREFIX as KEY_PREFIX
+from holdfast.gateway.channels.webhook_signing import written_of
+from holdfast.gateway.commands import Asked
+from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
 from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Store
@@ -94,8 +109,11 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     async def hire(store: Store, settings: Settings, address: str) -> Staff:
         return await _hire(store, settings, address, environ, mask)
 
+    def reception(store: Store, settings: Settings) -> Porter:
+        return Porter(_pairing(store), settings, environ)
+
     open_door = partial(HttpDoor.open, mask=mask.shapes)
-    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, environ, mask)
+    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, reception, environ, mask)
 
 
 async def _hire(
@@ -127,21 +145,29 @@ async def _hire(
         engine.change(changed.resume, changed.runs_at_once)
 
     desk = Desk(settings, apply, mask.whole)
+    contexts = ContextCache(clock, memory.evict)
     board = Switchboard(
-        agent_of, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo)
-    )
+        agent_of, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo),
+        rebuilt=lambda: contexts.count("configuration"),
+    )  # fmt: skip
     engine = Engine(
-        store, clock, ids, lambda session: board, settings.data, settings.resume, board.ask_title,
-        settings.runs_at_once, mask.whole, permissions, memory.boundary,
+        store, clock, ids, lambda session: board.at(door_key(session.agent)), settings.data,
+        settings.resume, board.ask_title, settings.runs_at_once, contexts, mask.whole, permissions,
+        memory.boundary,
     )  # fmt: skip
     models = Models(desk, board, environ, mask)
     backups = Backups(store, settings.data)
+    asked = Asked(lambda: board.name, memory.told_of if memory.is_on else None)
+    channels = await _channels(store, engine, settings, environ, mask, asked)
 
     async def dismiss() -> None:
         await memory.close()
         await board.close()
 
-    return Staff(engine, board, desk, models, backups, memory, dismiss, confinement.made_of, confinement.gaps)
+    return Staff(
+        engine, board, desk, models, backups, memory, channels, dismiss,
+        confinement.made_of, confinement.gaps,
+    )  # fmt: skip
 
 
 def _memory(
@@ -162,6 +188,43 @@ def _memory(
         providers, ledger, store.session, ledger.titles, clock, ids,
         settings.memory_in_doubt, settings.memory_idle_s, random, mask.whole,
     )  # fmt: skip
+
+
+def _pairing(store: Store) -> Pairing:
+    return Pairing(store, SystemClock(), secrets.randbits)
+
+
+async def _channels(
+    store: Store, engine: Engine, settings: Settings, environ: Mapping[str, str], mask: Mask, asked: Asked
+) -> Channels:
+    """The chat apps that are set up, not served yet."""
+    clock = SystemClock()
+
+    def telegram(token: str) -> TelegramBot:
+        try:
+            # Takes its time, and is of no use to those who have no bot.
+            part = importlib.import_module("holdfast.gateway.channels.telegram")
+        except ImportError:
+            problem = "python-telegram-bot is not installed; install holdfast[telegram]"
+            raise ConfigError(where="telegram", problem=problem) from None
+        bot: TelegramBot = part.Telegram(
+            token, store, clock, api_url=settings.telegram_api_url, mode=settings.telegram,
+            webhook_url=settings.public_url and f"{settings.public_url.rstrip('/')}/api/channels/telegram",
+        )  # fmt: skip
+        return bot
+
+    def webhook() -> Called | None:
+        if not settings.channel_webhook_url:
+            return None
+        key = webhook_key(settings.data)
+        mask.learn(written_of(key), written_of(key).removeprefix(KEY_PREFIX))
+        return Webhook(settings.channel_webhook_url, key, store, clock, lambda: secrets.token_hex(16))
+
+    pairing = _pairing(store)
+    gateway = Gateway(store, engine, (), pairing, clock, Ids(clock), random, asked)
+    channels = Channels(gateway, pairing, settings, environ, mask, Makes(telegram, webhook))
+    await channels.open()
+    return channels
 
 
 def _confine(settings: Settings, address: str) -> Confinement:
@@ -193,11 +256,12 @@ def command_line(wiring: Wiring) -> typer.Typer:
     ) -> None:
         context.obj = wiring
 
-    for command in (serve, link, password, doctor, backup, restore):
+    for command in (serve, chat, link, password, doctor, backup, restore):
         app.command()(command)
     app.add_typer(tokens(), name="tokens")
     app.add_typer(rules(), name="rules")
     app.add_typer(sessions(), name="sessions")
+    app.add_typer(channels(), name="channels")
     return app
 
 

@@ -128,6 +128,9 @@ class Holdfast:
 def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
     """The command with `folder` as its home; what it started is gone afterwards."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
+    kept.pop("TELEGRAM_BOT_TOKEN", None)
+    # Whatever a test connects, nothing leaves this machine.
+    kept["HOLDFAST_TELEGRAM_API_URL"] = "http://127.0.0.1:9"
     own = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "100"}
     command = Holdfast(kept | {"HOLDFAST_MODEL": "demo"} | own | environ)
     try:

@@ -28,14 +28,16 @@ OWING, MEMORIES = 6, 40
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 DELETES = "DELETE /api/sessions/{session_id}"
 SIGNS_OUT = r"^/api/sign-out$"
-PUBLIC = frozenset({"/health/live", "/api/sign-in"})
+PUBLIC = frozenset({"/health/live", "/api/sign-in", "/api/channels/telegram", "/api/channels/webhook"})
 """What a stranger may reach."""
 NEVER_DONE = frozenset({
     "POST /api/sign-in", "POST /api/runs/{run_id}/resume", "POST /api/models/connect",
     "POST /api/models/disconnect", "GET /api/backups/{name}", "DELETE /api/sign-ins/{sign_in_id}",
+    "POST /api/channels/{name}/test", "POST /api/channels/telegram/connect", "POST /api/channels/telegram",
+    "POST /api/channels/webhook", "POST /api/pairing", "DELETE /api/senders/{channel}/{sender}",
 })  # fmt: skip
 """What no made-up request brings about: a code that was given, a run that was interrupted, another model than
-the one in the environment, a backup by its name, a browser that is signed in."""
+the one in the environment, a backup by its name, a browser that is signed in, a chat app."""
 CONFIG = """
 [dictionaries]
 session_ids.values = {sessions}
@@ -161,7 +163,7 @@ async def _everything(api: Api) -> list[Any]:
     heads = [await api.get(f"/api/sessions/{each['id']}") for each in sessions]
     settled = (
         "/api/sessions?archived=true", "/api/settings", "/api/password", "/api/backups", "/api/models",
-        "/api/memory?limit=200", "/api/memory/waiting",
+        "/api/memory?limit=200", "/api/memory/waiting", "/api/channels", "/api/senders",
     )  # fmt: skip
     return [heads, (await api.get("/api/tokens"))["tokens"], *[await api.get(path) for path in settled]]
 

@@ -284,6 +284,26 @@ class TestABrowserForTheTests:
             setup.provide_browser()
         assert capfd.readouterr().err == "E: No space left\n"
 
+    def test_whoever_may_not_install_a_terminal_is_told_the_command_that_does(
+        self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setattr(sys, "platform", "linux")
+        with pytest.raises(setup.Unready) as caught:
+            setup.provide_terminal()
+        told = "the tests drive a terminal, and tmux is not here: sudo apt-get install tmux"
+        assert str(caught.value) == told
+        command(bare / "tmux")
+        setup.provide_terminal()
+
+    def test_root_has_the_terminal_installed(
+        self, setup: ModuleType, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        command(bare / "apt-get", f"echo \"$@\" > '{bare}/asked'")
+        setup.provide_terminal()
+        assert (bare / "asked").read_text().endswith(" install -y --no-install-recommends tmux\n")
+
     def test_it_is_asked_for_before_anything_is_fetched_and_by_tests_alone(
         self, setup: ModuleType, clone: Path, bare: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

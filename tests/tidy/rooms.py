@@ -12,7 +12,7 @@ MAY_USE: Mapping[str, frozenset[str]] = MappingProxyType(
         "config": frozenset({"domain"}),
         "overview": frozenset({"domain"}),
         "office": frozenset({"domain"}),
-        "administration": frozenset({"domain", "config", "office", "agent", "memory", "store"}),
+        "administration": frozenset({"domain", "config", "office", "agent", "memory", "store", "gateway"}),
         "hardening": frozenset({"domain"}),
         "store": frozenset({"domain"}),
         "agent": frozenset({"domain"}),

@@ -16,6 +16,9 @@ BROAD_EDGES = frozenset(
         "holdfast.engine.runner._work",
         "holdfast.memory.calling._answer",
         "holdfast.memory.providers.installed.load",
+        "holdfast.gateway.keeping.keep_on",
+        "holdfast.gateway.inbound._attempt",
+        "holdfast.gateway.delivering._try",
     }
 )
 """The functions that may catch everything, as `module.function`: edges of a task or a request.

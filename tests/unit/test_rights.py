@@ -6,7 +6,10 @@ from holdfast.domain.keys import Right
 from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
 
-PUBLIC = {("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/api/sign-in")}
+PUBLIC = {
+    ("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/api/sign-in"),
+    ("POST", "/api/channels/telegram"), ("POST", "/api/channels/webhook"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,19 @@ PUBLIC = {("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/
         ("DELETE", "/api/memory/n", "write"),
         ("POST", "/api/memory/commit", "write"),
         ("POST", "/api/memory/waiting/s/1", "write"),
+        ("GET", "/api/channels", "admin"),
+        ("POST", "/api/channels/webhook", None),
+        ("POST", "/api/channels/webhook/", "admin"),
+        ("POST", "//api/channels/webhook", "admin"),
+        ("GET", "/api/channels/webhook", "admin"),
+        ("POST", "/api/channels/telegram", None),
+        ("PUT", "/api/channels/telegram", "admin"),
+        ("POST", "/api/channels/telegram/connect", "admin"),
+        ("POST", "/api/channels/webhook/test", "admin"),
+        ("POST", "/api/pairing", "admin"),
+        ("GET", "/api/pairing", "admin"),
+        ("GET", "/api/senders", "admin"),
+        ("DELETE", "/api/senders/telegram/77", "admin"),
         ("POST", "/api/sessions/s/draft", "write"),
         ("BREW", "/nowhere", "write"),
         ("GET", "/nowhere", "read"),
@@ -78,7 +94,7 @@ def test_a_request_needs_the_right_of_what_it_does(method: str, path: str, right
     assert right_needed(method, path) == right
 
 
-def test_of_all_paths_only_four_are_open_to_everyone() -> None:
+def test_of_all_paths_only_these_are_open_to_everyone() -> None:
     methods = ("GET", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
     named = [(method, path.replace("{name}", "x")) for method in methods for path in PATHS]
     assert {each for each in named if right_needed(*each) is None} == PUBLIC

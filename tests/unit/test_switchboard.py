@@ -7,6 +7,7 @@ from typing import Any, cast
 from holdfast.agent.loop import Agent
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
+from holdfast.agent.routes import RouteAgents
 from holdfast.agent.switchboard import Switchboard
 from holdfast.domain.context import Request, UserMessage
 from holdfast.domain.parts import Text
@@ -127,3 +128,18 @@ async def test_a_model_that_is_asked_on_the_side_is_not_closed_under_the_questio
         await old.is_closed.wait()
     (request,) = old.asked
     assert request == Request("Be brief.", (UserMessage((Text("Is it so?"),)),))
+
+
+async def test_the_routes_that_were_used_longest_ago_are_built_again_when_there_are_too_many() -> None:
+    built: list[str] = []
+
+    def build(configuration: str) -> str:
+        built.append(configuration)
+        return f"agent {len(built)}"
+
+    routes: RouteAgents[str, str] = RouteAgents(build, lambda: None, most=2)
+    model = "a model"
+    assert [routes.at(key, model) for key in ("a", "b", "a", "c", "a", "b")] == [
+        "agent 1", "agent 2", "agent 1", "agent 3", "agent 1", "agent 4",
+    ]  # fmt: skip
+    assert routes.built == ["agent 1", "agent 4"]

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.domain import facts as f
 from holdfast.domain.book import View
+from holdfast.domain.changes import Change
 from holdfast.domain.errors import NoSuchSession, StoreClosed
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
@@ -206,3 +207,48 @@ async def test_what_is_not_one_delta_joins_nothing() -> None:
     assert not ticket(delta, expect=3).joins(ticket(delta))
     assert not ticket(delta).joins(ticket(delta, expect=3))
     assert ticket(delta).joins(ticket(delta))
+
+
+async def test_changes_are_told_in_order_before_whoever_made_them_goes_on(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    told: list[Change] = []
+    store.note_changes(told.append)
+    head = await store.head(session_id)
+    (first,) = await store.append(Append(session_id, (story.says("one "),)))
+    assert [change.events[0].seq for change in told] == [head + 1]
+    await asyncio.gather(
+        store.append(Append(session_id, (f.SessionRenamed("A title", "user"),))),
+        store.append(Append(session_id, ())),
+        store.append(accept(session_id, "More", key="k")),
+    )
+    numbers = [(change.first_seq, change.last_seq, len(change.events)) for change in told]
+    assert numbers[:3] == [(head + 1, head + 1, 1), (head + 2, head + 2, 1), (head + 3, head + 2, 0)]
+    assert [change.context_before for change in told[1:]] == [change.context_after for change in told[:-1]]
+    assert told[0].context_after == first.context_after
+    await store.close()
+
+
+async def test_neither_what_was_refused_nor_what_was_sent_twice_is_told(tmp_path: Path) -> None:
+    store, session_id, _ = await talking(tmp_path)
+    await store.append(accept(session_id, "More", key="k"))
+    told: list[Change] = []
+    store.note_changes(told.append)
+    (again,) = await store.append(accept(session_id, "More", key="k"))
+    assert again.repeated is not None
+    with pytest.raises(NoSuchSession):
+        await store.append(Append(SessionId("s_nowhere"), ()))
+    assert told == []
+    await store.close()
+
+
+async def test_an_import_is_told_without_versions(tmp_path: Path) -> None:
+    store, session_id, _ = await talking(tmp_path / "from")
+    there = await SqliteStore.open(tmp_path / "to")
+    told: list[Change] = []
+    there.note_changes(told.append)
+    events = await store.read(session_id, 0, 100)
+    assert await there.adopt(session_id, events) == len(events)
+    assert [change.events[0].seq for change in told] == [event.seq for event in events]
+    assert {change.context_before for change in told} == {None}
+    await store.close()
+    await there.close()

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.administration.memory_providers import Providers
 from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Masking
@@ -12,6 +13,9 @@ from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.ports import Ledger
 from holdfast.memory.presence import Presence, Titles
 from holdfast.memory.telling import InDoubt
+
+TOLD_MAX = 20
+"""Memories that are told in a chat at once."""
 
 
 class MemoryOffice:
@@ -53,6 +57,20 @@ class MemoryOffice:
         """A conversation is over for now."""
         if self.is_on:
             self._lifecycle.boundary(session_id)
+
+    async def evict(self, session_id: SessionId, close: Callable[[], Awaitable[None]]) -> None:
+        """What was held ready of a conversation is let go: memory is told first, then it is closed."""
+        if self.is_on:
+            await self._lifecycle.evict(session_id)
+        await close()
+
+    async def told_of(self, words: str) -> str:
+        """What is remembered, or what of it has those words, as a list for people to read."""
+        try:
+            known = await self.desk.known(words, None, TOLD_MAX)
+        except HoldfastError as error:
+            return str(error)
+        return "\n".join(f"- {memory.text}" for memory in known.page.memories)
 
     async def start(self) -> None:
         """Tell what is owed from before, and from now on whatever becomes due."""

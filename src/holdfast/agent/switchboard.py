@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
 from holdfast.agent.loop import Agent, Outcome
 from holdfast.agent.ports import Model, Recorder
+from holdfast.agent.routes import RouteAgents, door_key
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId
@@ -18,23 +19,76 @@ from holdfast.domain.parts import AnyPart
 
 
 class _Seat:
-    """A model, who asks it, and how many are at it just now."""
+    """A model, and how many are at it just now."""
 
-    def __init__(self, agent: Agent, model: Model, why: str, names: bool) -> None:
-        self.agent = agent
+    def __init__(self, model: Model, why: str, names: bool) -> None:
         self.model = model
         self.why = why
         self.names = names
         self.users = 0
 
 
-class Switchboard:
-    """Stands where an agent does. `build` makes the agent for a model. Belongs to one event loop."""
+class Place:
+    """One route's place at the switchboard: stands where that route's agent does."""
 
-    def __init__(self, build: Callable[[Model], Agent], model: Model, why: str, names: bool) -> None:
-        self._build = build
-        self._seat = _Seat(build(model), model, why, names)
+    def __init__(self, board: "Switchboard", key: str) -> None:
+        self._board = board
+        self._key = key
+
+    @property
+    def context_chars(self) -> int:
+        return self._agent.context_chars
+
+    async def check_files(self, parts: Sequence[AnyPart]) -> None:
+        """Raises ModelCannotTake."""
+        await self._agent.check_files(parts)
+
+    async def is_gone(self, tool: str, call_id: CallId) -> bool:
+        return await self._agent.is_gone(tool, call_id)
+
+    async def carry_out(self, recorder: Recorder) -> Outcome:
+        """As the agent's own."""
+        async with self._board.agent_in_use(self._key) as agent:
+            return await agent.carry_out(recorder)
+
+    @property
+    def _agent(self) -> Agent:
+        return self._board.agent(self._key)
+
+
+class Switchboard(Place):
+    """Stands where an agent does. `build` makes the agent for a model. Belongs to one event loop.
+
+    Each route has an agent of its own; `rebuilt` is told of each that is made anew for another model.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Model], Agent],
+        model: Model,
+        why: str,
+        names: bool,
+        rebuilt: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(self, door_key(""))
+        self._agents: RouteAgents[_Seat, Agent] = RouteAgents(lambda seat: build(seat.model), rebuilt)
+        self._seat = _Seat(model, why, names)
+        self.agent(door_key(""))
         self._closing: set[asyncio.Task[None]] = set()
+
+    def at(self, key: str) -> Place:
+        """The place of the route `key`."""
+        return Place(self, key)
+
+    def agent(self, key: str) -> Agent:
+        """Who answers on the route `key` now."""
+        return self._agents.at(key, self._seat)
+
+    @asynccontextmanager
+    async def agent_in_use(self, key: str) -> AsyncIterator[Agent]:
+        """The same, with its model kept open."""
+        async with self._used() as seat:
+            yield self._agents.at(key, seat)
 
     @property
     def name(self) -> str:
@@ -56,12 +110,14 @@ class Switchboard:
 
     def switch(self, model: Model, why: str, names: bool) -> None:
         """Have another model answer from the next run on; `names`: it can be asked for titles."""
-        left, self._seat = self._seat, _Seat(self._build(model), model, why, names)
+        left, self._seat = self._seat, _Seat(model, why, names)
+        self.agent(door_key(""))
         self._let_go(left)
 
     def allow(self, allowance: Allowance) -> None:
         """How much a run may use, from the next one on."""
-        self._seat.agent.allow(allowance)
+        for agent in self._agents.built:
+            agent.allow(allowance)
 
     async def close(self) -> None:
         """Let go of every model. Nothing is asked after that."""
@@ -81,24 +137,6 @@ class Switchboard:
         """What the model that answers now says to `text`. Raises ModelFailure."""
         async with self._used() as seat:
             return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
-
-    # As an agent.
-
-    @property
-    def context_chars(self) -> int:
-        return self._seat.agent.context_chars
-
-    async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Raises ModelCannotTake."""
-        await self._seat.agent.check_files(parts)
-
-    async def is_gone(self, tool: str, call_id: CallId) -> bool:
-        return await self._seat.agent.is_gone(tool, call_id)
-
-    async def carry_out(self, recorder: Recorder) -> Outcome:
-        """As the agent's own."""
-        async with self._used() as seat:
-            return await seat.agent.carry_out(recorder)
 
     @asynccontextmanager
     async def _used(self) -> AsyncIterator[_Seat]:

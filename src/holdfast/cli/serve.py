@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,8 @@ def serve(
         check_door(settings, door.is_local)
         _allow_many_connections()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(_until_told(_serve(wiring, settings, door)))
+            attending = attend(wiring, settings, door, _shown(settings), _stop)
+            runner.run(_until_told(attending))
         # All is closed: what the interpreter does at its end takes longer than it takes to send a signal.
         _on_signals(signal.SIG_IGN)
     finally:
@@ -102,7 +103,17 @@ def _leave_in_time() -> None:
     leaving.start()
 
 
-async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
+async def attend(
+    wiring: Wiring,
+    settings: Settings,
+    door: Door,
+    on_ready: Callable[[Overview, str], None],
+    on_stop: Callable[[Staff, float], Awaitable[None]],
+) -> None:
+    """Answer at `door` until told to stop, with all that a server has.
+
+    `on_ready` is told what is there and the link to come in by; `on_stop` has the answers under way end.
+    """
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
@@ -116,6 +127,8 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
         stack.push_async_callback(staff.memory.stop, 0.0)
         stack.push_async_callback(staff.engine.stop, 0.0)
         await staff.memory.start()
+        await staff.channels.start()
+        stack.push_async_callback(staff.channels.stop, 0.0)
         sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
         stack.push_async_callback(_end, sweeper)
 
@@ -127,15 +140,15 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
                 staff.confinement, staff.unprotected,
             )  # fmt: skip
 
-        screen = _screen(await look())
+        overview = await look()
         link = await stack.enter_async_context(announced(store, keyring, settings, door.address))
         await door.run(
             staff.engine,
             look,
             keyring,
             entrance,
-            on_ready=lambda: _show(screen, link, settings),
-            on_stop=lambda: _stop(staff, settings.stop_grace_s),
+            on_ready=lambda: on_ready(overview, link),
+            on_stop=lambda: on_stop(staff, settings.stop_grace_s),
             office=_office(staff, settings, door.address),
         )
 
@@ -143,7 +156,9 @@ async def _serve(wiring: Wiring, settings: Settings, door: Door) -> None:
 def _office(staff: Staff, settings: Settings, address: str) -> Office:
     addresses = (settings.public_url, address) if settings.public_url else (address,)
     now = SystemClock().now_ms()
-    return Office(staff.settings, staff.models, staff.backups, addresses, now, staff.memory.desk)
+    return Office(
+        staff.settings, staff.models, staff.backups, staff.channels, addresses, now, staff.memory.desk
+    )
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -159,19 +174,23 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _stop(staff: Staff, grace_s: float) -> None:
-    if staff.engine.runner.at_work:
-        print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
+async def end_work(staff: Staff, grace_s: float, say: Callable[[str], None] = lambda line: None) -> None:
+    """Let what is under way reach the end of a step; what that leaves of the time is for memory."""
     loop = asyncio.get_running_loop()
     until = loop.time() + grace_s
-    await staff.engine.stop(grace_s)
-    wait = "Remembering what was said. Ctrl+C again stops at once."
-    saying = loop.call_later(SAY_AFTER_S, partial(print, wait, flush=True))
+    await staff.channels.stop(grace_s)
+    await staff.engine.stop(max(0.0, until - loop.time()))
+    saying = loop.call_later(SAY_AFTER_S, say, "Remembering what was said. Ctrl+C again stops at once.")
     try:
-        # What answers leave of the time is for what they owe to memory.
         await staff.memory.stop(max(0.0, until - loop.time()))
     finally:
         saying.cancel()
+
+
+async def _stop(staff: Staff, grace_s: float) -> None:
+    if staff.engine.runner.at_work:
+        print("Stopping once answers reach the end of a step. Ctrl+C again stops at once.", flush=True)
+    await end_work(staff, grace_s, partial(print, flush=True))
     print("Stopped. What was not finished goes on at the next start.", flush=True)
 
 
@@ -194,13 +213,16 @@ def _settle_memory() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _show(screen: Panel, link: str, settings: Settings) -> None:
-    _settle_memory()
-    Console(highlight=False).print(screen)
-    # The link comes last and alone on its line: easy to see, to click and to read by a script.
-    print(link, flush=True)
-    if settings.open_browser == "auto" and sys.stdout.isatty():
-        open_page(link, settings.data)
+def _shown(settings: Settings) -> Callable[[Overview, str], None]:
+    def show(overview: Overview, link: str) -> None:
+        _settle_memory()
+        Console(highlight=False).print(_screen(overview))
+        # The link comes last and alone on its line: easy to see, to click and to read by a script.
+        print(link, flush=True)
+        if settings.open_browser == "auto" and sys.stdout.isatty():
+            open_page(link, settings.data)
+
+    return show
 
 
 def _screen(overview: Overview) -> Panel:

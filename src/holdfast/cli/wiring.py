@@ -13,7 +13,7 @@ from holdfast.domain.keys import Entrance
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import BackupDesk, MemoryDesk, ModelDesk, Office, SettingsDesk
+from holdfast.office import BackupDesk, ChannelDesk, MemoryDesk, ModelDesk, Office, Reception, SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -94,6 +94,15 @@ class MemoryStaff(Protocol):
         """Tell what is still owed, at most so long; the rest stays owed."""
 
 
+class Channels(ChannelDesk, Protocol):
+    """The chat apps that are served while the engine works."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, within_s: float) -> None:
+        """What is being sent has so long to arrive. A second time does nothing."""
+
+
 class Staff(msgspec.Struct, frozen=True):
     """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
@@ -103,6 +112,7 @@ class Staff(msgspec.Struct, frozen=True):
     models: ModelDesk
     backups: BackupDesk
     memory: MemoryStaff
+    channels: Channels
     dismiss: Callable[[], Awaitable[None]]
     """Lets go of what models and memory hold. Call it after both have stopped."""
     confinement: str = ""
@@ -127,6 +137,8 @@ class Wiring(msgspec.Struct, frozen=True):
     open_door: OpenDoor
     premises: Premises
     hire: Hire
+    reception: Callable[[Store, Settings], Reception]
+    """Who may speak in chat apps, over a store."""
     environ: Mapping[str, str]
     mask: Mask = Mask()
     """Knows the secrets of that environment."""

@@ -96,6 +96,32 @@ class MemoryOff(HoldfastError):
     remedy = "Set memory to notes, and start the server again."
 
 
+class NoSuchChannel(HoldfastError):
+    """There is no channel {name}."""
+
+    code, status = "no_such_channel", 404
+
+
+class NoSuchCode(HoldfastError):
+    """Nobody waits with this code; it may have run out."""
+
+    code, status = "no_such_code", 404
+    remedy = "Have them write to the agent again: they are told another one."
+
+
+class TooManyCodes(HoldfastError):
+    """Too many wrong codes were tried."""
+
+    code, status = "too_many_codes", 429
+    remedy = "Wait until the hour is over."
+
+
+class NoSuchSender(HoldfastError):
+    """{sender} is not among those who may speak on {channel}."""
+
+    code, status = "no_such_sender", 404
+
+
 class NoSuchBlob(HoldfastError):
     """There is no stored file {digest}."""
 

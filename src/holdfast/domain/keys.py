@@ -71,11 +71,15 @@ class Password(msgspec.Struct, frozen=True):
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """Where a server is reached, and whether one has to sign in there."""
+    """Where a server is reached, and whether one has to sign in there.
+
+    `address` is where programs of this machine find it, whatever stands in front of it for others.
+    """
 
     url: str
     auth: bool
     since: Instant
+    address: str = ""
 
 
 class Keys(msgspec.Struct, frozen=True):

@@ -246,3 +246,54 @@ EMBED_QUERY_MS_MAX = 150
 """How long the notes wait for a question's meaning; then its words alone count."""
 EMBED_REST_S = 60
 """How long an embedding server that was too slow or failed is not asked."""
+
+AGENT_CACHE_SESSIONS_MAX = 1_000
+"""Conversations that are held ready for their next message; past that the longest unused is let go."""
+AGENT_CACHE_BYTES_MAX = 67_108_864
+"""How much of them, as it is stored; past that the longest unused is let go."""
+AGENT_CACHE_IDLE_MS = 3_600_000
+"""How long one that nobody uses is held ready."""
+AGENT_CACHE_ROUTES_MAX = 1_000
+"""Routes whose agent is held ready; past that the longest unused is let go."""
+EVICTIONS_AT_ONCE_MAX = 8
+"""Conversations that are let go at the same time: memory may be told of each before that."""
+
+CHATS_KEPT_MS = 2_592_000_000
+"""How long what came from a chat app is known, and what went back: a repetition within it is told as one."""
+CHANNEL_LEASE_MS = 15_000
+"""How long a process may go silent before another takes over its chat app."""
+INBOUND_BATCH_MAX = 100
+"""Things from a chat app that are looked at at once."""
+DELIVERIES_AT_ONCE_MAX = 16
+"""Chats of one app that are sent to at the same time."""
+DELIVERY_RETRY_MS = 1_000
+"""How long after a failure a message is sent again; twice as long after each further one."""
+DELIVERY_RETRY_MS_MAX = 300_000
+ROUTE_SESSIONS_MAX = 50
+"""Conversations that a chat can switch between; past that the oldest is left out."""
+PAIRING_CODES_MAX = 100
+"""Strangers that may wait to be let in; past that the oldest is turned away."""
+PAIRING_MS_MAX = 3_600_000
+"""How long a pairing code can be confirmed."""
+PAIRING_TRIES_MAX = 20
+"""Wrong pairing codes that may be tried within that time."""
+ROUTES_AT_ONCE_MAX = 16
+"""Chats of one app whose messages are taken up at the same time."""
+FETCHES_AT_ONCE_MAX = 4
+"""Files of one app that are fetched at the same time."""
+FETCH_S_MAX = 60
+"""How long one may take."""
+INBOUND_OPEN_MAX = 10_000
+"""Things from a chat app that are held in memory until they are taken up; the rest waits in the store."""
+INBOUND_TRIES_MAX = 3
+"""How often something from a chat app is taken up that fails; then whoever sent it is told."""
+DELIVERY_MS_MAX = 259_200_000
+"""How long it is tried to say something in a chat; then it is let be."""
+DELIVERY_AGAIN_MAX = 3
+"""How often a message is sent again of which nobody can say whether it arrived."""
+STRANGERS_AT_ONCE_MAX = 8
+"""Strangers who are told their code at the same time; others are told when they write again."""
+WEBHOOK_BODY_BYTES_MAX = 1_000_000
+"""What a chat app may tell in one call."""
+WEBHOOK_SKEW_S = 300
+"""How old what is called in by the webhook channel may be, and how far the clocks may differ."""

@@ -16,7 +16,7 @@ from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.turns import IfBusy
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import Workers
+from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.runner import Runner
 from holdfast.engine.titles import Ask, Titles
@@ -27,6 +27,8 @@ from holdfast.store.spool import Spools
 LOOK_EVERY_S = 1.0
 """How soon another process's death is noticed."""
 SPOOL_EVERY_S = 0.5
+UNUSED_EVERY_S = 30.0
+"""How often it is looked for what is held ready and nobody uses."""
 
 
 class Engine:
@@ -42,6 +44,7 @@ class Engine:
         resume: f.Resume,
         ask_title: Ask | None,
         runs_at_once: int,
+        contexts: Contexts,
         mask: Masking = identity,
         permissions: Permissions | None = None,
         boundary: Callable[[SessionId], None] = lambda session_id: None,
@@ -57,9 +60,12 @@ class Engine:
         self.verbs = Verbs(store, ids, resume, self._halt, mask)
         self._titles = Titles(store, self.verbs, ask_title)
         spools = Spools(folder, store.own_process)
+        self.contexts = contexts
+        store.note_changes(contexts.note)
         self.runner = Runner(
-            store, clock, ids, workers, folder, spools, self._titles.consider, runs_at_once, resume, mask
-        )
+            store, clock, ids, workers, folder, spools, self._titles.consider, runs_at_once, resume,
+            contexts, mask,
+        )  # fmt: skip
         self.recovery = Recovery(store, clock, ids, self.runner, spools, resume)
         self._chores: list[asyncio.Task[None]] = []
 
@@ -69,6 +75,7 @@ class Engine:
         self._chores = [
             asyncio.create_task(_for_ever(self.recovery.sweep, LOOK_EVERY_S)),
             asyncio.create_task(_for_ever(self.runner.spool, SPOOL_EVERY_S)),
+            asyncio.create_task(_for_ever(self.contexts.sweep, UNUSED_EVERY_S)),
         ]
 
     async def stop(self, grace_s: float) -> None:
@@ -78,15 +85,19 @@ class Engine:
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self.runner.stop(grace_s)
         await self._titles.close()
+        await self.contexts.close()
 
     def change(self, resume: f.Resume, runs_at_once: int) -> None:
         """Another policy from now on, and room for more or fewer runs at a time."""
         self.verbs.resume_policy = self.runner.resume = self.recovery.resume = resume
         self.runner.slots.resize(runs_at_once)
 
-    async def create(self, created: f.SessionCreated) -> SessionId:
-        """Begin a session. The one that it names as the previous one is over for now."""
-        session_id = await self.verbs.create(created)
+    async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
+        """Begin a session, by a name that was given out or a new one. Raises SessionExists.
+
+        The one that it names as the previous one is over for now.
+        """
+        session_id = await self.verbs.create(created, session_id)
         if created.previous_session_id is not None:
             self._boundary(created.previous_session_id)
         return session_id

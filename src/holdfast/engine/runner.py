@@ -18,7 +18,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.rows import RunRow
 from holdfast.domain.secrets import Masking, identity
-from holdfast.engine.ports import Workers
+from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
 from holdfast.engine.slots import Slots
@@ -53,12 +53,14 @@ class Runner:
         completed: Callable[[SessionId], None],
         at_once: int,
         resume: f.Resume,
+        contexts: Contexts,
         mask: Masking = identity,
     ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._workers = workers
+        self._contexts = contexts
         self._folder = folder
         self._spools = spools
         self._completed = completed
@@ -172,7 +174,9 @@ class Runner:
             await self._work(session_id, lease, renewing)
         finally:
             renewing.cancel()
-            self._recorders.pop(run_id, None)
+            recorder = self._recorders.pop(run_id, None)
+            if recorder is not None:
+                recorder.release()
             await self._let_go(lease)
         await self.drain(session_id)
 
@@ -192,9 +196,8 @@ class Runner:
             session = await self._store.session(session_id)
             worker = self._workers(session)
             workspace = workspace_of(self._folder, session_id, session.workspace)
-            recorder = RunRecorder(
-                self._store, self._clock, session_id, lease, workspace, worker.context_chars
-            )
+            context = self._contexts.hold(session_id)
+            recorder = RunRecorder(self._store, context, session_id, lease, workspace, worker.context_chars)
             self._recorders[lease.run_id] = recorder
             await recorder.record(lambda view: _start(view, lease.run_id))
             if await worker.carry_out(recorder) == "completed":

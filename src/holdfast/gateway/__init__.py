@@ -1,1 +1,1 @@
-"""Doors to chat apps. Empty until channels exist."""
+"""Doors to chat apps: what comes from them becomes turns, and what is answered goes back, once."""

@@ -63,6 +63,9 @@ PATHS = (
     "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
     "/api/memory", "/api/memory/{memory_id}", "/api/memory/waiting",
     "/api/memory/waiting/{session_id}/{segment}", "/api/memory/commit",
+    "/api/channels", "/api/channels/{name}/test", "/api/channels/telegram/connect",
+    "/api/channels/telegram/disconnect", "/api/channels/telegram", "/api/channels/webhook",
+    "/api/pairing", "/api/senders", "/api/senders/{channel}/{sender}",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
 
@@ -82,7 +85,10 @@ def application(
     Without an office there is nothing to be changed of the server itself.
     """
     telling = _Telling(mask)
-    metrics = Metrics(engine, streams, office.memory if office is not None else NoMemory(), SystemClock())
+    metrics = Metrics(
+        engine, streams, office.memory if office is not None else NoMemory(), SystemClock(),
+        office.channels.told if office is not None else tuple,
+    )  # fmt: skip
     described: list[bytes] = []
 
     def routes() -> list[Any]:

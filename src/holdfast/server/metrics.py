@@ -1,14 +1,14 @@
 """What there is to count, as Prometheus reads it: a few lines of text, made when they are asked for."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.engine import Engine
-from holdfast.office import MemoryDesk
+from holdfast.office import ChannelTold, MemoryDesk
 from holdfast.server.streams import Streams
 from holdfast.store.meter import BOUNDS_S, CommitMeter
 
@@ -18,6 +18,10 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_runs_in_line": ("gauge", "Runs that wait until this process has room to work on them."),
     "holdfast_recoveries_total": ("counter", "Runs taken over from a process that was gone."),
     "holdfast_deltas_total": ("counter", "Pieces of streamed output stored; about one for each token."),
+    "holdfast_agent_cache_hits_total": ("counter", "Runs that went on with what was held ready."),
+    "holdfast_agent_cache_rebuilds_total": ("counter", "Conversations read back, by why they were."),
+    "holdfast_agent_cache_entries": ("gauge", "Conversations that are held ready."),
+    "holdfast_agent_cache_bytes": ("gauge", "How much of them is held, as it is stored."),
     "holdfast_commit_seconds": ("histogram", "How long the store took to make a batch durable."),
     "holdfast_subscribers": ("gauge", "Streams that are open."),
     "holdfast_events_sent_total": ("counter", "Events passed on to streams, once for each reader."),
@@ -27,6 +31,9 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_memory_owed_age_seconds": ("gauge", "How long the oldest of them has been owed."),
     "holdfast_memory_commits_total": ("counter", "Stretches that memory was told of, by what came of it."),
     "holdfast_memory_recalls_total": ("counter", "Turns that memory was asked for, by what came of it."),
+    "holdfast_channel_received_total": ("counter", "What came from a chat app."),
+    "holdfast_channel_delivered_total": ("counter", "Tries to say something in a chat, by what came of it."),
+    "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
 })  # fmt: skip
 """Every metric with its type and what it means."""
 
@@ -34,11 +41,19 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
 class Metrics:
     """Asks the parts what they have counted."""
 
-    def __init__(self, engine: Engine, streams: Streams, memory: MemoryDesk, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        streams: Streams,
+        memory: MemoryDesk,
+        clock: Clock,
+        channels: Callable[[], Sequence[ChannelTold]] = tuple,
+    ) -> None:
         self._engine = engine
         self._streams = streams
         self._memory = memory
         self._clock = clock
+        self._channels = channels
         self._answers: Counter[int] = Counter()
 
     def count(self, status: int) -> None:
@@ -61,6 +76,9 @@ class Metrics:
             "holdfast_runs_in_line": engine.runner.in_line,
             "holdfast_recoveries_total": engine.recovery.recovered,
             "holdfast_deltas_total": engine.store.commits.deltas,
+            "holdfast_agent_cache_hits_total": engine.contexts.hits,
+            "holdfast_agent_cache_entries": engine.contexts.entries,
+            "holdfast_agent_cache_bytes": engine.contexts.size_bytes,
             "holdfast_subscribers": streams.subscribers,
             "holdfast_events_sent_total": streams.events,
             "holdfast_streams_cut_off_total": streams.cut_off,
@@ -70,6 +88,8 @@ class Metrics:
             yield f"# TYPE {name} {kind}"
             if name in simple:
                 yield f"{name} {simple[name]}"
+            elif name.startswith("holdfast_channel_"):
+                yield from _of_channels(name, self._channels())
             elif kind == "histogram":
                 yield from _histogram(name, engine.store.commits)
             elif kind == "counter":
@@ -80,10 +100,22 @@ class Metrics:
         """What is counted by a label."""
         if name == "holdfast_http_requests_total":
             return {f'status="{status}xx"': count for status, count in self._answers.items()}
+        if name == "holdfast_agent_cache_rebuilds_total":
+            return {f'why="{why}"': count for why, count in self._engine.contexts.rebuilds.items()}
         told = name.removeprefix("holdfast_memory_").removesuffix("_total")
         return {
             f'outcome="{outcome}"': count for outcome, count in self._memory.counts().get(told, {}).items()
         }
+
+
+def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:
+    for each in told:
+        label = f'channel="{each.name}"'
+        if name == "holdfast_channel_delivered_total":
+            for outcome, count in sorted(each.delivered.items()):
+                yield f'{name}{{{label},outcome="{outcome}"}} {count}'
+        elif each.connected:
+            yield f"{name}{{{label}}} {each.waiting if name == 'holdfast_channel_waiting' else each.received}"
 
 
 def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:

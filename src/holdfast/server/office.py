@@ -1,11 +1,14 @@
 """The routes by which a server itself is looked after."""
 
+import time
 from typing import Any, Protocol
 
 from holdfast.office import Office
 from holdfast.overview import Look
 from holdfast.server.about import AboutRoutes
+from holdfast.server.auth.tries import Tries
 from holdfast.server.backups import BackupRoutes
+from holdfast.server.channels import ChannelRoutes
 from holdfast.server.memory import MemoryRoutes
 from holdfast.server.models import ModelRoutes
 from holdfast.server.settings import SettingRoutes
@@ -21,5 +24,6 @@ def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
         ModelRoutes(office.models, look),
         BackupRoutes(office.backups),
         MemoryRoutes(office.memory),
+        ChannelRoutes(office.channels, Tries(time.monotonic)),
         AboutRoutes(look, office.addresses, office.started_at),
     )

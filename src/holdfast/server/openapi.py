@@ -13,6 +13,7 @@ from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooL
 from holdfast.server.auth.rights import right_needed
 from holdfast.server.backups import BACKUPS_PATH
 from holdfast.server.backups import MEDIA_TYPE as BACKUP_TYPE
+from holdfast.server.channels import CALLED_PATHS
 from holdfast.server.files import FILES_PATH, GIVEN_TYPES
 from holdfast.server.problem import MEDIA_TYPE, document
 from holdfast.server.strict import StrictBody
@@ -43,6 +44,7 @@ def describe(routes: Sequence[Any]) -> bytes:
 def _complete(schema: dict[str, Any]) -> dict[str, Any]:
     """What Litestar knows, what it does not say of it, and the streams, which are answered in front of it."""
     _tell_files(schema)
+    _tell_calls(schema)
     for shape in schema["components"]["schemas"].values():
         _tell_items(shape)
     for item in schema["paths"].values():
@@ -90,6 +92,33 @@ def _tell_files(schema: dict[str, Any]) -> None:
             {"required": ["text"], "properties": {"text": {"minLength": 1}}},
             {"required": ["attachments"], "properties": {"attachments": {"minItems": 1}}},
         ]
+
+
+def _tell_calls(schema: dict[str, Any]) -> None:
+    """What chat apps call with is read as it was signed, so its shape is told here."""
+    telegram, webhook = (schema["paths"].get(path, {}).get("post") for path in CALLED_PATHS)
+    if telegram is None or webhook is None:
+        return
+    telegram["parameters"] = [_parameter("X-Telegram-Bot-Api-Secret-Token", "header", "As was agreed.")]
+    update = {"type": "object", "description": "An Update of the Bot API.", "examples": [{"update_id": 1}]}
+    telegram["requestBody"] = {"content": {"application/json": {"schema": update}}}
+    webhook["parameters"] = [
+        _parameter("webhook-id", "header", "Names the call: the same again is the same one."),
+        _parameter("webhook-timestamp", "header", "When it was signed, in seconds since 1970."),
+        _parameter("webhook-signature", "header", "`v1,` and the base64 of the HMAC-SHA256."),
+    ]
+    text = {"type": "string"}
+    members = dict.fromkeys(("chat", "sender", "sender_name", "text", "press", "thread"), text)
+    file = {"type": "object", "required": ["url"], "properties": {"url": text, "name": text}}
+    said = {
+        "type": "object", "required": ["chat", "sender"], "additionalProperties": False,
+        "properties": {
+            **members, "kind": {"enum": ["dm", "group"]}, "addressed": {"type": "boolean"},
+            "files": {"type": "array", "items": file},
+        },
+        "examples": [{"chat": "desk", "sender": "ada", "text": "What is new?"}],
+    }  # fmt: skip
+    webhook["requestBody"] = {"content": {"application/json": {"schema": said}}}
 
 
 def _tell_rights(schema: dict[str, Any]) -> None:

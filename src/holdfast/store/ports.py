@@ -13,12 +13,14 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.domain.book import Decide, Facts
+from holdfast.domain.changes import Change
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Effect, Ranges, Waiting
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
 
 Durability = Literal["full", "normal"]
@@ -228,6 +230,12 @@ class Journal(Protocol):
     async def room(self) -> None:
         """Return once fewer than PENDING_APPENDS_MAX appends are waiting."""
 
+    def note_changes(self, note: Callable[[Change], None]) -> None:
+        """Have `note` told of every change that this process makes through this store, in order.
+
+        It is called once the change is durable and before whoever made it goes on; it must be quick.
+        """
+
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]: ...
 
     def tail(self, session_id: SessionId, after: Seq) -> AsyncIterator[Event]:
@@ -383,6 +391,9 @@ class Leases(Protocol):
     async def release(self, lease: Lease) -> None:
         """Does nothing when the lease was lost already."""
 
+    async def claim_name(self, name: str, lease_ms: int) -> Lease:
+        """The right to do something that one process at a time may do. Raises LeaseHeld."""
+
 
 class Blobs(Protocol):
     """Large output and attachments, by the hash of their content."""
@@ -478,5 +489,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Upkeep, Protocol):
+class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Chats, Upkeep, Protocol):
     """All of it."""

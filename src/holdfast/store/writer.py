@@ -9,11 +9,12 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, get_args
 
 from msgspec.structs import replace
 
+from holdfast.domain.changes import Change
 from holdfast.domain.errors import StoreClosed
 from holdfast.domain.facts import Delta, ToolOutputAppended
 from holdfast.domain.ids import SessionId
@@ -128,6 +129,8 @@ class Writer:
     def __init__(self, committer: Committer, publish: Callable[[News], None]) -> None:
         self._committer = committer
         self._publish = publish
+        self.notes: list[Callable[[Change], None]] = []
+        """Told of each change, in order, before those who made it go on."""
         self.meter = CommitMeter()
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -283,3 +286,33 @@ class Writer:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
+        if self.notes:
+            # Whoever was answered above goes on after this. Last, so that they do even if a note fails.
+            for change in changes_of(results, news):
+                for note in self.notes:
+                    note(change)
+
+
+def changes_of(results: Sequence[object], news: News) -> Iterator[Change]:
+    """What a batch has done to each session, in order. What nobody has a receipt for came by an import."""
+    at = 0
+    for receipt in (each for result in results if isinstance(result, tuple) for each in result):
+        if not isinstance(receipt, Receipt) or receipt.repeated is not None:
+            continue
+        count = receipt.last_seq - receipt.first_seq + 1
+        start = at
+        while count and (news[at][0] != receipt.session_id or news[at][1].seq != receipt.first_seq):
+            at += 1
+        yield from _imported(news[start:at])
+        events = [event for _, event in news[at : at + count]]
+        at += count
+        yield Change(
+            receipt.session_id, receipt.first_seq, receipt.last_seq,
+            receipt.context_before, receipt.context_after, events,
+        )  # fmt: skip
+    yield from _imported(news[at:])
+
+
+def _imported(news: News) -> Iterator[Change]:
+    for session_id, event in news:
+        yield Change(session_id, event.seq, event.seq, None, None, (event,))

@@ -7,16 +7,19 @@ from holdfast.domain.keys import Right
 _READS = frozenset({"GET", "HEAD"})
 _PUBLIC = re.compile(r"/|/page/[^/]+|/health/live")
 """What is there for everyone who may reach the server: it holds nothing of anybody's."""
-_SIGN_IN = "/api/sign-in"
+_SHOWN = frozenset({"/api/sign-in", "/api/channels/telegram", "/api/channels/webhook"})
+"""Where what is sent shows by itself who sends it."""
 
 
 def right_needed(method: str, path: str) -> Right | None:
     """The right that a request needs; None where it needs none."""
-    if (method in _READS and _PUBLIC.fullmatch(path)) or (method, path) == ("POST", _SIGN_IN):
+    if (method in _READS and _PUBLIC.fullmatch(path)) or (method == "POST" and path in _SHOWN):
         return None
     # As routes read a path: empty steps count for nothing.
     match [step for step in path.split("/") if step]:
         case ["api", "tokens" | "password" | "sign-ins" | "backup" | "backups", *_]:
+            return "admin"
+        case ["api", "channels" | "pairing" | "senders", *_]:
             return "admin"
         case ["api", "settings" | "models", *_] if method not in _READS:
             return "admin"

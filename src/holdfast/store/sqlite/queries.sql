@@ -528,6 +528,82 @@ SELECT no, text FROM notes WHERE replaced_by IS NULL AND no NOT IN (SELECT id FR
 
 -- name: words_of_no_note
 SELECT id FROM note_words_docsize WHERE id NOT IN (SELECT no FROM notes WHERE replaced_by IS NULL);
+-- Chat apps.
+
+-- name: insert_inbound
+INSERT OR IGNORE INTO inbound (channel, update_id, body, state, received_at, session_id, expect)
+VALUES (?, ?, ?, 'received', ?, '', 0);
+
+-- name: get_inbound
+SELECT no, body, state, received_at, session_id, expect FROM inbound WHERE no = ?;
+
+-- name: open_inbound
+SELECT no, body, state, received_at, session_id, expect FROM inbound
+WHERE channel = ? AND state <> 'done' ORDER BY no LIMIT ?;
+
+-- name: assign_inbound
+UPDATE inbound SET state = 'assigned', session_id = ?, expect = ? WHERE no = ? AND state = 'received';
+
+-- name: finish_inbound
+UPDATE inbound SET state = 'done' WHERE no = ? AND state <> 'done';
+
+-- name: put_route
+INSERT OR REPLACE INTO routes (key, channel, chat, session_id, sessions, cursor, touched_at)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: get_route
+SELECT chat, session_id, sessions, cursor, touched_at FROM routes WHERE key = ?;
+
+-- name: routes_of_channel
+SELECT chat, session_id, sessions, cursor, touched_at FROM routes WHERE channel = ?
+ORDER BY touched_at DESC LIMIT ?;
+
+-- name: routes_at_session
+SELECT chat, session_id, sessions, cursor, touched_at FROM routes WHERE session_id = ?
+ORDER BY touched_at DESC LIMIT ?;
+
+-- name: every_route
+SELECT chat, session_id, sessions, cursor, touched_at FROM routes ORDER BY touched_at DESC LIMIT ?;
+
+-- name: move_cursor
+UPDATE routes SET cursor = ?4 WHERE key = ?1 AND session_id = ?2 AND cursor = ?3;
+
+-- name: last_delivery
+SELECT ifnull(max(n), 0) FROM deliveries WHERE route = ?;
+
+-- name: get_delivery
+SELECT n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure
+FROM deliveries WHERE route = ? AND n = ?;
+
+-- name: delivery_of
+SELECT n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure
+FROM deliveries WHERE route = ? AND source = ? AND piece = ?;
+
+-- name: deliveries
+SELECT n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure
+FROM deliveries WHERE route = ? ORDER BY n DESC LIMIT ?;
+
+-- name: put_delivery
+INSERT OR REPLACE INTO deliveries (route, n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: due_deliveries
+SELECT d.route, d.n, d.source, d.piece, d.kind, d.body, d.state, d.made_at, d.platform_id, d.attempts, d.process_id, d.retry_at, d.failure
+FROM deliveries d INDEXED BY deliveries_open JOIN routes r ON r.key = d.route
+WHERE d.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND d.retry_at <= ?2
+    AND d.n = (SELECT min(n) FROM deliveries f WHERE f.route = d.route
+        AND f.state IN ('waiting', 'sending', 'changed'))
+ORDER BY d.made_at LIMIT ?3;
+
+-- name: drop_old_inbound
+DELETE FROM inbound WHERE no IN (SELECT no FROM inbound WHERE state = 'done' AND received_at < ? LIMIT ?);
+
+-- name: old_deliveries
+SELECT route, n FROM deliveries
+WHERE state NOT IN ('waiting', 'sending', 'changed') AND made_at < ? LIMIT ?;
+
+-- name: delete_delivery
+DELETE FROM deliveries WHERE route = ? AND n = ?;
 
 -- Search.
 

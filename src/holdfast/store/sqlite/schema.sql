@@ -1,4 +1,4 @@
--- Holdfast's store, format 3.
+-- Holdfast's store, format 4.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
@@ -12,8 +12,8 @@
 -- that does. `holdfast doctor` compares them all with the fold of the journal.
 --
 -- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`,
--- `shelf` (small things that belong to no session: who may come in, what is always allowed), and `notes` (what the
--- built-in memory remembers).
+-- `shelf` (small things that belong to no session: who may come in, what is always allowed), `notes` (what the
+-- built-in memory remembers), and what came from chat apps and goes back to them.
 --
 -- Locks, in this order: the folder's write turn (flock), then BEGIN IMMEDIATE. Readers take neither.
 
@@ -250,3 +250,51 @@ CREATE TABLE note_tellings (
     receipt TEXT    NOT NULL,
     at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Chat apps. `inbound` is what came, once for each of the app's update ids, until it is dealt with; `routes` is where each
+-- chat is; `deliveries` is one row per message of the app, written before it is tried.
+CREATE TABLE inbound (
+    no          INTEGER PRIMARY KEY,
+    channel     TEXT    NOT NULL,
+    update_id   TEXT    NOT NULL,
+    body        TEXT    NOT NULL,
+    state       TEXT    NOT NULL,
+    received_at INTEGER NOT NULL,
+    session_id  TEXT    NOT NULL,
+    expect      INTEGER NOT NULL,
+    UNIQUE (channel, update_id)
+) STRICT;
+CREATE INDEX inbound_open ON inbound (channel, no) WHERE state <> 'done';
+CREATE INDEX inbound_done ON inbound (received_at) WHERE state = 'done';
+
+CREATE TABLE routes (
+    key        TEXT    NOT NULL PRIMARY KEY,
+    channel    TEXT    NOT NULL,
+    chat       TEXT    NOT NULL,
+    session_id TEXT    NOT NULL,
+    sessions   TEXT    NOT NULL,
+    cursor     INTEGER NOT NULL,
+    touched_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX routes_by_session ON routes (session_id);
+CREATE INDEX routes_by_use ON routes (channel, touched_at);
+
+CREATE TABLE deliveries (
+    route       TEXT    NOT NULL,
+    n           INTEGER NOT NULL,
+    source      TEXT    NOT NULL,
+    piece       INTEGER NOT NULL,
+    kind        TEXT    NOT NULL,
+    body        TEXT    NOT NULL,
+    state       TEXT    NOT NULL,
+    made_at     INTEGER NOT NULL,
+    platform_id TEXT    NOT NULL,
+    attempts    INTEGER NOT NULL,
+    process_id  TEXT,
+    retry_at    INTEGER NOT NULL,
+    failure     TEXT,
+    PRIMARY KEY (route, n),
+    UNIQUE (route, source, piece)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deliveries_open ON deliveries (route, n) WHERE state IN ('waiting', 'sending', 'changed');
+CREATE INDEX deliveries_over ON deliveries (made_at) WHERE state NOT IN ('waiting', 'sending', 'changed');

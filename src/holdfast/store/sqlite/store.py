@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.domain.changes import Change
+from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
@@ -37,6 +39,7 @@ from holdfast.store.ports import (
 from holdfast.store.sqlite import (
     backup,
     blobs,
+    chats,
     debts,
     journal,
     leases,
@@ -127,6 +130,9 @@ class SqliteStore:
 
     async def room(self) -> None:
         await self._writer.room()
+
+    def note_changes(self, note: Callable[[Change], None]) -> None:
+        self._writer.notes.append(note)
 
     async def read(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         return await self._readers.read(views.events, session_id, after, limit)
@@ -330,6 +336,56 @@ class SqliteStore:
 
     async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
         await self._do(lambda tx: notes.put_vectors(tx, vectors))
+
+    # Chat apps.
+
+    async def receive(self, inbound: Inbound) -> bool:
+        return await self._do(lambda tx: chats.receive(tx, inbound))
+
+    async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
+        return await self._readers.read(chats.received, channel, limit)
+
+    async def assign(self, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
+        return await self._do(lambda tx: chats.assign(tx, no, session_id, expect))
+
+    async def finish(
+        self, no: int, replies: Sequence[NewDelivery] = (), move: RouteRow | None = None
+    ) -> None:
+        await self._do(lambda tx: chats.finish(tx, no, replies, move))
+
+    async def route(self, key: str) -> RouteRow | None:
+        return await self._readers.read(chats.route, key)
+
+    async def routes(self, channel: str = "", session_id: str = "", limit: int = 1_000) -> Sequence[RouteRow]:
+        return await self._readers.read(chats.routes, channel, session_id, limit)
+
+    async def put_route(self, route: RouteRow) -> None:
+        await self._do(lambda tx: chats.put_route(tx, route))
+
+    async def plan(
+        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+    ) -> bool:
+        return await self._do(lambda tx: chats.plan(tx, key, session_id, before, after, fresh))
+
+    async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
+        return await self._readers.read(chats.due, channel, now, limit)
+
+    async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
+        lock = self._lock
+        return await self._do(lambda tx: chats.begin(tx, key, n, lock.process_id, lock.is_alive))
+
+    async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
+        return await self._do(lambda tx: chats.settle(tx, key, row))
+
+    async def delivery(self, key: str, source: str, piece: int) -> DeliveryRow | None:
+        return await self._readers.read(chats.delivery, key, source, piece)
+
+    async def deliveries(self, key: str, limit: int) -> Sequence[DeliveryRow]:
+        return await self._readers.read(chats.deliveries, key, limit)
+
+    async def claim_name(self, name: str, lease_ms: int) -> Lease:
+        lock = self._lock
+        return await self._do(lambda tx: chats.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive))
 
     # Upkeep.
 

@@ -117,3 +117,48 @@ export interface About {
   readonly started_at: number;
   readonly uptime_s: number;
 }
+
+export interface ChannelList {
+  readonly channels: readonly (ChannelTold)[];
+}
+
+export interface ChannelTold {
+  readonly name: string;
+  readonly connected: boolean;
+  readonly fixed: boolean;
+  readonly serving: boolean;
+  readonly last_seen_at: number;
+  readonly last_error: string;
+  readonly last_error_at: number;
+  readonly received: number;
+  readonly waiting: number;
+  readonly delivered: Readonly<Record<string, number>>;
+}
+
+export interface ChannelTried {
+  readonly ok: boolean;
+  readonly detail: string;
+}
+
+export interface StrangerList {
+  readonly waiting: readonly (StrangerTold)[];
+}
+
+export interface StrangerTold {
+  readonly channel: string;
+  readonly sender: string;
+  readonly name: string;
+  readonly asked_at: number;
+  readonly expires_at: number;
+}
+
+export interface SenderList {
+  readonly senders: readonly (SenderTold)[];
+}
+
+export interface SenderTold {
+  readonly channel: string;
+  readonly sender: string;
+  readonly name: string;
+  readonly allowed_at: number;
+}

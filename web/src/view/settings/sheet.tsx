@@ -1,10 +1,11 @@
-// Settings: which model answers, what it may do, who may come in, how it looks, what is there.
+// Settings: which model answers, what it may do, who may come in and from where, how it looks, what is there.
 
 import { actions } from "../actions";
 import { Sheet } from "../sheet";
 import { me } from "../state";
 import { s } from "../strings";
 import { About, Backups } from "./upkeep";
+import { Channels } from "./channels";
 import { Looks } from "./looks";
 import { ModelSection } from "./model";
 import { Permissions } from "./permissions";
@@ -18,6 +19,7 @@ export function Settings() {
         {isAdmin && <ModelSection />}
         <Permissions />
         {isAdmin && <Entry />}
+        {isAdmin && <Channels />}
         <Looks />
         {isAdmin && <Backups />}
         <About />

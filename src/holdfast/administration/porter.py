@@ -1,0 +1,48 @@
+"""Who may speak in chat apps, and which of those are set up: what needs a store and no server."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.administration.channel_files import TOKEN_NAME
+from holdfast.config import Settings
+from holdfast.gateway.pairing import Pairing, Sender
+from holdfast.office import ChannelTold, SenderTold, StrangerTold
+
+TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"
+TELEGRAM, WEBHOOK = "telegram", "webhook"
+
+
+class Porter:
+    """Several processes may each have one over the same store."""
+
+    def __init__(self, pairing: Pairing, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._pairing = pairing
+        self._settings = settings
+        self._token = environ.get(TOKEN_VARIABLE, "").strip()
+
+    def given(self) -> Sequence[ChannelTold]:
+        is_on, webhook = self._settings.telegram != "off", bool(self._settings.channel_webhook_url)
+        saved = Path(self._settings.data / TOKEN_NAME).exists()
+        return (
+            ChannelTold(TELEGRAM, is_on and bool(self._token or saved), bool(self._token)),
+            ChannelTold(WEBHOOK, webhook, True),
+        )
+
+    async def waiting(self) -> Sequence[StrangerTold]:
+        return [
+            StrangerTold(each.channel, each.sender, each.name, each.asked_at, each.expires_at)
+            for each in await self._pairing.waiting()
+        ]
+
+    async def confirm(self, code: str) -> SenderTold:
+        return _told(await self._pairing.confirm(code))
+
+    async def senders(self) -> Sequence[SenderTold]:
+        return [_told(each) for each in await self._pairing.allowed()]
+
+    async def revoke(self, channel: str, sender: str) -> None:
+        await self._pairing.revoke(channel, sender)
+
+
+def _told(sender: Sender) -> SenderTold:
+    return SenderTold(sender.channel, sender.sender, sender.name, sender.allowed_at)

@@ -1,0 +1,142 @@
+"""One conversation as the cache holds it: what the model is shown of it, kept level with the journal.
+
+It is read back from the store once, and goes along with every change of this process after that. Whatever
+another process changes shows in the next change of this one: the versions do not meet, and the entry is
+stale. Another's change that does not move the version (a title, a receipt) leaves a gap in the numbers, and
+that is all right, with one exception: what another process has begun to write, and this one ends.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from msgspec.structs import replace
+
+from holdfast.agent.coherence import Baseline, may_reuse, moved
+from holdfast.domain.changes import Change, ReadBack
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import DELTA_KINDS
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.transcript import TranscriptFold
+
+Why = Literal["new", "foreign", "evicted", "stale", "configuration"]
+"""Why a conversation is read back: it was never held; another process changed it; it was let go, or has grown
+too large; what happened to it is not known; or the model can be shown more of it than was read."""
+Read = Callable[[], Awaitable[ReadBack]]
+
+_READS_MAX = 3
+_ENDINGS = frozenset({"run_interrupted", "run_cancelled", "run_failed"})
+
+
+class Entry:
+    """One conversation. Belongs to one event loop; nothing here waits but `build`."""
+
+    def __init__(self, session_id: SessionId, why: Why) -> None:
+        self.session_id = session_id
+        self.users = 0
+        self.used_at: Instant = 0
+        self.size_bytes = 0
+        self._at = Baseline(session_id, state="building")
+        self._live: Seq | None = None
+        self._head: Seq = 0
+        self._fold: TranscriptFold | None = None
+        self._why: Why = why
+        self._chars = 0
+        self._built_bytes = 0
+        self._is_all = False
+        self._is_reading = False
+        self._last: tuple[Seq, Seq | None] = 0, None
+        """Where our last change left the session: its head, and the context version there."""
+        self._waiting: list[Change] = []
+        self.building = asyncio.Lock()
+        """Held while it is built, by whoever builds it; others wait for that."""
+
+    def why_not(self, chars: int) -> Why | None:
+        """Why it cannot be used for a model that makes use of `chars`; None if it can."""
+        if self._fold is None or not may_reuse(self._at, self.session_id, self._live):
+            return self._why
+        if chars > self._chars and not self._is_all:
+            return "configuration"
+        if self.size_bytes > self._built_bytes + 2 * chars:
+            return "evicted"
+        return None
+
+    @property
+    def fold(self) -> TranscriptFold:
+        assert self._fold is not None, f"{self.session_id} has been built"
+        return self._fold
+
+    def note(self, change: Change) -> None:
+        """Go along with a change of this process. What comes while it is being built is added afterwards."""
+        if self._is_reading:
+            self._waiting.append(change)
+        elif self._fold is not None:
+            self._take_in(change)
+        self._last = change.last_seq, change.context_after
+
+    async def build(self, chars: int, read: Read) -> None:
+        """Read it back. One that went on while it was read is read again, and if it does so each time, is
+        good for this once."""
+        self.close()
+        self._is_reading = True
+        try:
+            for _ in range(_READS_MAX):
+                known, self._waiting = dict([self._last]), []
+                back = await read()
+                if back.head is not None:
+                    break
+        finally:
+            self._is_reading = False
+        self._fold, self._head = back.fold, back.head or 0
+        self.size_bytes = self._built_bytes = back.size_bytes
+        self._chars, self._is_all = chars, back.is_all
+        self._begin(back.head, known)
+
+    def close(self) -> None:
+        """Let go of what it holds. Whoever still works with it has it until the end."""
+        self._fold, self.size_bytes = None, 0
+        self._at = Baseline(self.session_id, state="building")
+
+    def _begin(self, head: Seq | None, known: dict[Seq, Seq | None]) -> None:
+        """Where it stands when it has been read; then what has happened since, in order.
+
+        If the version there is not `known`, the next change tells it.
+        """
+        changes, self._waiting = self._waiting, []
+        known |= {change.last_seq: change.context_after for change in changes}
+        self._live = known.get(head) if head is not None else None
+        self._at = Baseline(self.session_id, self._live)
+        if head is None:
+            self._doubt("stale")
+        for change in changes:
+            if head is not None and change.last_seq > head:
+                self._take_in(change)
+
+    def _take_in(self, change: Change) -> None:
+        is_next = change.first_seq == self._head + 1
+        if change.context_before is None or (self._at.version is None and not is_next):
+            self._doubt("stale")
+        self._live = change.context_after
+        was_ready = self._at.state == "ready"
+        self._at = moved(self._at, change.session_id, change.context_before, change.context_after)
+        if was_ready and self._at.state == "stale":
+            self._why = "foreign"
+        if not is_next and any(event.kind in _ENDINGS for event in change.events):
+            self._doubt("foreign")
+        self._head = max(self._head, change.last_seq)
+        self._add(change)
+
+    def _add(self, change: Change) -> None:
+        fold, added = self.fold, False
+        try:
+            for event in change.events:
+                fold.add(event)
+                self.size_bytes += 0 if event.kind in DELTA_KINDS else len(event.body)
+            added = True
+        finally:
+            if not added:
+                self._doubt("stale")
+
+    def _doubt(self, why: Why) -> None:
+        if self._at.state == "ready":
+            self._at, self._why = replace(self._at, state="stale"), why

@@ -1,0 +1,1 @@
+"""`holdfast chat`: a conversation in the terminal, and one message from a script."""

@@ -1,0 +1,209 @@
+"""What the slash commands do in the terminal. What there is, and how it is read, is in `domain/slash.py`."""
+
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.cli.chat.answering import Answer
+from holdfast.cli.chat.client import Client, Refused
+from holdfast.cli.chat.drawing import asked, readable
+from holdfast.cli.chat.scene import Notice, Scene, Shown
+from holdfast.cli.chat.wire import MemoryList, ModelList, Question, Session, SessionList
+from holdfast.cli.saying import age, counted
+from holdfast.domain.reading import STATUS, title_of
+from holdfast.domain.slash import Command, NotACommand, told
+
+LISTED_MAX = 20
+KEYS = (
+    "Enter sends, Alt+Enter or a \\ at the end of a line goes on with the next one. @FILE attaches a file, "
+    "Tab completes, Up brings back what you wrote. Ctrl+C stops the answer, Ctrl+D leaves."
+)
+LEAVING = frozenset({"quit", "exit", "bye"})
+
+
+class Commands:
+    """Carries out commands for one chat: `scene` is where it is, `go_to` moves it."""
+
+    def __init__(
+        self,
+        client: Client,
+        scene: Callable[[], Scene],
+        go_to: Callable[[Session], Awaitable[None]],
+        say: Callable[[Shown], None],
+        leave: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._scene = scene
+        self._go_to = go_to
+        self._say = say
+        self._leave = leave
+        self._listed: tuple[Session, ...] = ()
+
+    async def carry_out(self, command: Command) -> None:
+        """Raises Away or Refused."""
+        match command.name:
+            case "new":
+                await self.begin()
+            case "undo" | "retry":
+                await self._client.ask("POST", f"{self._path}/{command.name}", object)
+            case "stop":
+                await self.stop()
+            case "status":
+                await self._status()
+            case "sessions":
+                await self._list()
+            case "switch":
+                await self._switch(command.rest)
+            case "title":
+                await self._rename(command.rest)
+            case "model":
+                await self._model()
+            case "approve":
+                await self._decide(Answer("approve"))
+            case "deny":
+                await self._decide(Answer("deny", reason=command.rest))
+            case "memory":
+                await self._memory(command.rest)
+            case "help":
+                self._say(Notice(f"{told()}\n{KEYS}", plain=True))
+
+    def unknown(self, typed: NotACommand) -> None:
+        """Say that there is no such command, and send nothing."""
+        if typed.word in LEAVING:
+            self._leave()
+            return
+        nearest = f" Did you mean /{typed.nearest}?" if typed.nearest else ""
+        self._say(
+            Notice(
+                f"There is no command /{typed.word}.{nearest} /help lists all. Nothing was sent.", bad=True
+            )
+        )
+
+    async def begin(self) -> None:
+        """Another conversation; the one before is over for now."""
+        body = {"previous_session_id": self._scene().session_id}
+        await self._go_to(await self._client.ask("POST", "/api/sessions", Session, body))
+
+    async def stop(self) -> None:
+        run_id = self._scene().run_id
+        if run_id is None:
+            self._say(Notice("Nothing is under way."))
+        else:
+            await self._client.ask("POST", f"/api/runs/{run_id}/cancel", object)
+
+    async def answer(self, question: Question, answer: Answer) -> None:
+        """Say what is to be done about a call. Raises Away or Refused."""
+        path = f"/api/runs/{question.run_id}/tools/{question.call_id}"
+        await self._client.ask("POST", path, object, answer.body())
+
+    async def go_on(self, question: Question) -> None:
+        await self._client.ask("POST", f"/api/runs/{question.run_id}/resume", object)
+
+    @property
+    def _path(self) -> str:
+        return f"/api/sessions/{self._scene().session_id}"
+
+    async def _status(self) -> None:
+        scene = self._scene()
+        lines = [
+            f"Conversation  {title_of(scene.title)}",
+            f"              {scene.session_id} · {counted(scene.turns, 'message')}",
+            f"Model         {scene.model}",
+            f"State         {STATUS[scene.status].lower()}",
+            f"Used          {scene.usage.input_tokens:,} tokens read, {scene.usage.output_tokens:,} written",
+            f"Server        {self._client.place.url}",
+        ]
+        for question in scene.asked:
+            lines.append(f"It asks       {asked(question, str)}")
+            if question.arguments:
+                lines += [
+                    f"              {line}"
+                    for line in readable(question.name or "", question.arguments).split("\n")
+                ]
+        self._say(Notice("\n".join(lines), plain=True))
+
+    async def _list(self, query: str = "") -> None:
+        page = await self._client.get(f"/api/sessions?limit={LISTED_MAX}{query}", SessionList)
+        self._listed = page.sessions
+        self._say_list()
+
+    def _say_list(self) -> None:
+        now, here = time.time_ns() // 1_000_000, self._scene().session_id
+        lines = [
+            f"{number:>3}{'*' if each.id == here else ' '} {title_of(each.title)}"
+            f" · {STATUS[each.status].lower()} · {age(now - each.updated_at)}"
+            for number, each in enumerate(self._listed, 1)
+        ]
+        lines.append("/switch NUMBER goes on in one of them.")
+        self._say(Notice("\n".join(lines), plain=True))
+
+    async def _switch(self, words: str) -> None:
+        if not words:
+            await self._list()
+            return
+        if words.isdecimal():
+            if not self._listed:
+                page = await self._client.get(f"/api/sessions?limit={LISTED_MAX}", SessionList)
+                self._listed = page.sessions
+            if not 0 < int(words) <= len(self._listed):
+                self._say(Notice(f"There is no number {words} in the list; /sessions shows it.", bad=True))
+                return
+            await self._go_to(self._listed[int(words) - 1])
+            return
+        found = await find(self._client, words)
+        if len(found) == 1:
+            await self._go_to(found[0])
+        elif found:
+            self._listed = found
+            self._say_list()
+        else:
+            self._say(Notice(f"No conversation is called “{words}”.", bad=True))
+
+    async def _rename(self, title: str) -> None:
+        if not title:
+            self._say(Notice(f"It is called “{title_of(self._scene().title)}”. /title WORDS names it."))
+            return
+        await self._client.ask("PATCH", self._path, object, {"title": title})
+        self._say(Notice(f"It is called “{title}” now."))
+
+    async def _model(self) -> None:
+        for each in (await self._client.get("/api/models", ModelList)).models:
+            self._say(Notice(f"{each.name}: {each.why}"))
+
+    async def _decide(self, answer: Answer) -> None:
+        question = next((each for each in self._scene().questions if each.kind == "approval"), None)
+        if question is None:
+            self._say(Notice("Nothing is asked."))
+        else:
+            await self.answer(question, answer)
+
+    async def _memory(self, words: str) -> None:
+        query = f"?q={quote(words)}" if words else ""
+        try:
+            found = await self._client.get(f"/api/memory{query}", MemoryList)
+        except Refused as refused:
+            if refused.problem.code != "no_such_page":
+                raise
+            self._say(Notice("This server has no memory."))
+            return
+        except msgspec.ValidationError:
+            self._say(Notice("This server's memory cannot be shown here.", bad=True))
+            return
+        lines = [f"· {each.text}" for each in found.memories] or ["Nothing is remembered yet."]
+        self._say(Notice("\n".join(lines), plain=True))
+
+
+async def find(client: Client, words: str) -> tuple[Session, ...]:
+    """The conversations whose id begins so, or whose titles hold the words. Raises Away or Refused."""
+    if words.startswith("s_"):
+        found, cursor = list[Session](), ""
+        while True:
+            page = await client.get(f"/api/sessions?limit=200{cursor}", SessionList)
+            found += [each for each in page.sessions if each.id.startswith(words)]
+            if page.cursor is None:
+                return tuple(found)
+            cursor = f"&cursor={quote(page.cursor)}"
+    page = await client.get(f"/api/sessions?limit={LISTED_MAX}&q={quote(words)}", SessionList)
+    return page.sessions

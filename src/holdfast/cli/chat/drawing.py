@@ -1,0 +1,231 @@
+"""How things look: what is printed for good, by rich, and what changes below it, as pieces with a style.
+
+Everything that comes from a conversation goes through `safe` and through the mask here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from io import StringIO
+from types import MappingProxyType
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.markdown import Markdown
+from rich.segment import Segment, Segments
+from rich.text import Text as Styled
+
+from holdfast.cli.chat.answering import choices
+from holdfast.cli.chat.safe import one_line, safe
+from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool
+from holdfast.cli.chat.wire import Question
+from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
+from holdfast.domain.secrets import Masking
+
+Pieces = list[tuple[str, str]]
+"""Styles and texts, as prompt_toolkit takes them."""
+ARGUMENTS_CHARS_MAX = 60
+THOUGHT_CHARS_MAX = 100
+OUTPUT_LINES_MAX = 3
+LIVE_LINES_MAX = 10
+QUESTION_LINES_MAX = 12
+WAITING_MAX = 3
+_MARKS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "done": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "denied": ("⊘", "yellow"),
+    "not_run": ("-", "dim"),
+})  # fmt: skip
+_BAD_ENDS = frozenset({"failed", "unknown"})
+
+
+class Drawing:
+    """Draws for a screen of so many columns, without the secrets that `mask` knows."""
+
+    def __init__(self, mask: Masking) -> None:
+        self._mask = mask
+
+    def printed(self, shown: Sequence[Shown], columns: int) -> str:
+        """What to print, with the terminal's own codes for its style."""
+        out = StringIO()
+        console = Console(
+            file=out,
+            force_terminal=True,
+            color_system="standard",
+            width=columns,
+            highlight=False,
+            legacy_windows=False,
+        )
+        for each in shown:
+            for part in self._parts(each, columns):
+                console.print(part)
+        return out.getvalue()
+
+    def _parts(self, shown: Shown, columns: int) -> Iterator[RenderableType]:
+        match shown:
+            case Said():
+                yield Styled()
+                yield self._said(shown)
+            case Block():
+                yield Styled()
+                yield _block(self._safe(shown.text), columns)
+            case Thought():
+                line = one_line(self._mask(shown.text), min(THOUGHT_CHARS_MAX, columns - 4))
+                yield Styled(f"  ∴ {line}", style="dim italic")
+            case Tool():
+                yield self._tool(shown, columns)
+            case Notice(plain=True):
+                lines = self._safe(shown.text).split("\n")
+                yield Styled("\n".join(f"  {line}" for line in lines), style="dim")
+            case Notice():
+                when = datetime.fromtimestamp(shown.at / 1000).strftime(", %H:%M") if shown.at else ""
+                text = f"  — {self._safe(shown.text)}{when} —"
+                yield Styled(text, style="red" if shown.bad else "yellow")
+
+    def _said(self, said: Said) -> Styled:
+        text = Styled()
+        text.append("> ", style="bold cyan")
+        text.append("\n  ".join(self._safe(said.text).rstrip("\n").split("\n")), style="bold")
+        for name in said.files:
+            text.append(f"\n  + {one_line(self._mask(name), ARGUMENTS_CHARS_MAX)}", style="cyan")
+        return text
+
+    def _tool(self, tool: Tool, columns: int) -> Styled:
+        mark, colour = _MARKS.get(tool.outcome, ("?", "yellow"))
+        line = Styled()
+        line.append(f"  {mark} ", style=colour)
+        line.append(tool_line(self._mask(tool.name), self._mask(tool.arguments), columns - 20))
+        if tool.ms:
+            line.append(f" · {duration(tool.ms)}", style="dim")
+        if tool.outcome == "unknown":
+            line.append(f"\n    {MAY_HAVE_RUN}", style="yellow")
+        told = [each for each in self._safe(tool.output).split("\n") if each.strip()]
+        for each in told[-OUTPUT_LINES_MAX:]:
+            style = "red" if tool.outcome in _BAD_ENDS else "dim"
+            line.append(f"\n    {one_line(each, max(10, columns - 6))}", style=style)
+        return line
+
+    def live(self, scene: Scene, columns: int, rows: int, now_ms: int) -> Pieces:
+        """What is under way, from the top down: the end of what is written, the calls, the question."""
+        lines_max = max(2, min(LIVE_LINES_MAX, rows // 3))
+        pieces: Pieces = []
+        for message in scene.writing.values():
+            if message.thinking and not message.text:
+                line = one_line(self._mask(message.thinking)[-4 * columns :], 4 * columns)
+                pieces.append(("class:thinking", f"  ∴ {line[-(columns - 6) :]}\n"))
+            ends = _wrapped(self._safe(message.rest).rstrip("\n"), max(10, columns - 4))[-lines_max:]
+            pieces += [("", f"  {line}\n") for line in ends if message.rest.strip()]
+        for call in scene.calls.values():
+            pieces += self._running(call, columns, now_ms)
+        if scene.asked:
+            pieces += self._asked(scene.asked, columns, rows)
+        return pieces
+
+    def _running(self, call: Call, columns: int, now_ms: int) -> Pieces:
+        if call.is_asked or not call.started_at:
+            return []
+        passed = duration(max(0, now_ms - call.started_at) // 1000 * 1000)
+        line = tool_line(self._mask(call.name), self._mask(call.arguments), columns - 20)
+        ends = [each for each in self._safe(call.output).split("\n") if each.strip()][-OUTPUT_LINES_MAX:]
+        return [
+            ("class:tool", f"  … {line} · {passed}\n"),
+            *(("class:dim", f"    {one_line(each, max(10, columns - 6))}\n") for each in ends),
+        ]
+
+    def _asked(self, questions: tuple[Question, ...], columns: int, rows: int) -> Pieces:
+        """The first question in full: what is allowed must be seen before it is."""
+        first = questions[0]
+        pieces: Pieces = [("class:question", f"  {asked(first, self._mask)}\n")]
+        lines_max = max(3, min(QUESTION_LINES_MAX, rows // 2))
+        if first.arguments is not None:
+            told = _wrapped(self._safe(readable(first.name or "", first.arguments)), max(10, columns - 6))
+            pieces += [("class:command", f"    {line}\n") for line in told[:lines_max]]
+            if len(told) > lines_max or first.arguments_cut:
+                pieces.append(("class:dim", "    … there is more; /status shows all of it\n"))
+        if first.reason and first.kind == "approval":
+            pieces += [
+                ("class:dim", f"    {line}\n") for line in _wrapped(self._safe(first.reason), columns - 6)
+            ]
+        more = f"  ({len(questions) - 1} more)" if len(questions) > 1 else ""
+        pieces.append(("class:choices", f"  {choices(first)}{more}\n"))
+        return pieces
+
+    def waiting(self, texts: Sequence[str], columns: int) -> Pieces:
+        """Messages whose turn it is not yet, or that the server does not have."""
+        lines = [one_line(self._mask(text), max(10, columns - 10)) for text in texts[-WAITING_MAX:]]
+        return [("class:dim", f"  ⧖ {line}\n") for line in lines]
+
+    def toolbar(self, scene: Scene, is_here: bool, unsent: int) -> str:
+        """The title, the model and the state."""
+        state = STATUS[scene.status].lower() if is_here else "the server has gone; looking for it"
+        waiting = f" · {unsent} to be sent" if unsent else ""
+        model = f" · {one_line(self._mask(scene.model), 40)}" if scene.model else ""
+        return f" {one_line(self._mask(title_of(scene.title)), 50)}{model} · {state}{waiting}"
+
+    def _safe(self, text: str) -> str:
+        return safe(self._mask(text))
+
+
+def _block(text: str, columns: int) -> RenderableType:
+    """Markdown, drawn two columns in, without the empty lines that rich puts around some of it."""
+    console = Console(width=max(10, columns - 4), file=StringIO(), force_terminal=True, legacy_windows=False)
+    lines = console.render_lines(Markdown(text, code_theme="ansi_dark"), pad=False)
+    told = [any(segment.text.strip() for segment in line) for line in lines]
+    first = told.index(True) if True in told else len(told)
+    last = len(told) - told[::-1].index(True) if True in told else 0
+    drawn: list[Segment] = []
+    for line in lines[first:last]:
+        drawn += [Segment("  "), *line, Segment.line()]
+    return Segments(drawn)
+
+
+def tool_line(name: str, arguments: str, chars_max: int) -> str:
+    """A call on one line: its name, and what it is about."""
+    about = one_line(readable(name, arguments), max(10, min(ARGUMENTS_CHARS_MAX, chars_max)))
+    return f"{one_line(name, 30)}  {about}".rstrip()
+
+
+def readable(name: str, arguments: str) -> str:
+    """The arguments as people read them: a command as it stands, else names and values."""
+    try:
+        given = msgspec.json.decode(arguments or "{}")
+    except msgspec.DecodeError:
+        return arguments
+    if not isinstance(given, dict):
+        return arguments
+    if name == "shell" and list(given) == ["command"]:
+        return str(given["command"])
+    if len(given) == 1:
+        value = next(iter(given.values()))
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "\n".join(
+        f"{key}: {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for key, value in given.items()
+    )
+
+
+def asked(question: Question, mask: Masking) -> str:
+    """What a question asks, in a sentence."""
+    name = one_line(mask(question.name or ""), 30)
+    match question.kind:
+        case "approval":
+            return f"May {name} run this?"
+        case "in_doubt":
+            return f"{name}: {MAY_HAVE_RUN}"
+        case "limit":
+            return f"It has reached its limit: {one_line(mask(question.reason), 60)}. Is it to go on?"
+        case _:
+            return one_line(mask(question.reason), 60) or "It waits for you."
+
+
+def duration(ms: int) -> str:
+    """`0.3 s`, `14 s`, `2 min 5 s`."""
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    seconds = ms // 1000
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """`text` in lines that fit; wide characters count as two."""
+    console = Console(width=max(2, columns), file=StringIO(), legacy_windows=False)
+    return [line.plain for line in Styled(text).wrap(console, max(2, columns))] if text else []

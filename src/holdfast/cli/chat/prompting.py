@@ -1,0 +1,191 @@
+"""The line that people type into, and printing above it. The only module that knows prompt_toolkit, which is
+loaded when a prompt is made: no other command waits for it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.chat.drawing import Pieces
+from holdfast.cli.chat.proposals import proposals
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings
+
+PAUSE_S = 0.05
+"""The least time between two drawings of what is under way."""
+STYLES = (
+    ("thinking", "italic #888888"),
+    ("dim", "#888888"),
+    ("tool", "#888888"),
+    ("question", "bold ansiyellow"),
+    ("command", "bold"),
+    ("choices", "ansicyan"),
+    ("label", "bold ansicyan"),
+    ("bottom-toolbar", "noreverse #888888"),
+)
+
+
+class Prompt:
+    """A prompt at the bottom of the terminal. `live` is drawn above the line, `toolbar` below it.
+
+    `on_stop` is asked at Ctrl+C whether there was something to stop; where not, the line is emptied, and an
+    empty one is left.
+    """
+
+    def __init__(
+        self,
+        live: Callable[[int, int], Pieces],
+        toolbar: Callable[[], str],
+        on_stop: Callable[[], bool],
+        folder: Path,
+    ) -> None:
+        self._live = live
+        self._toolbar = toolbar
+        self._on_stop = on_stop
+        self._folder = folder
+        self._label = "> "
+        self._is_left = False
+        self._session = self._make()
+
+    async def ask(self, label: str = "> ", text: str = "") -> str | None:
+        """What is typed next; None when the person leaves. `text` is there to begin with."""
+        self._label = label
+        if self._is_left:
+            return None
+        try:
+            typed: str = await self._session.prompt_async(default=text)
+        except (EOFError, KeyboardInterrupt):
+            return None
+        return typed
+
+    def remember(self, lines: Iterable[str]) -> None:
+        """What Up brings back, besides what is typed from now on."""
+        for line in lines:
+            self._session.history.append_string(line)
+
+    def redraw(self) -> None:
+        self._session.app.invalidate()
+
+    def leave(self) -> None:
+        """End the prompt, as Ctrl+D does, and ask for nothing more."""
+        self._is_left = True
+        if self._session.app.is_running:
+            self._session.app.exit(exception=EOFError())
+
+    async def print(self, draw: Callable[[int], str]) -> None:
+        """Print above the prompt what `draw` makes for so many columns."""
+        from prompt_toolkit.application import run_in_terminal
+
+        output = self._session.app.output
+
+        def write() -> None:
+            output.write_raw(draw(output.get_size().columns))
+            output.flush()
+
+        await run_in_terminal(write)
+
+    @contextmanager
+    def covering(self) -> Iterator[None]:
+        """While it lasts, the terminal is the prompt's: keys wait for it, what is printed goes above it."""
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        # Also between two prompts: else a key that is pressed just then would be the terminal's own.
+        with self._session.app.input.raw_mode(), patch_stdout(raw=True):
+            yield
+
+    def _make(self) -> "PromptSession[str]":
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.styles import Style
+
+        return PromptSession(
+            message=self._message,
+            multiline=True,
+            erase_when_done=True,
+            bottom_toolbar=lambda: [("class:bottom-toolbar", self._toolbar())],
+            style=Style(list(STYLES)),
+            key_bindings=self._keys(),
+            completer=_completer(self._folder),
+            complete_while_typing=True,
+            history=InMemoryHistory(),
+            input=_keyboard(),
+            reserve_space_for_menu=4,
+            refresh_interval=0.5,
+        )
+
+    def _message(self) -> Any:
+        size = self._session.app.output.get_size()
+        return [("", "\n"), *self._live(size.columns, size.rows), ("class:label", self._label)]
+
+    def _keys(self) -> "KeyBindings":
+        from prompt_toolkit.key_binding import KeyBindings
+
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: Any) -> None:
+            buffer = event.current_buffer
+            if buffer.document.text_before_cursor.endswith("\\"):
+                buffer.delete_before_cursor()
+                buffer.insert_text("\n")
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def _(event: Any) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        @keys.add("<sigint>")
+        def _(event: Any) -> None:
+            if self._on_stop():
+                return
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                event.app.exit(exception=EOFError())
+
+        return keys
+
+
+def _keyboard() -> Any:
+    from prompt_toolkit.input.vt100 import Vt100Input
+
+    class Keyboard(Vt100Input):
+        """Keeps its keys while something is printed: none of them is answered by the terminal itself."""
+
+        def cooked_mode(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    return Keyboard(sys.stdin)
+
+
+def _completer(folder: Path) -> Any:
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Proposing(Completer):
+        """Proposes what `proposals` finds."""
+
+        def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
+            for each in proposals(document.text_before_cursor, folder):
+                yield Completion(each.text, -each.replaces, display=each.shown, display_meta=each.meaning)
+
+        async def get_completions_async(
+            self, document: Any, complete_event: Any
+        ) -> AsyncGenerator[Completion]:
+            found = await asyncio.to_thread(list, self.get_completions(document, complete_event))
+            for each in found:
+                yield each
+
+    return Proposing()
+
+
+def is_terminal() -> bool:
+    """Whether there is somebody to chat with."""
+    return sys.stdin.isatty() and os.isatty(1)

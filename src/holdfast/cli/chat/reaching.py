@@ -1,0 +1,104 @@
+"""Where the chat finds its server: one that runs over the data folder, or else one inside this process."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+from msgspec.structs import replace
+
+from holdfast.cli.chat.client import Client, Place
+from holdfast.cli.desk import Desk
+from holdfast.cli.entry import servers
+from holdfast.cli.serve import attend, end_work
+from holdfast.cli.token_file import local_token
+from holdfast.cli.wiring import Staff
+from holdfast.domain.errors import HoldfastError
+
+PROBE_S_MAX = 5.0
+LOOPBACK = "127.0.0.1"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def running_server(desk: Desk, http: aiohttp.ClientSession) -> Place | None:
+    """The first server over the data folder that answers; None when there is none."""
+    if not desk.has_store:
+        return None
+    async with desk.store() as store:
+        found = await servers(store)
+    for each in found.values():
+        place = Place(each.address or each.url, local_token(desk.settings.data) if each.auth else "")
+        with suppress(aiohttp.ClientError, TimeoutError, OSError):
+            limit = aiohttp.ClientTimeout(total=PROBE_S_MAX)
+            async with http.get(f"{place.url.rstrip('/')}/health/live", timeout=limit) as answer:
+                if answer.status == 200:
+                    return place
+    return None
+
+
+@asynccontextmanager
+async def reaching(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Client]:
+    """A client of the server that runs, or of one of our own for as long as this lasts, which `say` tells."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        place = await running_server(desk, http)
+        if place is not None:
+            yield Client(http, _finding(desk, http), place)
+            return
+        async with own_server(desk, say) as place:
+            say("No server runs here, so this chat does its work itself, until you leave.")
+            yield Client(http, _always(place), place)
+
+
+@asynccontextmanager
+async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Place]:
+    """The server's own parts in this process, on a port that only this machine reaches."""
+
+    async def stop(staff: Staff, grace_s: float) -> None:
+        if staff.engine.runner.at_work:
+            say("What is not finished goes on at the next start.")
+        await end_work(staff, grace_s)
+
+    settings = replace(desk.settings, host=LOOPBACK, public_url="", allowed_hosts=())
+    door = desk.wiring.open_door(LOOPBACK, 0, or_next=False)
+    ready, signals = asyncio.Event(), [signal.getsignal(each) for each in _SIGNALS]
+    serving = asyncio.create_task(
+        attend(desk.wiring, settings, door, lambda overview, link: ready.set(), stop)
+    )
+    try:
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not ready.is_set():
+            await serving
+        # The door has made the signals its own, and is told by us instead: first the chat has to leave.
+        tell: Any = signal.getsignal(signal.SIGTERM)
+        for signum, before in zip(_SIGNALS, signals, strict=True):
+            signal.signal(signum, before)
+        yield Place(door.address, local_token(settings.data) if settings.auth == "on" else "")
+        tell(signal.SIGTERM, None)
+        await serving
+    finally:
+        if not serving.done():
+            serving.cancel()
+            with suppress(asyncio.CancelledError, HoldfastError):
+                await serving
+        door.close()
+
+
+def _finding(desk: Desk, http: aiohttp.ClientSession) -> Callable[[], Any]:
+    async def find() -> Place | None:
+        # A store that is being closed, restored or is out of room may be there again a moment later.
+        with suppress(HoldfastError, OSError):
+            return await running_server(desk, http)
+        return None
+
+    return find
+
+
+def _always(place: Place) -> Callable[[], Any]:
+    async def find() -> Place | None:
+        return place
+
+    return find

@@ -1,0 +1,29 @@
+"""Text that may hold anything, made fit for a terminal: nothing steers the screen or hides from the eye."""
+
+import re
+
+import msgspec
+
+from holdfast.domain.reading import clean
+
+_UNSEEN = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Marks that turn the direction of writing or break lines: what is shown would not be what is there."""
+_STEERING = re.compile("[\x7f-\x9f]")
+TAB = "    "
+
+
+def safe(text: str) -> str:
+    """`text` as it may be printed; what cannot is shown as a mark in its place."""
+    return _UNSEEN.sub("�", clean(text)).replace("\t", TAB)
+
+
+def one_line(text: str, chars_max: int) -> str:
+    """`text` on one line of at most so many characters."""
+    line = " ".join(safe(text).split())
+    return line if len(line) <= chars_max else line[: max(0, chars_max - 1)] + "…"
+
+
+def json_line(value: object) -> str:
+    """`value` as JSON on one line, with everything that could steer a terminal written as an escape."""
+    line = msgspec.json.encode(value).decode()
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", line)

@@ -1,0 +1,353 @@
+"""What the terminal shows of a conversation: a fold of its events. Pure: it knows no screen and no clock.
+
+What is whole is printed, once and for good; what is still changing is drawn anew below it.
+"""
+
+import msgspec
+
+from holdfast.cli.chat.blocks import whole
+from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
+from holdfast.domain import facts as f
+from holdfast.domain.codec import Unknown
+from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.reading import LATE
+from holdfast.domain.rows import OVER, RunStatus, SessionStatus
+
+OUTPUT_CHARS_MAX = 2_000
+"""As much of a running tool's output is held to show its end."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A person's message."""
+
+    text: str
+    files: tuple[str, ...] = ()
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A piece of an answer, in Markdown, that is whole."""
+
+    text: str
+
+
+class Thought(msgspec.Struct, frozen=True):
+    text: str
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A call that is over."""
+
+    name: str
+    arguments: str
+    outcome: f.ToolOutcome
+    ms: int = 0
+    output: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A line beside the conversation. `bad`: something went wrong; `plain`: it is what somebody asked for."""
+
+    text: str
+    bad: bool = False
+    at: int = 0
+    plain: bool = False
+
+
+Shown = Said | Block | Thought | Tool | Notice
+
+
+class Writing(msgspec.Struct):
+    """A message that is being written: all of its text, and how much of that was printed."""
+
+    run_id: str
+    text: str = ""
+    printed: int = 0
+    thinking: str = ""
+
+    @property
+    def rest(self) -> str:
+        return self.text[self.printed :]
+
+
+class Call(msgspec.Struct):
+    """A call that is not over."""
+
+    run_id: str
+    name: str
+    arguments: str
+    started_at: int = 0
+    output: str = ""
+    is_asked: bool = False
+
+
+class Scene:
+    """One conversation. `begin` with a page of it, then `add` what happens; both return what to print."""
+
+    def __init__(self, session: Session, model: str = "") -> None:
+        self.session_id = session.id
+        self.title = session.title
+        self.model = model
+        self.turns = session.turns
+        self.usage = session.usage
+        self.cursor = 0
+        self.questions: tuple[Question, ...] = ()
+        self.writing: dict[str, Writing] = {}
+        self.calls: dict[str, Call] = {}
+        self.queued: dict[str, Said] = {}
+        """Messages that wait for the answer before them, by their run: shown when it is their turn."""
+        self._runs: dict[str, RunStatus] = {}
+        self._asks: set[str] = set()
+        self._retries = False
+
+    @property
+    def status(self) -> SessionStatus:
+        """How it stands, from its events alone."""
+        open_runs = {status for run, status in self._runs.items() if status not in OVER}
+        if "waiting" in open_runs or self._asks:
+            return "needs_you"
+        if open_runs & {"running", "accepted", "queued"}:
+            return "working"
+        return "interrupted" if open_runs else "idle"
+
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """All that waits for a person: what the list says, and an answer that stays stopped until told."""
+        stopped = "Stopped when the server stopped."
+        return self.questions or tuple(
+            Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks)
+        )
+
+    @property
+    def run_id(self) -> str | None:
+        """The run to be stopped: the first that is not over."""
+        return next((run for run, status in self._runs.items() if status not in OVER), None)
+
+    def begin(self, page: Page, messages_max: int) -> list[Shown]:
+        """The last messages of a page; what is still being written goes on from there."""
+        self.cursor = page.head
+        for run in page.runs:
+            self._run(run)
+        arguments = {
+            part.call_id: part.arguments
+            for message in page.messages
+            for part in message.parts
+            if isinstance(part, ToolCall)
+        }
+        shown: list[list[Shown]] = []
+        for message in page.messages:
+            if message.live and (found := self._old(message, arguments)):
+                shown.append(found)
+        return [each for found in shown[-messages_max:] for each in found]
+
+    def said_before(self, page: Page) -> list[str]:
+        """What people wrote in it, the oldest first."""
+        return [text for each in page.messages if each.role == "user" and (text := _text(each.parts))]
+
+    def listed(self, told: Listed) -> None:
+        """How the list tells of it now."""
+        self.questions = told.questions
+        if told.session is not None:
+            self.title, self.turns, self.usage = told.session.title, told.session.turns, told.session.usage
+
+    def add(self, happened: Happened) -> list[Shown]:
+        """Take in the next event; returns what is to be printed for it."""
+        self.cursor = happened.seq
+        fact = happened.fact
+        match fact:
+            case Unknown():
+                return []
+            case f.TextAppended() | f.ReasoningAppended() | f.ModelStepStarted() | f.MessageSettled():
+                return self._written(fact)
+            case f.RunInterrupted() | f.RunCancelled() | f.RunFailed() | f.RunCompleted():
+                return self._over(fact)
+            case f.RunStarted() | f.RunWaiting() | f.RunResumed():
+                return self._moved(fact, happened.at)
+            case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered() | f.TurnsUndone():
+                return self._turn(fact)
+            case _:
+                return self._call(fact, happened.at) or self._rest(fact)
+
+    def _written(
+        self, fact: f.TextAppended | f.ReasoningAppended | f.ModelStepStarted | f.MessageSettled
+    ) -> list[Shown]:
+        if isinstance(fact, f.MessageSettled):
+            return self._settled(fact)
+        message = self.writing.setdefault(fact.message_id, Writing(fact.run_id))
+        match fact:
+            case f.ModelStepStarted():
+                self.model = fact.model or self.model
+            case f.ReasoningAppended():
+                message.thinking += fact.text
+            case f.TextAppended():
+                shown = _thought(message)
+                message.text += fact.text
+                return shown + _print(message, whole(message.rest))
+        return []
+
+    def _settled(self, fact: f.MessageSettled) -> list[Shown]:
+        """The body stands for whatever was streamed; what of it is on the screen already stays there."""
+        message = self.writing.pop(fact.message_id, None) or Writing(fact.run_id or "")
+        if fact.role != "assistant":
+            return []
+        text = "".join(part.text for part in fact.parts if isinstance(part, Text))
+        if not message.thinking and not message.text:
+            message.thinking = "".join(part.text for part in fact.parts if isinstance(part, Reasoning))
+        shown: list[Shown] = [Notice(LATE)] if fact.late else []
+        shown += _thought(message)
+        if not text.startswith(message.text[: message.printed]):
+            message.printed = 0
+        message.text = text
+        return shown + _print(message, len(message.rest))
+
+    def _over(self, fact: f.RunInterrupted | f.RunCancelled | f.RunFailed | f.RunCompleted) -> list[Shown]:
+        shown: list[Shown] = self._due(fact.run_id)
+        for message_id in [key for key, each in self.writing.items() if each.run_id == fact.run_id]:
+            message = self.writing.pop(message_id)
+            shown += _thought(message) + _print(message, len(message.rest))
+        self._asks.discard(fact.run_id)
+        match fact:
+            case f.RunInterrupted():
+                self._runs[fact.run_id] = "interrupted"
+                if fact.asks:
+                    self._asks.add(fact.run_id)
+                return [*shown, Notice("Stopped when the server stopped.")]
+            case f.RunFailed():
+                shown.append(Notice(f"It failed: {fact.failure.detail}", bad=True))
+            case f.RunCancelled():
+                shown.append(Notice("Stopped."))
+        self._runs.pop(fact.run_id, None)
+        self.calls = {key: call for key, call in self.calls.items() if call.run_id != fact.run_id}
+        return shown
+
+    def _moved(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed, at: int) -> list[Shown]:
+        shown: list[Shown] = self._due(fact.run_id)
+        before = self._runs.get(fact.run_id)
+        self._runs[fact.run_id] = "waiting" if isinstance(fact, f.RunWaiting) else "running"
+        self._asks.discard(fact.run_id)
+        if before == "interrupted" and isinstance(fact, f.RunResumed):
+            shown.append(Notice("Continued after restart", at=at))
+        return shown
+
+    def _due(self, run_id: str) -> list[Shown]:
+        """The message that has waited for this run, if one has."""
+        said = self.queued.pop(run_id, None)
+        return [] if said is None else [said]
+
+    def _turn(
+        self, fact: f.TurnAccepted | f.TurnQueued | f.TurnDequeued | f.TurnSteered | f.TurnsUndone
+    ) -> list[Shown]:
+        match fact:
+            case f.TurnAccepted():
+                return self._accepted(fact)
+            case f.TurnQueued():
+                self._runs[fact.run_id] = "queued"
+            case f.TurnDequeued():
+                self._runs[fact.run_id] = "accepted"
+                return self._due(fact.run_id)
+            case f.TurnSteered():
+                self.queued = {run: said for run, said in self.queued.items() if said != _said(fact.parts)}
+                return [_said(fact.parts)]
+            case f.TurnsUndone():
+                self._retries = fact.reason == "retry"
+                told = {"undo": "Taken back, with what came after it.", "retry": "Answering again."}
+                return [Notice(told.get(fact.reason, "Said differently:"))]
+        return []
+
+    def _accepted(self, fact: f.TurnAccepted) -> list[Shown]:
+        # A retry says the same again; nobody needs to read it twice.
+        said = [] if fact.replaces and self._retries else [_said(fact.parts)]
+        is_busy = any(status in ("running", "accepted", "interrupted") for status in self._runs.values())
+        if fact.run_id is not None:
+            self._runs.setdefault(fact.run_id, "accepted")
+            if is_busy and said:
+                self.queued[fact.run_id] = said[0]
+                return []
+        return [*said]
+
+    def _call(self, fact: object, at: int) -> list[Shown]:
+        match fact:
+            case f.ToolIntended():
+                self.calls[fact.call_id] = Call(fact.run_id, fact.name, fact.arguments)
+            case f.ToolStarted() if fact.call_id in self.calls:
+                self.calls[fact.call_id].started_at = at
+                self.calls[fact.call_id].is_asked = False
+            case f.ToolOutputAppended() if fact.call_id in self.calls:
+                call = self.calls[fact.call_id]
+                call.output = (call.output + fact.text)[-OUTPUT_CHARS_MAX:]
+            case f.ApprovalRequested() | f.ToolInDoubt() if fact.call_id in self.calls:
+                self.calls[fact.call_id].is_asked = True
+            case f.ApprovalResolved() if fact.call_id in self.calls:
+                return self._resolved(fact)
+            case f.ToolSettled():
+                known = self.calls.pop(fact.call_id, None)
+                arguments = fact.arguments or (known.arguments if known else "")
+                return [Tool(fact.name, arguments, fact.outcome, fact.ms, _text(fact.parts))]
+        return []
+
+    def _resolved(self, fact: f.ApprovalResolved) -> list[Shown]:
+        self.calls[fact.call_id].is_asked = False
+        self.questions = tuple(each for each in self.questions if each.call_id != fact.call_id)
+        if fact.by == "policy":
+            return []
+        if fact.decision == "deny":
+            return [Notice("Not allowed." + (f" {fact.reason}" if fact.reason else ""))]
+        reach = {"session": " in this conversation", "always": " from now on"}
+        return [Notice(f"Allowed{reach.get(fact.scope, '')}.")]
+
+    def _rest(self, fact: object) -> list[Shown]:
+        match fact:
+            case f.SessionRenamed():
+                self.title = fact.title
+            case f.SessionDeleted():
+                return [Notice("This conversation was deleted.", bad=True)]
+            case f.SessionCleared():
+                return [Notice("What was said before this is no longer shown to the model.")]
+            case f.RecoveryFinished() if fact.recovered:
+                return [Notice("Saved text restored")]
+            case f.ModelStepRetried():
+                return [Notice(f"The model did not answer ({fact.failure.detail}); it is asked again.")]
+        return []
+
+    def _run(self, run: Run) -> None:
+        if run.status not in OVER:
+            self._runs[run.id] = run.status
+        if run.status == "interrupted":
+            self._asks.add(run.id)
+
+    def _old(self, message: Message, arguments: dict[str, str]) -> list[Shown]:
+        if message.role == "user":
+            return [_said(message.parts)]
+        if message.role == "tool":
+            name, given = message.name or "", message.arguments or arguments.get(message.id, "")
+            if message.outcome is None:
+                self.calls[message.id] = Call(message.run_id or "", name, given)
+                return []
+            return [Tool(name, given, message.outcome, message.ms or 0, _text(message.parts))]
+        if message.role == "notice":
+            return [Notice("Stopped when the server stopped.")]
+        writing = Writing(message.run_id or "", _text(message.parts, ""))
+        if message.status == "streaming":
+            self.writing[message.id] = writing
+            return _print(writing, whole(writing.rest))
+        return _print(writing, len(writing.rest))
+
+
+def _print(message: Writing, chars: int) -> list[Shown]:
+    """So much more of a message is printed."""
+    text = message.rest[:chars]
+    message.printed += chars
+    return [Block(text)] if text.strip() else []
+
+
+def _thought(message: Writing) -> list[Shown]:
+    """The thinking is over: a line stands for it."""
+    thinking, message.thinking = message.thinking, ""
+    return [Thought(thinking)] if thinking.strip() else []
+
+
+def _said(parts: tuple[AnyPart, ...]) -> Said:
+    return Said(_text(parts), tuple(part.name for part in parts if isinstance(part, File)))
+
+
+def _text(parts: tuple[AnyPart, ...], between: str = "\n") -> str:
+    return between.join(part.text for part in parts if isinstance(part, Text))

@@ -1,0 +1,139 @@
+"""Chats in chat apps: who said what where, which conversation that is, and what goes back to them.
+
+A *route* is one chat (or one thread of it) as one agent serves it; it is at one conversation at a time.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Failure
+from holdfast.domain.ids import ProcessId, Seq, SessionId
+
+ChatKind = Literal["dm", "group"]
+InboundState = Literal["received", "assigned", "done"]
+DeliveryKind = Literal["answer", "question", "notice", "reply"]
+DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dropped"]
+"""`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
+TERMINAL_KEY = "terminal:"
+"""How the keys of messages begin that were typed in a terminal: chats show where something was said."""
+
+
+class Chat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A chat as its app names it. `thread` is a topic within it, if it has any."""
+
+    channel: str
+    kind: ChatKind
+    chat: str
+    thread: str = ""
+    agent: str = ""
+
+    @property
+    def route(self) -> str:
+        """The session key: `agent:NAME:CHANNEL:KIND:CHAT[:THREAD]`."""
+        key = f"agent:{self.agent or 'main'}:{self.channel}:{self.kind}:{self.chat}"
+        return f"{key}:{self.thread}" if self.thread else key
+
+
+class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that lies with the app until it is fetched."""
+
+    ref: str
+    name: str = ""
+    media_type: str = ""
+    size_bytes: int = 0
+
+
+class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that came from a chat app. `update_id` is the app's own: the same again is the same thing.
+
+    `press` is what a button carries; `addressed`: in a group, the agent was meant.
+    """
+
+    chat: Chat
+    update_id: str
+    sender: str
+    sender_name: str = ""
+    text: str = ""
+    files: tuple[FileRef, ...] = ()
+    press: str = ""
+    addressed: bool = True
+    at: Instant = 0
+
+
+class InboundRow(msgspec.Struct, frozen=True):
+    """Something received, until it is dealt with.
+
+    Before anything is done for it, it is written down which conversation it is for and where that stood
+    (`expect`): whoever has to do it again does the same, or finds it done.
+    """
+
+    no: int
+    inbound: Inbound
+    state: InboundState
+    received_at: Instant
+    session_id: SessionId = SessionId("")
+    expect: Seq = 0
+
+
+class RouteRow(msgspec.Struct, frozen=True):
+    """Where a chat is: its conversation, those that it has had, the newest last, and how far it was told."""
+
+    chat: Chat
+    session_id: SessionId
+    sessions: tuple[SessionId, ...] = ()
+    cursor: Seq = 0
+    touched_at: Instant = 0
+
+
+class Button(msgspec.Struct, frozen=True):
+    text: str
+    press: str
+
+
+class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of a chat app: Markdown, buttons below it, files by their blob."""
+
+    text: str = ""
+    buttons: tuple[Button, ...] = ()
+    files: tuple[str, ...] = ()
+    is_again: bool = False
+    """It may have been sent before, and says so."""
+
+
+class NewDelivery(msgspec.Struct, frozen=True):
+    """Something to be said in a chat. `source` and `piece` name it: planned again, it is the same one."""
+
+    source: str
+    piece: int
+    kind: DeliveryKind
+    body: Outgoing
+
+
+class DeliveryRow(msgspec.Struct, frozen=True):
+    """A message of a chat app, recorded before it is tried. `platform_id` is the app's own name for it."""
+
+    n: int
+    source: str
+    piece: int
+    kind: DeliveryKind
+    body: Outgoing
+    state: DeliveryState
+    made_at: Instant
+    platform_id: str = ""
+    attempts: int = 0
+    process_id: ProcessId | None = None
+    retry_at: Instant = 0
+    failure: Failure | None = None
+
+
+def chat_of(route: str) -> Chat:
+    """The chat that a session key names. Raises ValueError."""
+    parts = route.split(":", 5)
+    if len(parts) < 5 or parts[0] != "agent" or parts[3] not in ("dm", "group"):
+        raise ValueError(f"{route!r} names no chat")
+    kind: ChatKind = "dm" if parts[3] == "dm" else "group"
+    return Chat(
+        parts[2], kind, parts[4], parts[5] if len(parts) > 5 else "", "" if parts[1] == "main" else parts[1]
+    )

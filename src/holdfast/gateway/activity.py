@@ -1,0 +1,34 @@
+"""What tools did, in one line: `Read 3 files, ran 2 commands`."""
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_SAID: Mapping[str, tuple[str, str, str]] = MappingProxyType({
+    "shell": ("ran", "a command", "commands"),
+    "read_file": ("read", "a file", "files"),
+    "write_file": ("wrote", "a file", "files"),
+    "edit_file": ("changed", "a file", "files"),
+    "list_files": ("looked into", "a folder", "folders"),
+    "search_files": ("searched files", "", "times"),
+    "fetch_url": ("read", "a page", "pages"),
+    "remember": ("remembered", "something", "things"),
+    "recall": ("recalled", "something", "things"),
+})  # fmt: skip
+_KINDS_MAX = 4
+
+
+def line_of(names: Counter[str]) -> str:
+    """The calls that ended, by their tools' names; the most frequent first, few of them."""
+    said = [_said(name, count) for name, count in names.most_common(_KINDS_MAX)]
+    if len(names) > _KINDS_MAX:
+        said.append("and more")
+    line = ", ".join(said)
+    return line[:1].upper() + line[1:]
+
+
+def _said(name: str, count: int) -> str:
+    verb, one, many = _SAID.get(name, (f"used {name}", "", "times"))
+    if count == 1:
+        return f"{verb} {one}".rstrip()
+    return f"{verb} {count} {many}"

@@ -1,0 +1,206 @@
+"""A person's word from a chat on what is asked there: by a button, or typed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.domain import facts as f
+from holdfast.domain.chats import InboundRow
+from holdfast.domain.errors import (
+    NoSuchRun,
+    NoSuchSession,
+    NoSuchTool,
+    NoSuchTurn,
+    RunRefused,
+    SeqMismatch,
+    ToolRefused,
+)
+from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.limits import READ_EVENTS_MAX
+from holdfast.domain.rules import ONCE, Allowing
+from holdfast.engine.engine import Engine
+from holdfast.gateway.presses import Press
+from holdfast.gateway.router import NOWHERE, Done, Place, said
+from holdfast.store.ports import Question, Store
+
+ANSWERED = "This was answered already, or is no longer asked."
+OVERTAKEN = "Something was said here meanwhile, so nothing was changed. Say it again if you still want it."
+NOTHING_ASKED = "Nothing is being asked here."
+_TRIES_MAX = 100
+_ENDS = (f.RunCompleted, f.RunCancelled, f.RunFailed)
+
+
+class Answering:
+    """Each of these can be done again to the same effect: first it looks at what has happened since."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store = store
+        self._engine = engine
+
+    async def press(self, row: InboundRow, place: Place, press: Press) -> Done | None:
+        """What a button says."""
+        if press.verb == "again":
+            return await self.change(row, SessionId(press.what), TurnId(press.which) or None, "retry")
+        run_id = RunId(press.what)
+        try:
+            session_id, _ = await self._store.run(run_id)
+        except NoSuchRun:
+            return said(ANSWERED)
+        assigned = await self._assign(row, session_id)
+        if assigned is None:
+            return None
+        if await self._has(assigned, lambda fact: _answers(fact, run_id, press.which)):
+            return Done()
+        try:
+            await self._answer(run_id, press)
+        except (ToolRefused, RunRefused, NoSuchTool):
+            return said(ANSWERED)
+        return Done()
+
+    async def approve(self, row: InboundRow, place: Place) -> Done | None:
+        """Yes to what was asked first."""
+        return await self._typed(row, place, True, "")
+
+    async def deny(self, row: InboundRow, place: Place, reason: str) -> Done | None:
+        return await self._typed(row, place, False, reason)
+
+    async def stop(self, row: InboundRow, place: Place) -> Done | None:
+        """End the answer under way."""
+        assigned = await self._assign(row, place.session_id)
+        if assigned is None or not place.session_id:
+            return said("There is nothing to stop.") if assigned is not None else None
+        if await self._has(assigned, lambda fact: isinstance(fact, _ENDS)):
+            return said("Stopped.")
+        session = await self._store.session(place.session_id)
+        if session.run_id is None:
+            return said("There is nothing to stop.")
+        try:
+            await self._engine.cancel(session.run_id)
+        except RunRefused:
+            return said("There is nothing to stop.")
+        return said("Stopped.")
+
+    async def change(
+        self, row: InboundRow, session_id: SessionId, turn_id: TurnId | None, verb: str
+    ) -> Done | None:
+        """Take back or answer again, unless that was done or something was said since. `verb`: which."""
+        nothing = "There is nothing to take back." if verb == "undo" else "There is nothing to answer again."
+        assigned = await self._assign(row, session_id)
+        if assigned is None:
+            return None
+        if not session_id:
+            return said(nothing)
+        for _ in range(_TRIES_MAX):
+            facts, head = await self._since(assigned)
+            if any(isinstance(fact, f.TurnsUndone) for fact in facts):
+                return Done()
+            if any(isinstance(fact, f.TurnAccepted) for fact in facts):
+                return said(OVERTAKEN)
+            try:
+                await self._change_at(session_id, turn_id, verb, head)
+            except SeqMismatch:
+                # Mostly by the words of an answer, which change nothing about it.
+                await asyncio.sleep(0)
+                continue
+            except NoSuchTurn:
+                return said(nothing if turn_id is None else ANSWERED)
+            return Done()
+        return said(OVERTAKEN)
+
+    async def questions(self, session_id: SessionId) -> Sequence[Question]:
+        """What is asked in a conversation, the first first."""
+        standing = (await self._store.standings([session_id])).get(session_id) if session_id else None
+        return standing.questions if standing is not None else ()
+
+    async def _change_at(self, session_id: SessionId, turn_id: TurnId | None, verb: str, head: Seq) -> None:
+        if verb == "undo":
+            await self._engine.verbs.undo(session_id, turn_id, head)
+        else:
+            await self._engine.replace(session_id, turn_id, None, head)
+
+    async def _typed(self, row: InboundRow, place: Place, yes: bool, reason: str) -> Done | None:
+        assigned = await self._assign(row, place.session_id)
+        if assigned is None:
+            return None
+        if place.session_id and await self._has(assigned, _is_an_answer):
+            return Done()
+        questions = await self.questions(place.session_id)
+        if not questions:
+            return await self._continue(place) if yes else said(NOTHING_ASKED)
+        first = questions[0]
+        try:
+            await self._answer(first.run_id, _press_of(first, yes), reason)
+        except (ToolRefused, RunRefused, NoSuchTool):
+            return said(ANSWERED)
+        more = len(questions) - 1
+        return said(f"{more} more {'waits' if more == 1 else 'wait'} for your answer.") if more else Done()
+
+    async def _continue(self, place: Place) -> Done:
+        """Have an answer go on that stopped with the server."""
+        session = await self._store.session(place.session_id) if place.session_id else None
+        if session is None or session.run_id is None or session.status != "interrupted":
+            return said(NOTHING_ASKED)
+        await self._engine.resume(session.run_id)
+        return Done()
+
+    async def _answer(self, run_id: RunId, press: Press, reason: str = "") -> None:
+        call_id = CallId(press.which)
+        resolve = self._engine.resolve
+        match press.verb:
+            case "allow" | "always":
+                allowing = Allowing("session") if press.verb == "always" else ONCE
+                await resolve(run_id, call_id, "approve", None, allowing)
+            case "deny":
+                await resolve(run_id, call_id, "deny", reason or None)
+            case "rerun" | "skip":
+                await resolve(run_id, call_id, press.verb)
+            case "ran":
+                await resolve(run_id, call_id, "mark_done")
+            case "go":
+                await self._engine.resume(run_id)
+            case "stop":
+                await self._engine.cancel(run_id)
+
+    async def _assign(self, row: InboundRow, session_id: SessionId) -> InboundRow | None:
+        """Written down which conversation it is about, and where that stands. None: it is dealt with."""
+        try:
+            head = await self._store.head(session_id) if session_id else 0
+        except NoSuchSession:
+            session_id, head = NOWHERE, 0
+        assigned = await self._store.assign(row.no, session_id, head)
+        return assigned if assigned.state != "done" else None
+
+    async def _has(self, assigned: InboundRow, is_it: Callable[[object], bool]) -> bool:
+        facts, _ = await self._since(assigned)
+        return any(is_it(fact) for fact in facts)
+
+    async def _since(self, assigned: InboundRow) -> tuple[list[object], Seq]:
+        """What has happened in its conversation since something was assigned, and where that stands."""
+        facts: list[object] = []
+        at = assigned.expect
+        while events := await self._store.read(assigned.session_id, at, READ_EVENTS_MAX):
+            facts += [event.fact for event in events if event.kind not in f.DELTA_KINDS]
+            at = events[-1].seq
+        return facts, at
+
+
+def _is_an_answer(fact: object) -> bool:
+    """Whether it is a person's word on anything."""
+    resolved = f.ApprovalResolved | f.ToolResolved | f.RunResumed | f.RunCancelled
+    return isinstance(fact, resolved) and fact.by == "user"
+
+
+def _answers(fact: object, run_id: RunId, call_id: str) -> bool:
+    """Whether it is somebody's word on that call, or on that run."""
+    if isinstance(fact, f.ApprovalResolved | f.ToolResolved):
+        return fact.by == "user" and fact.call_id == call_id
+    of_run = isinstance(fact, f.RunResumed | f.RunCancelled) and fact.run_id == run_id
+    return of_run and not call_id and _is_an_answer(fact)
+
+
+def _press_of(question: Question, yes: bool) -> Press:
+    call = question.call_id or ""
+    if not call:
+        return Press("go" if yes else "stop", question.run_id)
+    if question.may_have_run:
+        return Press("rerun" if yes else "skip", question.run_id, call)
+    return Press("allow" if yes else "deny", question.run_id, call)

@@ -1,0 +1,112 @@
+"""What a person is asked in a chat: the words, the buttons, and what can be typed instead."""
+
+import re
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain.chats import Button
+from holdfast.domain.commands import command_of
+from holdfast.domain.errors import RuleRefused
+from holdfast.domain.ids import Seq
+from holdfast.domain.reading import MAY_HAVE_RUN
+from holdfast.domain.rules import pattern_for
+from holdfast.gateway.presses import Press, Verb
+
+_SHOWN_CHARS_MAX = 1_000
+_TYPED = "Type /approve or /deny."
+
+
+class Question(msgspec.Struct, frozen=True):
+    """`otherwise` is said of it when it is over without an answer; `going_on` in its place, where it asks
+    whether to."""
+
+    source: str
+    run_id: str
+    call_id: str
+    text: str
+    buttons: tuple[Button, ...]
+    typed: str = _TYPED
+    otherwise: str = "No longer asked."
+    going_on: str = ""
+
+
+def about_allowing(fact: f.ApprovalRequested, call: f.ToolIntended | None) -> Question:
+    """May a call be made?"""
+    text = _shown("May I do this?", call)
+    if fact.reason:
+        text += f"\n\n{fact.reason}"
+    labels: list[tuple[str, Verb]] = [("Allow once", "allow"), ("Always here", "always"), ("Deny", "deny")]
+    if call is not None and not _can_be_a_rule(call):
+        del labels[1]
+    buttons = _of_call(fact.run_id, fact.call_id, labels)
+    return Question(f"ask:{fact.run_id}:{fact.call_id}", fact.run_id, fact.call_id, text, buttons)
+
+
+def about_doubt(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> Question:
+    """What became of a call? It can be asked again about the same one, so `seq` is part of its name."""
+    labels: list[tuple[str, Verb]] = [("Run again", "rerun"), ("It ran", "ran"), ("Skip", "skip")]
+    buttons = _of_call(fact.run_id, fact.call_id, labels)
+    typed = "Type /approve to run it again, or /deny to skip it."
+    source = f"doubt:{seq}:{fact.call_id}"
+    return Question(source, fact.run_id, fact.call_id, _shown(MAY_HAVE_RUN, call), buttons, typed)
+
+
+def about_limit(fact: f.RunWaiting, seq: Seq) -> Question:
+    """May it go on past what it may use?"""
+    detail = f": {fact.detail}" if fact.detail else ""
+    buttons = (
+        Button("Continue", str(Press("go", fact.run_id))),
+        Button("Stop", str(Press("stop", fact.run_id))),
+    )
+    typed = "Type /approve to continue, or /stop."
+    text, going_on = f"Paused at its limit{detail}.", "Going on past its limit."
+    return Question(f"limit:{seq}", fact.run_id, "", text, buttons, typed, going_on=going_on)
+
+
+def about_restart(fact: f.RunInterrupted) -> Question:
+    """Shall it go on? It is said also where that needs no answer: a moment later it says that it does."""
+    buttons = (Button("Continue", str(Press("go", fact.run_id))),)
+    text = "Stopped when the server stopped."
+    typed, going_on = "Type /approve to continue.", "Continued after a restart."
+    source = f"restart:{fact.message_id}"
+    return Question(source, fact.run_id, "", text, buttons, typed, "It was left there.", going_on)
+
+
+def said_of_approval(fact: f.ApprovalResolved) -> str:
+    if fact.decision == "deny":
+        return f"Not allowed: {fact.reason}" if fact.reason else "Not allowed."
+    return {"once": "Allowed.", "session": "Always allowed here.", "always": "Always allowed."}[fact.scope]
+
+
+def said_of_doubt(fact: f.ToolResolved) -> str:
+    return {"rerun": "Run again.", "mark_done": "It ran.", "skip": "Skipped."}.get(fact.decision, "")
+
+
+def fenced(text: str) -> str:
+    """`text` as code that nothing inside it can end."""
+    longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
+    mark = "`" * (longest + 1)
+    return f"{mark}\n{text}\n{mark}"
+
+
+def _shown(words: str, call: f.ToolIntended | None) -> str:
+    if call is None:
+        return words
+    command = command_of(call.name, call.arguments)
+    code = command if command is not None else f"{call.name} {call.arguments}"
+    if len(code) > _SHOWN_CHARS_MAX:
+        code = code[:_SHOWN_CHARS_MAX] + "…"
+    return f"{words}\n\n{fenced(code)}"
+
+
+def _of_call(run_id: str, call_id: str, labels: list[tuple[str, Verb]]) -> tuple[Button, ...]:
+    return tuple(Button(label, str(Press(verb, run_id, call_id))) for label, verb in labels)
+
+
+def _can_be_a_rule(call: f.ToolIntended) -> bool:
+    try:
+        pattern_for(call.name, call.arguments, "")
+    except RuleRefused:
+        return False
+    return True

@@ -1,0 +1,273 @@
+"""Markdown as models write it, in the HTML that Telegram renders.
+
+Telegram knows a handful of tags and refuses a message whose tags it cannot parse, so everything is escaped
+and each tag is closed where it was opened: a run of text carries its own tags and none spans two runs. What
+Telegram has no tag for is written: headings are bold, lists have bullets, tables stand in fixed-width text.
+No word is lost: what cannot be shown well is shown as it was written.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+TEXT_UNITS_MAX = 4_096
+"""What Telegram takes in one message, in UTF-16 units, counted without the tags."""
+CAPTION_UNITS_MAX = 1_024
+"""The same for the words below a file."""
+_NESTED_MAX = 40
+"""Quotes and lists inside each other; the parser leaves out what is deeper, so such a text stays as it is."""
+_LINKED = re.compile(r"(?:https?://|mailto:)[^\s]+", re.IGNORECASE)
+"""What people may be led to; Telegram's own addresses, which name people, are not among it."""
+_LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
+_TAG = re.compile(r"<[^>]*>")
+_LINE_END = re.compile(r"\r\n?|\n")
+_STYLES = (("s", "s"), ("em", "i"), ("strong", "b"))
+"""Ours and Telegram's, the inner first."""
+_ITEM_OPENERS = frozenset({"paragraph", "heading"})
+
+
+class _Run(NamedTuple):
+    text: str
+    styles: frozenset[str] = frozenset()
+    link: str = ""
+    is_code: bool = False
+
+
+class _Block(NamedTuple):
+    html: str
+    kind: Literal["text", "quote", "pre"]
+    gap: str
+    """What stands between it and the one before."""
+
+
+class _Place(NamedTuple):
+    """Where a block stands: how far in, behind which bullet, in a quote or not."""
+
+    indent: str = ""
+    lead: str = ""
+    is_quoted: bool = False
+    gap: str = "\n\n"
+
+
+def html_of(markdown: str, *, is_padded: bool = True) -> str | None:
+    """`markdown` in Telegram's HTML; None where only the text as it is does it justice.
+
+    Columns of tables are padded, which can make a text longer than it was, unless `is_padded` is False.
+    """
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _NESTED_MAX})
+    parser.enable(["table", "strikethrough"]).disable("reference")
+    tokens = parser.parse(markdown)
+    if any(token.level >= _NESTED_MAX - 1 for token in tokens):
+        return None
+    written = _Written(_LINE_END.split(markdown), is_padded)
+    return _joined(written.blocks(SyntaxTreeNode(tokens), _Place())) or None
+
+
+def visible(markup: str) -> str:
+    """The text that people see of our HTML."""
+    return html.unescape(_TAG.sub("", markup))
+
+
+def units(text: str) -> int:
+    """How long Telegram finds a text: in UTF-16 units, of which an emoji has two or more."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+class _Written:
+    """Writes one document. `lines` is its source, for what is shown as it was written."""
+
+    def __init__(self, lines: Sequence[str], is_padded: bool) -> None:
+        self._lines = lines
+        self._is_padded = is_padded
+
+    def blocks(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+        """The blocks inside `node`, in order."""
+        for n, child in enumerate(node.children):
+            yield from self._block(child, place if n == 0 else place._replace(lead=""))
+
+    def _block(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+        match node.type:
+            case "paragraph":
+                yield _text(_markup(_runs(node)), place)
+            case "heading":
+                yield _text(_markup(_runs(node, frozenset({"strong"}))), place)
+            case "blockquote":
+                yield from self.blocks(node, place._replace(is_quoted=True))
+            case "bullet_list" | "ordered_list":
+                yield from self._items(node, place)
+            case "fence":
+                yield from _fence(node, place)
+            case "code_block":
+                yield _Block(f"<pre>{_escaped(node.content)}</pre>", "pre", place.gap)
+            case "hr":
+                yield _text("———", place)
+            case "table":
+                yield _Block(f"<pre>{_escaped(self._table(node))}</pre>", "pre", place.gap)
+            case _:
+                yield _text(_escaped(node.content), place)
+
+    def _items(self, node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+        number = int(node.attrs.get("start", 1)) if node.type == "ordered_list" else None
+        gap = place.gap
+        for n, item in enumerate(node.children):
+            bullet = "• " if number is None else f"{number + n}. "
+            inner = _Place(place.indent + " " * len(bullet), place.indent + bullet, place.is_quoted, gap)
+            gap = "\n"
+            if not item.children or item.children[0].type not in _ITEM_OPENERS:
+                yield _text("", inner)
+                inner = inner._replace(lead="", gap=gap)
+            for m, child in enumerate(item.children):
+                at = inner if m == 0 else inner._replace(lead="", gap=gap)
+                yield from self._block(child, at)
+
+    def _table(self, node: SyntaxTreeNode) -> str:
+        rows = [
+            [_plain(_runs(cell)) for cell in row.children] for part in node.children for row in part.children
+        ]
+        start, end = node.map or (0, 0)
+        source = "\n".join(self._lines[start:end])
+        # Cells beyond the header's are left out by the parser, and a word must not be lost.
+        if _letters(source) > sum(_letters(cell) for row in rows for cell in row):
+            return source
+        if not self._is_padded:
+            return "\n".join(" | ".join(row) for row in rows)
+        widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+        shown = [
+            " │ ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        ]
+        return "\n".join(
+            line.rstrip() for line in [shown[0], "─┼─".join("─" * w for w in widths), *shown[1:]]
+        )
+
+
+def _fence(node: SyntaxTreeNode, place: _Place) -> Iterator[_Block]:
+    language = node.info.strip()
+    code = _escaped(node.content.removesuffix("\n"))
+    if language and not _LANGUAGE.fullmatch(language):
+        yield _text(_escaped(language), place)
+        place = place._replace(gap="\n")
+    elif language:
+        code = f'<code class="language-{_escaped(language)}">{code}</code>'
+    yield _Block(f"<pre>{code}</pre>", "pre", place.gap)
+
+
+def _text(markup: str, place: _Place) -> _Block:
+    lead = place.lead or place.indent
+    kind: Literal["text", "quote"] = "quote" if place.is_quoted else "text"
+    return _Block(lead + markup.replace("\n", f"\n{place.indent}"), kind, place.gap)
+
+
+def _joined(blocks: Iterable[_Block]) -> str:
+    """One text. Quotes that follow each other are one; code is never inside a quote."""
+    pieces: list[str] = []
+    before = ""
+    for block in blocks:
+        if before == "quote" and block.kind != "quote":
+            pieces.append("</blockquote>")
+        if pieces:
+            pieces.append(block.gap)
+        if block.kind == "quote" and before != "quote":
+            pieces.append("<blockquote>")
+        pieces.append(block.html)
+        before = block.kind
+    if before == "quote":
+        pieces.append("</blockquote>")
+    return "".join(pieces)
+
+
+def _runs(node: SyntaxTreeNode, styles: frozenset[str] = frozenset(), link: str = "") -> Iterator[_Run]:
+    """The text inside `node`, in stretches that look the same."""
+    for child in node.children:
+        match child.type:
+            case "softbreak" | "hardbreak":
+                yield _Run("\n", styles, link)
+            case "code_inline":
+                # Code can neither be bold nor lead anywhere.
+                yield _Run(child.content, styles, link) if link else _Run(child.content, is_code=True)
+            case "link":
+                yield from _linked(child, styles, str(child.attrs.get("href", "")))
+                yield from _titled(child, styles)
+            case "image":
+                yield from _pictured(child, styles, link)
+                yield from _titled(child, styles)
+            case "inline":
+                yield from _runs(child, styles, link)
+            case "strong" | "em" | "s":
+                yield from _runs(child, styles | {child.type}, link)
+            case _:
+                yield _Run(child.content, styles, link)
+
+
+def _linked(node: SyntaxTreeNode, styles: frozenset[str], address: str) -> Iterator[_Run]:
+    may_lead = _LINKED.fullmatch(address) is not None
+    inner = list(_runs(node, styles, address if may_lead else ""))
+    shown = "".join(run.text for run in inner)
+    if not shown.strip():
+        yield _Run(address, styles, address if may_lead else "")
+        return
+    yield from inner
+    if not may_lead and address and address != shown:
+        yield _Run(f" ({address})", styles)
+
+
+def _pictured(node: SyntaxTreeNode, styles: frozenset[str], link: str) -> Iterator[_Run]:
+    address = str(node.attrs.get("src", ""))
+    shown = _plain(_runs(node)) or address
+    if link or not _LINKED.fullmatch(address):
+        yield _Run(shown if shown == address else f"{shown} ({address})", styles, link)
+    else:
+        yield _Run(shown, styles, address)
+
+
+def _titled(node: SyntaxTreeNode, styles: frozenset[str]) -> Iterator[_Run]:
+    """What would be shown to a mouse, which nobody has here."""
+    if title := str(node.attrs.get("title", "")):
+        yield _Run(f" ({title})", styles)
+
+
+def _markup(runs: Iterable[_Run]) -> str:
+    return "".join(_tagged(run) for run in _merged(runs))
+
+
+def _merged(runs: Iterable[_Run]) -> list[_Run]:
+    merged: list[_Run] = []
+    for run in runs:
+        if merged and merged[-1]._replace(text="") == run._replace(text=""):
+            merged[-1] = run._replace(text=merged[-1].text + run.text)
+        elif run.text:
+            merged.append(run)
+    return merged
+
+
+def _tagged(run: _Run) -> str:
+    markup = _escaped(run.text)
+    if run.is_code:
+        return f"<code>{markup}</code>"
+    for style, tag in _STYLES:
+        if style in run.styles:
+            markup = f"<{tag}>{markup}</{tag}>"
+    return f'<a href="{html.escape(run.link)}">{markup}</a>' if run.link else markup
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _plain(runs: Iterable[_Run]) -> str:
+    return "".join(run.text for run in runs)
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
+
+
+def _width(text: str) -> int:
+    """How many columns of fixed-width text a cell takes."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)

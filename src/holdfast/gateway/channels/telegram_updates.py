@@ -1,0 +1,254 @@
+"""What Telegram tells a bot, as what came from a chat. Pure: it reads JSON and knows no network.
+
+Only what is used of an update is read, so that whatever else Telegram adds can never be in the way.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.chats import Chat, ChatKind, FileRef, Inbound
+
+CHANNEL = "telegram"
+UPDATE_KINDS = ("message", "callback_query")
+"""What Telegram is asked for: neither what somebody changes later, nor posts of broadcast channels."""
+PRESS_BYTES_MAX = 64
+"""What Telegram lets a button carry."""
+_SHORT = "#"
+_UNSUPPORTED = (
+    "voice",
+    "video_note",
+    "video",
+    "audio",
+    "sticker",
+    "animation",
+    "location",
+    "contact",
+    "poll",
+)
+
+
+class _User(msgspec.Struct, frozen=True):
+    id: int
+    first_name: str = ""
+    last_name: str = ""
+    username: str = ""
+    is_bot: bool = False
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    id: int
+    type: str = "private"
+
+
+class _Entity(msgspec.Struct, frozen=True):
+    type: str
+    offset: int = 0
+    length: int = 0
+    user: _User | None = None
+
+
+class _Photo(msgspec.Struct, frozen=True):
+    file_id: str
+    width: int = 0
+    height: int = 0
+    file_size: int = 0
+
+
+class _Document(msgspec.Struct, frozen=True):
+    file_id: str
+    file_name: str = ""
+    mime_type: str = ""
+    file_size: int = 0
+
+
+class _Replied(msgspec.Struct, frozen=True):
+    from_: _User | None = msgspec.field(default=None, name="from")
+
+
+class _Message(msgspec.Struct, frozen=True):
+    message_id: int
+    chat: _Chat
+    date: int = 0
+    from_: _User | None = msgspec.field(default=None, name="from")
+    text: str = ""
+    caption: str = ""
+    entities: tuple[_Entity, ...] = ()
+    caption_entities: tuple[_Entity, ...] = ()
+    photo: tuple[_Photo, ...] = ()
+    document: _Document | None = None
+    voice: dict[str, Any] | None = None
+    video_note: dict[str, Any] | None = None
+    video: dict[str, Any] | None = None
+    audio: dict[str, Any] | None = None
+    sticker: dict[str, Any] | None = None
+    animation: dict[str, Any] | None = None
+    location: dict[str, Any] | None = None
+    contact: dict[str, Any] | None = None
+    poll: dict[str, Any] | None = None
+    reply_to_message: _Replied | None = None
+    message_thread_id: int = 0
+    is_topic_message: bool = False
+
+
+class _Press(msgspec.Struct, frozen=True):
+    id: str
+    from_: _User = msgspec.field(name="from")
+    data: str = ""
+    message: _Message | None = None
+
+
+class _Update(msgspec.Struct, frozen=True):
+    update_id: int
+    message: _Message | None = None
+    callback_query: _Press | None = None
+
+
+class Us(msgspec.Struct, frozen=True):
+    """Who we are there: by these names a group means us."""
+
+    id: int
+    username: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One update: what came, if it is for us, and the press that waits to be acknowledged."""
+
+    update_id: int
+    inbound: Inbound | None = None
+    query_id: str = ""
+
+
+def number_of(update: Any) -> int:
+    """The number of an update as it came; -1 where there is none."""
+    number = update.get("update_id") if isinstance(update, dict) else None
+    return number if isinstance(number, int) else -1
+
+
+def told(update: Any, us: Us) -> Told:
+    """What an update says. Raises msgspec.ValidationError where it is none that Telegram would send."""
+    read = msgspec.convert(update, _Update)
+    if read.callback_query is not None:
+        press = read.callback_query
+        return Told(read.update_id, _pressed(read.update_id, press), press.id)
+    if read.message is None:
+        return Told(read.update_id)
+    return Told(read.update_id, _said(read.update_id, read.message, us))
+
+
+def short_press(press: str) -> str:
+    """What a button carries for `press`: itself if it is short enough, else a name made from it."""
+    if len(press.encode()) <= PRESS_BYTES_MAX and not press.startswith(_SHORT):
+        return press
+    return _SHORT + base64.urlsafe_b64encode(hashlib.sha256(press.encode()).digest()).decode().rstrip("=")
+
+
+def is_short(press: str) -> bool:
+    return press.startswith(_SHORT)
+
+
+def long_press(short: str, known: Iterable[str]) -> str:
+    """The one of `known` that is carried as `short`; itself if there is none."""
+    return next((press for press in known if short_press(press) == short), short)
+
+
+def _pressed(update_id: int, press: _Press) -> Inbound | None:
+    """A button is ours by itself: whoever presses it means us."""
+    if press.message is None or not press.data or (chat := _chat(press.message)) is None:
+        return None
+    return Inbound(
+        chat=chat,
+        update_id=str(update_id),
+        sender=str(press.from_.id),
+        sender_name=_name(press.from_),
+        press=press.data,
+        at=press.message.date * 1_000,
+    )
+
+
+def _said(update_id: int, message: _Message, us: Us) -> Inbound | None:
+    chat, sender = _chat(message), message.from_
+    if chat is None or sender is None or sender.is_bot:
+        return None
+    said = _without_name(message.text or message.caption, us)
+    text = "\n\n".join(filter(None, (said, _unsupported(message))))
+    files = _files(message)
+    if not text and not files:
+        return None  # Somebody came or went, a title changed: nothing is said.
+    return Inbound(
+        chat=chat,
+        update_id=str(update_id),
+        sender=str(sender.id),
+        sender_name=_name(sender),
+        text=text,
+        files=files,
+        addressed=chat.kind == "dm" or _is_addressed(message, us),
+        at=message.date * 1_000,
+    )
+
+
+def _chat(message: _Message) -> Chat | None:
+    kind: ChatKind = "dm" if message.chat.type == "private" else "group"
+    if message.chat.type not in ("private", "group", "supergroup"):
+        return None
+    # A reply in a chat without topics has a thread too, which is no place that can be written to.
+    thread = str(message.message_thread_id) if message.is_topic_message else ""
+    return Chat(CHANNEL, kind, str(message.chat.id), thread)
+
+
+def _files(message: _Message) -> tuple[FileRef, ...]:
+    found: list[FileRef] = []
+    if message.photo:  # The same picture in several sizes.
+        best = max(message.photo, key=lambda photo: photo.width * photo.height)
+        found.append(FileRef(best.file_id, "photo.jpg", "image/jpeg", best.file_size))
+    if message.document is not None and message.animation is None:
+        sent = message.document
+        found.append(FileRef(sent.file_id, sent.file_name, sent.mime_type, sent.file_size))
+    return tuple(found)
+
+
+def _unsupported(message: _Message) -> str:
+    """What is said for somebody who sent what cannot be taken, so that they get an answer to it."""
+    sent = next((kind for kind in _UNSUPPORTED if getattr(message, kind) is not None), "")
+    return f"(A {sent.replace('_', ' ')} was sent, which cannot be taken here.)" if sent else ""
+
+
+def _is_addressed(message: _Message, us: Us) -> bool:
+    replied = message.reply_to_message
+    if replied is not None and replied.from_ is not None and replied.from_.id == us.id:
+        return True
+    text = message.text or message.caption
+    name = f"@{us.username}".lower()
+    for entity in message.entities or message.caption_entities:
+        part = _part(text, entity.offset, entity.length).lower()
+        if entity.type == "mention" and us.username and part == name:
+            return True
+        if entity.type == "text_mention" and entity.user is not None and entity.user.id == us.id:
+            return True
+        if entity.type == "bot_command" and us.username and part.endswith(name):
+            return True
+    return False
+
+
+def _part(text: str, offset: int, length: int) -> str:
+    """Telegram counts in UTF-16 units."""
+    raw = text.encode("utf-16-le")[2 * offset : 2 * (offset + length)]
+    return raw.decode("utf-16-le", "replace")
+
+
+def _without_name(text: str, us: Us) -> str:
+    """`/new@us` is `/new`, and a mention that begins a message is no part of what is said."""
+    if not us.username:
+        return text.strip()
+    name = re.escape(us.username)
+    text = re.sub(rf"^(/\w+)@{name}\b", r"\1", text.strip(), flags=re.IGNORECASE)
+    return re.sub(rf"^@{name}\b[\s,:]*", "", text, flags=re.IGNORECASE) or text
+
+
+def _name(user: _User) -> str:
+    full = f"{user.first_name} {user.last_name}".strip()
+    return full or (f"@{user.username}" if user.username else str(user.id))

@@ -1,0 +1,224 @@
+"""Commands that people type in a chat app, carried out for one chat. Replies are short, in plain words."""
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.domain import facts as f
+from holdfast.domain import slash
+from holdfast.domain.chats import Button, InboundRow, Outgoing
+from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.errors import NoSuchSession, SessionExists
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.reading import STATUS, title_of
+from holdfast.domain.rows import SessionRow
+from holdfast.engine.engine import Engine
+from holdfast.gateway import presses, router
+from holdfast.gateway.answering import Answering
+from holdfast.gateway.outbox import Outbox
+from holdfast.gateway.presses import Press
+from holdfast.gateway.router import Done, Place, said
+from holdfast.store.ports import Store
+
+_LISTED_MAX = 10
+_FOUND_MAX = 6
+_LOOK_BACK = 50
+WELCOME = "Hello. Say something to begin, or type /help to see what there is."
+NO_CONVERSATION = "There is no conversation here yet. Say something to begin one."
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What commands ask others: which model answers, and what is remembered of some words."""
+
+    model: Callable[[], str] | None = None
+    memory: Callable[[str], Awaitable[str]] | None = None
+
+
+class Commands:
+    """Of one channel."""
+
+    def __init__(
+        self, store: Store, engine: Engine, outbox: Outbox, ids: Ids, clock: Clock, asked: Asked
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._outbox = outbox
+        self._ids = ids
+        self._clock = clock
+        self._asked = asked
+        self._answering = Answering(store, engine)
+
+    async def perform(
+        self, row: InboundRow, place: Place, command: slash.Command | slash.NotACommand
+    ) -> Done | None:
+        """Carry it out. None: that was done before, to its end."""
+        if isinstance(command, slash.NotACommand):
+            # Some apps have people press this before anything else.
+            return said(WELCOME if command.word == "start" else _unknown(command))
+        match command.name:
+            case "new":
+                return await self._new(row, place)
+            case "undo" | "retry":
+                return await self._answering.change(row, place.session_id, None, command.name)
+            case "stop":
+                return await self._answering.stop(row, place)
+            case "approve":
+                return await self._answering.approve(row, place)
+            case "deny":
+                return await self._answering.deny(row, place, command.rest)
+            case "switch":
+                return await self._switch(row, place, command.rest)
+            case "title":
+                return await self._title(place, command.rest)
+            case "sessions":
+                return Done((_listed("", await self._conversations(place), place, self._clock.now_ms()),))
+            case "status":
+                return said(await self._status(place))
+            case "model":
+                return said(await self._model(place))
+            case "memory":
+                return said(await self._memory(command.rest))
+            case "help":
+                return said(slash.told())
+
+    async def switch_to(self, row: InboundRow, place: Place, wanted: SessionId) -> Done | None:
+        """Go on in another conversation: the chat is told of it from where it stands now on."""
+        if wanted == place.session_id:
+            return said("You are there already.")
+        try:
+            head = await self._store.head(wanted)
+        except NoSuchSession:
+            return said("That conversation is gone.")
+        assigned = await self._store.assign(row.no, wanted, head)
+        if assigned.state == "done":
+            return None
+        session = await self._store.session(assigned.session_id)
+        words = f"Now in: {title_of(session.title)}"
+        if await self._answering.questions(session.id):
+            words += "\nSomething is being asked there: see /status."
+        await self._outbox.leave(place.key)
+        move = router.moved(place, session.id, assigned.expect, self._clock.now_ms())
+        return Done((Outgoing(words),), move)
+
+    async def _new(self, row: InboundRow, place: Place) -> Done | None:
+        if place.session_id and not (await self._store.session(place.session_id)).last_turn:
+            return said("This is a new conversation already. Say something.")
+        assigned = await self._store.assign(row.no, self._ids.session(), 0)
+        if assigned.state == "done":
+            return None
+        created = f.SessionCreated(agent=place.chat.agent, previous_session_id=place.session_id or None)
+        # It may be there by an earlier try.
+        with suppress(SessionExists):
+            await self._engine.create(created, assigned.session_id)
+        await self._outbox.leave(place.key)
+        move = router.moved(place, assigned.session_id, 0, self._clock.now_ms())
+        return Done((Outgoing("A new conversation. The old one is in /sessions."),), move)
+
+    async def _switch(self, row: InboundRow, place: Place, rest: str) -> Done | None:
+        if not rest:
+            head = "Which one? Type /switch and its number, or words of its title."
+            return Done((_listed(head, await self._conversations(place), place, self._clock.now_ms()),))
+        if rest.isascii() and rest.isdecimal():
+            numbered = await self._numbered(place)
+            number = int(rest[:9])
+            if not 1 <= number <= len(numbered):
+                return said(f"There is no number {number} in the list. Type /sessions to see it.")
+            return await self.switch_to(row, place, numbered[number - 1])
+        page = await self._store.sessions(None, _FOUND_MAX, words=rest.split())
+        found = [each for each in page.sessions if self._may_see(place, each.id)]
+        exact = [each for each in found if each.title.casefold() == rest.casefold()]
+        if len(found) == 1 or exact:
+            return await self.switch_to(row, place, (exact or found)[0].id)
+        if not found:
+            return said("No conversation is called that. Type /sessions to see the newest.")
+        return Done((_listed("Which of these?", found, place, self._clock.now_ms()),))
+
+    async def _title(self, place: Place, title: str) -> Done:
+        if not place.session_id:
+            return said(NO_CONVERSATION)
+        if not title:
+            session = await self._store.session(place.session_id)
+            return said(f"This conversation is called: {title_of(session.title)}")
+        await self._engine.verbs.rename(place.session_id, title)
+        return said(f"Called: {title_of(title)}")
+
+    async def _status(self, place: Place) -> str:
+        if not place.session_id:
+            return NO_CONVERSATION
+        session = await self._store.session(place.session_id)
+        lines = [f"**{title_of(session.title)}**: {STATUS[session.status].lower()}."]
+        lines.append(await self._model(place))
+        questions = await self._answering.questions(session.id)
+        for question in questions[:1]:
+            asked = f"`{question.name}`" if question.name else "whether to go on"
+            lines.append(f"Your answer is wanted about {asked}: /approve or /deny.")
+        if len(questions) > 1:
+            lines.append(f"And about {len(questions) - 1} more.")
+        return "\n".join(lines)
+
+    async def _model(self, place: Place) -> str:
+        model = (await self._store.session(place.session_id)).model if place.session_id else ""
+        model = model or (self._asked.model() if self._asked.model is not None else "")
+        return f"{model} answers." if model else "Whichever model is connected answers."
+
+    async def _memory(self, words: str) -> str:
+        if self._asked.memory is None:
+            return "There is no memory here."
+        return await self._asked.memory(words) or "Nothing is remembered of that."
+
+    async def _conversations(self, place: Place) -> list[SessionRow]:
+        """Those that the chat has had, the newest first, then the newest others."""
+        own: list[SessionRow] = []
+        for session_id in reversed(place.route.sessions if place.route is not None else ()):
+            if len(own) < _LISTED_MAX:
+                try:
+                    own.append(await self._store.session(session_id))
+                except NoSuchSession:
+                    continue
+        page = await self._store.sessions(None, _LISTED_MAX)
+        known = {each.id for each in own}
+        others = [each for each in page.sessions if each.id not in known and self._may_see(place, each.id)]
+        return [*own, *others][:_LISTED_MAX]
+
+    async def _numbered(self, place: Place) -> Sequence[SessionId]:
+        """The list that the chat was shown last: numbers mean what they meant there."""
+        for row in await self._store.deliveries(place.key, _LOOK_BACK):
+            pressed = [presses.read(button.press) for button in row.body.buttons]
+            listed = [SessionId(each.what) for each in pressed if each is not None and each.verb == "switch"]
+            if listed:
+                return listed
+        return [each.id for each in await self._conversations(place)]
+
+    def _may_see(self, place: Place, session_id: SessionId) -> bool:
+        """In a group nothing is shown of what was said elsewhere: strangers read there too."""
+        own = place.route.sessions if place.route is not None else ()
+        return place.chat.kind == "dm" or session_id in own
+
+
+def _listed(head: str, found: Sequence[SessionRow], place: Place, now: Instant) -> Outgoing:
+    if not found:
+        return Outgoing("There are no conversations yet. Say something to begin one.")
+    lines, buttons = [head] if head else [], []
+    for number, session in enumerate(found, 1):
+        here = " (here)" if session.id == place.session_id else ""
+        lines.append(f"{number}. {title_of(session.title)}{here}, {_ago(now - session.updated_at)}")
+        buttons.append(Button(str(number), str(Press("switch", session.id))))
+    return Outgoing("\n".join(lines), tuple(buttons))
+
+
+def _ago(ms: int) -> str:
+    minutes = ms // 60_000
+    if minutes < 1:
+        return "now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days ago"
+
+
+def _unknown(command: slash.NotACommand) -> str:
+    near = difflib.get_close_matches(command.word, list(slash.COMMANDS), 1, 0.6)
+    nearest = command.nearest or (near[0] if near else None)
+    meant = f" Did you mean /{nearest}?" if nearest else ""
+    return f"I do not know /{command.word[:40]}.{meant} Type /help to see what there is."

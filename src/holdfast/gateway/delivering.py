@@ -1,0 +1,250 @@
+"""Saying in chats what was planned: recorded before it is tried, receipted after, in order per chat.
+
+An edit may be repeated. A first message whose outcome nobody knows is sent again where the app can tell that
+it is the same one; elsewhere an answer or a question is sent again and says so, and a notice is let be.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Literal
+
+from msgspec.structs import replace
+
+from holdfast.domain import facts as f
+from holdfast.domain.chats import Chat, DeliveryRow, Outgoing, RouteRow
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
+from holdfast.domain.ids import MessageId
+from holdfast.domain.limits import (
+    DELIVERIES_AT_ONCE_MAX,
+    DELIVERY_AGAIN_MAX,
+    DELIVERY_MS_MAX,
+    DELIVERY_RETRY_MS,
+    DELIVERY_RETRY_MS_MAX,
+)
+from holdfast.gateway.keeping import Bell
+from holdfast.gateway.ports import ChannelFailure
+from holdfast.gateway.state import Ledger
+from holdfast.store.ports import Append, Store
+
+LOOK_S = 5.0
+"""How often it is looked for what is due, hint or no hint."""
+_LOOK_AHEAD = 4
+"""Times as many as are sent at once are looked up together."""
+
+
+def key_of(route: str, row: DeliveryRow) -> str:
+    """The name of a message, the same at each try: letters and digits, whatever the chat is called."""
+    name = f"{route}\n{row.source}\n{row.piece}".encode()
+    return "d_" + hashlib.blake2b(name, digest_size=16).hexdigest()
+
+
+class Delivering:
+    """All chats of one channel: several at the same time, each one message after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        clock: Clock,
+        chance: Callable[[], float],
+        retry_ms: int = DELIVERY_RETRY_MS,
+    ) -> None:
+        self._retry_ms = retry_ms
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._chance = chance
+        self._bell = Bell()
+        self._closed = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._next: list[tuple[str, DeliveryRow]] = []
+        self._doubts: dict[tuple[str, int], int] = {}
+        self._held: dict[str, float] = {}
+
+    def ring(self) -> None:
+        """There may be something to deliver."""
+        self._bell.ring()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closed = True
+
+    async def drained(self) -> None:
+        """Return once what is being sent is receipted."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def run(self) -> None:
+        """Until cancelled; what is being sent then is found as begun by whoever comes next."""
+        self._closed = False
+        try:
+            while True:
+                await self._begin_due()
+                await self._bell.wait(LOOK_S)
+        finally:
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _begin_due(self) -> None:
+        if self._closed:
+            return
+        if not self._begin_some():
+            # What is being sent is among what is found: it must not hide the others.
+            many = DELIVERIES_AT_ONCE_MAX * _LOOK_AHEAD + len(self._tasks)
+            self._next = list(await self._store.due(self._ledger.channel.name, self._clock.now_ms(), many))
+            self._ledger.waiting = len(self._next)
+            self._begin_some()
+
+    def _begin_some(self) -> bool:
+        """Set going what was found. Whether all places are taken now."""
+        now = asyncio.get_running_loop().time()
+        while self._next and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
+            key, row = self._next.pop(0)
+            if key not in self._tasks and self._held.get(key, 0.0) <= now:
+                task = asyncio.create_task(self._deliver(key, row), name=f"delivering {key}")
+                self._tasks[key] = task
+                task.add_done_callback(partial(self._ended, key))
+        return len(self._tasks) >= DELIVERIES_AT_ONCE_MAX
+
+    def _ended(self, key: str, task: "asyncio.Task[None]") -> None:
+        del self._tasks[key]
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._bell.ring()
+        elif not isinstance(error, StoreFault):
+            self._ledger.fault(f"delivering {key}", error)
+
+    async def _deliver(self, key: str, found: DeliveryRow) -> None:
+        n = found.n
+        row = await self._store.begin_delivery(key, n)
+        route = await self._store.route(key)
+        if row is None or route is None:
+            if found.state == "sending" and found.process_id != self._store.own_process:
+                # Another process has it; it is looked at again after a while, not at once.
+                self._held[key] = asyncio.get_running_loop().time() + LOOK_S
+            return
+        self._held.pop(key, None)
+        after = await self._attempt(route, row)
+        await self._store.settle_delivery(key, after)
+        if after.state in ("sent", "in_doubt", "dropped"):
+            self._doubts.pop((key, n), None)
+        elif after.retry_at:
+            delay_s = max(0, after.retry_at - self._clock.now_ms()) / 1000
+            asyncio.get_running_loop().call_later(delay_s, self.ring)
+
+    async def _attempt(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
+        """Say it, as it was found, and what became of that."""
+        if self._clock.now_ms() - row.made_at > DELIVERY_MS_MAX:
+            return self._over(row, "dropped", f.Failure("too_old", "It could not be said for too long."))
+        if row.state == "changed":
+            return await self._edit(route.chat, row)
+        body, is_again = row.body, False
+        if row.state == "sending" and not self._ledger.channel.abilities.dedupes_sends:
+            # Somebody began to send it, and nobody knows whether it arrived.
+            doubts = self._doubts.get((route.chat.route, row.n), 0)
+            await self._record_doubt(route, row)
+            if row.kind == "notice" or doubts > DELIVERY_AGAIN_MAX:
+                return self._over(row, "in_doubt", row.failure)
+            body, is_again = replace(body, is_again=True), True
+        return await self._send(route.chat, row, body, is_again)
+
+    async def _send(self, chat: Chat, row: DeliveryRow, body: Outgoing, is_again: bool) -> DeliveryRow:
+        failure = await self._try(lambda: self._ledger.channel.send(chat, body, key_of(chat.route, row)))
+        if isinstance(failure, str):
+            self._ledger.count("again" if is_again else "sent")
+            return replace(row, state="sent", platform_id=failure, failure=None, retry_at=0)
+        if failure.arrived:
+            self._ledger.count("sent")
+            return replace(row, state="sent", failure=_reason(failure), retry_at=0)
+        if failure.arrived is None:
+            name = (chat.route, row.n)
+            self._doubts[name] = self._doubts.get(name, 0) + 1
+        if failure.final:
+            return self._over(row, "dropped" if failure.arrived is False else "in_doubt", _reason(failure))
+        self._ledger.count("retried")
+        # What may have been sent before is still so, whatever became of this try.
+        in_doubt = failure.arrived is None or is_again
+        return replace(
+            row, state="sending" if in_doubt else "waiting", failure=_reason(failure),
+            retry_at=self._retry_at(row, failure),
+        )  # fmt: skip
+
+    async def _edit(self, chat: Chat, row: DeliveryRow) -> DeliveryRow:
+        channel = self._ledger.channel
+
+        async def edit() -> str:
+            await channel.edit(chat, row.platform_id, row.body)
+            return row.platform_id
+
+        unknown = ChannelFailure(channel=channel.name, detail="its id is not known", final=True)
+        failure = await self._try(edit) if row.platform_id else unknown
+        if isinstance(failure, str):
+            self._ledger.count("edited")
+            return replace(row, state="sent", failure=None, retry_at=0)
+        if not failure.final:
+            # Repeating an edit does no harm, whatever became of it.
+            self._ledger.count("retried")
+            return replace(row, failure=_reason(failure), retry_at=self._retry_at(row, failure))
+        if row.kind != "answer":
+            return self._over(row, "dropped", _reason(failure))
+        # It cannot be changed any more; what it says now is not to be lost.
+        return await self._send_anew(chat, row)
+
+    async def _send_anew(self, chat: Chat, row: DeliveryRow) -> DeliveryRow:
+        sent = await self._try(
+            lambda: self._ledger.channel.send(chat, row.body, key_of(chat.route, row) + "_anew")
+        )
+        if isinstance(sent, str):
+            self._ledger.count("sent")
+            return replace(row, state="sent", platform_id=sent, failure=None, retry_at=0)
+        if sent.final or sent.arrived is not False:
+            return self._over(row, "in_doubt" if sent.arrived is None else "dropped", _reason(sent))
+        self._ledger.count("retried")
+        return replace(row, failure=_reason(sent), retry_at=self._retry_at(row, sent))
+
+    async def _try(self, work: Callable[[], Awaitable[str]]) -> str | ChannelFailure:
+        """What the app calls it, or why it does not know it."""
+        channel = self._ledger.channel
+        try:
+            platform_id = await work()
+        except ChannelFailure as failure:
+            self._ledger.failed(str(failure))
+            return failure
+        except HoldfastError as error:
+            self._ledger.failed(str(error))
+            return ChannelFailure(channel=channel.name, detail=str(error), final=True)
+        except Exception as error:
+            self._ledger.fault("sending", error)
+            return ChannelFailure(channel=channel.name, detail=type(error).__name__, arrived=None)
+        self._ledger.went_well()
+        return platform_id
+
+    async def _record_doubt(self, route: RouteRow, row: DeliveryRow) -> None:
+        """Note it in the conversation, if it is of the one that the chat is at."""
+        if row.kind != "answer" or not route.session_id or row.made_at < route.touched_at:
+            return
+        fact = f.DeliveryInDoubt(route.chat.channel, MessageId(row.source))
+        with suppress(NoSuchSession):
+            await self._store.append(Append(route.session_id, (fact,)))
+
+    def _over(
+        self, row: DeliveryRow, state: Literal["in_doubt", "dropped"], failure: f.Failure | None
+    ) -> DeliveryRow:
+        self._ledger.count(state)
+        return replace(row, state=state, failure=failure, retry_at=0)
+
+    def _retry_at(self, row: DeliveryRow, failure: ChannelFailure) -> int:
+        delay_ms = min(self._retry_ms << min(row.attempts - 1, 20), DELIVERY_RETRY_MS_MAX)
+        # Those that failed together do not come back together.
+        delay_ms = round(delay_ms * (0.75 + self._chance() / 2))
+        return self._clock.now_ms() + max(delay_ms, failure.retry_after_ms or 0)
+
+
+def _reason(failure: ChannelFailure) -> f.Failure:
+    return f.Failure(failure.code, str(failure)[:500])

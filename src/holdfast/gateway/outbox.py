@@ -1,0 +1,48 @@
+"""What goes back to a chat app: what conversations say is planned, and what is planned is delivered."""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.domain.chats import RouteRow
+from holdfast.domain.clock import Clock
+from holdfast.gateway.delivering import Delivering
+from holdfast.gateway.state import Ledger
+from holdfast.gateway.telling import Telling
+from holdfast.store.ports import Store
+
+
+class Outbox:
+    """Of one channel. Works while its two loops run."""
+
+    def __init__(
+        self, store: Store, ledger: Ledger, clock: Clock, chance: Callable[[], float], retry_ms: int
+    ) -> None:
+        self._delivering = Delivering(store, ledger, clock, chance, retry_ms)
+        self._telling = Telling(store, ledger, self._delivering.ring)
+
+    async def tell_for_ever(self) -> None:
+        await self._telling.run()
+
+    async def deliver_for_ever(self) -> None:
+        await self._delivering.run()
+
+    def ring(self) -> None:
+        """Something was added to what is to be delivered."""
+        self._delivering.ring()
+
+    async def leave(self, key: str) -> None:
+        """A chat is about to turn to another conversation. Say `moved` or `stay` then."""
+        await self._telling.leave(key)
+
+    def moved(self, route: RouteRow) -> None:
+        """A chat is at this conversation from now on, and is to be told of it."""
+        self._telling.moved(route)
+
+    def stay(self, key: str) -> None:
+        self._telling.stay(key)
+
+    def close(self) -> None:
+        self._delivering.close()
+
+    async def drained(self) -> None:
+        await asyncio.gather(self._delivering.drained())

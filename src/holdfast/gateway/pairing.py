@@ -1,0 +1,174 @@
+"""Who may speak: nobody until the owner has confirmed the code that a stranger was told.
+
+Kept on the store's shelf, where every process sees it: who waits as `pairing`, who is in as `sender`. Of a
+stranger nothing is kept but who it was that got a code; of the code, a digest.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain.chats import Chat, Inbound
+from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.errors import NoSuchCode, NoSuchSender, TooManyCodes
+from holdfast.domain.keys import digest_of
+from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
+from holdfast.store.ports import Shelf
+
+PAIRING, SENDER, TRIES = "pairing", "sender", "pairing_tries"
+"""The kinds on the shelf."""
+_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Without those that are taken for one another when they are read aloud or typed."""
+_CODE_CHARS = 8
+_NAME_CHARS_MAX = 80
+_THE_TRIES = "the"
+
+T = TypeVar("T")
+
+
+class Stranger(msgspec.Struct, frozen=True):
+    """Someone who wrote and waits to be let in. `told`: they have the code."""
+
+    channel: str
+    sender: str
+    name: str
+    chat: Chat
+    digest: str
+    asked_at: Instant
+    expires_at: Instant
+    told: bool = False
+
+    @property
+    def id(self) -> str:
+        return sender_id(self.channel, self.sender)
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """Someone who may speak."""
+
+    channel: str
+    sender: str
+    name: str
+    allowed_at: Instant
+
+
+class _Tries(msgspec.Struct, frozen=True):
+    since: Instant = 0
+    count: int = 0
+
+
+def sender_id(channel: str, sender: str) -> str:
+    return f"{channel}:{sender}"
+
+
+def shown(code: str) -> str:
+    """A code as people read it: `K7QM-2XRD`."""
+    half = _CODE_CHARS // 2
+    return f"{code[:half]}-{code[half:]}"
+
+
+def plain(code: str) -> str:
+    """A code as it was made, however it was typed."""
+    return "".join(each for each in code.upper() if each.isalnum())
+
+
+class Pairing:
+    """`chance(bits)` is where codes come from. Several processes may have one over the same store."""
+
+    def __init__(self, store: Shelf, clock: Clock, chance: Callable[[int], int]) -> None:
+        self._store = store
+        self._clock = clock
+        self._chance = chance
+
+    async def is_allowed(self, channel: str, sender: str) -> bool:
+        return await self._store.item(SENDER, sender_id(channel, sender)) is not None
+
+    async def challenge(self, inbound: Inbound) -> str | None:
+        """The words for a stranger; None if they have been told, and can still be let in by that.
+
+        Say `told` once they have arrived: until then the next message makes another code.
+        """
+        now, channel = self._clock.now_ms(), inbound.chat.channel
+        waiting = await self._open(now)
+        known = next((each for each in waiting if each.id == sender_id(channel, inbound.sender)), None)
+        if known is not None and known.told:
+            return None
+        others = [each for each in waiting if each is not known]
+        for each in others[: max(0, len(others) - PAIRING_CODES_MAX + 1)]:
+            await self._store.take_item(PAIRING, each.id)
+        code = self._new_code()
+        stranger = Stranger(
+            channel, inbound.sender, inbound.sender_name[:_NAME_CHARS_MAX], inbound.chat,
+            digest_of(code), now, now + PAIRING_MS_MAX,
+        )  # fmt: skip
+        await self._store.put_item(PAIRING, stranger.id, msgspec.json.encode(stranger))
+        return (
+            f"I do not know you yet. Your code is {shown(code)}. Whoever runs this server can let you in "
+            f"with it: in the page under Settings, Channels, or with `holdfast channels pair {shown(code)}`."
+        )
+
+    async def told(self, inbound: Inbound) -> None:
+        """The words have arrived: they are not said again while the code holds."""
+        item_id = sender_id(inbound.chat.channel, inbound.sender)
+        body = await self._store.item(PAIRING, item_id)
+        if body is not None:
+            stranger = replace(msgspec.json.decode(body, type=Stranger), told=True)
+            await self._store.put_item(PAIRING, item_id, msgspec.json.encode(stranger))
+
+    async def waiting(self) -> Sequence[Stranger]:
+        """Who waits to be let in, the first first."""
+        return await self._open(self._clock.now_ms())
+
+    async def confirm(self, code: str) -> Sender:
+        """Let someone in. Raises NoSuchCode, TooManyCodes."""
+        now = self._clock.now_ms()
+        tries = await self._tries(now)
+        if tries.count >= PAIRING_TRIES_MAX:
+            raise TooManyCodes()
+        digest = digest_of(plain(code))
+        found = next((each for each in await self._open(now) if each.digest == digest), None)
+        if found is None or await self._store.take_item(PAIRING, found.id) is None:
+            counted = _Tries(tries.since or now, tries.count + 1)
+            await self._store.put_item(TRIES, _THE_TRIES, msgspec.json.encode(counted))
+            raise NoSuchCode()
+        sender = Sender(found.channel, found.sender, found.name, now)
+        await self.allow(sender)
+        return sender
+
+    async def allow(self, sender: Sender) -> None:
+        """Let someone in without a code."""
+        item_id = sender_id(sender.channel, sender.sender)
+        await self._store.put_item(SENDER, item_id, msgspec.json.encode(sender))
+
+    async def allowed(self) -> Sequence[Sender]:
+        """Who may speak, the first first."""
+        found = _read((await self._store.items(SENDER)).values(), Sender)
+        return sorted(found, key=lambda each: (each.allowed_at, each.channel, each.sender))
+
+    async def revoke(self, channel: str, sender: str) -> None:
+        """They may not speak from now on. Raises NoSuchSender."""
+        if await self._store.take_item(SENDER, sender_id(channel, sender)) is None:
+            raise NoSuchSender(channel=channel, sender=sender)
+
+    async def _open(self, now: Instant) -> list[Stranger]:
+        """Whose code holds still; those that have run out are taken away."""
+        found = _read((await self._store.items(PAIRING)).values(), Stranger)
+        for each in found:
+            if each.expires_at <= now:
+                await self._store.take_item(PAIRING, each.id)
+        lasting = [each for each in found if each.expires_at > now]
+        return sorted(lasting, key=lambda each: (each.asked_at, each.id))
+
+    async def _tries(self, now: Instant) -> _Tries:
+        body = await self._store.item(TRIES, _THE_TRIES)
+        tries = msgspec.json.decode(body, type=_Tries) if body is not None else _Tries()
+        return tries if now < tries.since + PAIRING_MS_MAX else _Tries()
+
+    def _new_code(self) -> str:
+        return "".join(_ALPHABET[self._chance(16) % len(_ALPHABET)] for _ in range(_CODE_CHARS))
+
+
+def _read(bodies: Iterable[bytes], shape: type[T]) -> list[T]:
+    return [msgspec.json.decode(body, type=shape) for body in bodies]

@@ -1,0 +1,338 @@
+"""From a conversation's events to what a chat is told of it. Pure: the same events give the same messages.
+
+It begins where the chat was told up to, and may begin there again: what was planned before has the same name
+then, and says the same. A message that has been planned may change what it says; it is edited.
+"""
+
+import hashlib
+import re
+from collections import Counter
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain import facts as f
+from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, Outgoing
+from holdfast.domain.codec import Event, Unknown
+from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
+from holdfast.domain.limits import KEY_CHARS_MAX
+from holdfast.domain.parts import AnyPart, File, text_of
+from holdfast.gateway import asking
+from holdfast.gateway.activity import line_of
+from holdfast.gateway.asking import Question
+from holdfast.gateway.presses import Press
+from holdfast.gateway.splitting import split
+
+GOES_ON = " …"
+"""Behind the words of an answer that is still being written: it never ends up as it was begun."""
+_QUOTED_CHARS_MAX = 280
+_PAGE_KEY = re.compile(r"[0-9a-f]{32}")
+_KEY_PART_CHARS_MAX = KEY_CHARS_MAX // 2 - 1
+_SPARE_CHARS = 64
+"""Room in every piece for the line that says that it was sent again, or that more is to come."""
+
+
+def send_key(route: str, update_id: str) -> str:
+    """The key of a message that came through a chat: the same update is the same message."""
+    if len(update_id) > _KEY_PART_CHARS_MAX:
+        update_id = _short(update_id)
+    return update_id + _mark(route)
+
+
+def _mark(route: str) -> str:
+    """What the keys of a chat's own messages end with."""
+    return f"@{route if len(route) <= _KEY_PART_CHARS_MAX else _short(route)}"
+
+
+def _short(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def in_pieces(body: Outgoing, chars_max: int) -> list[Outgoing]:
+    """A message in as many as it takes; its buttons and its files are with the last."""
+    found = [Outgoing(text) for text in split(body.text, chars_max - _SPARE_CHARS)]
+    if not found and not body.files:
+        return []
+    last = found.pop() if found else Outgoing()
+    return [*found, replace(last, buttons=body.buttons, files=body.files)]
+
+
+class _Run(msgspec.Struct):
+    turn: int
+    turn_id: str
+    status: str = "working"
+    tools: Counter[str] = msgspec.field(default_factory=Counter)
+    first_call: str = ""
+
+
+class Plan:
+    """What one chat is told of one conversation. `add` each event once, in order, from its cursor on."""
+
+    def __init__(self, route: str, session_id: SessionId, cursor: Seq, chars_max: int, buttons: bool) -> None:
+        self._route = route
+        self._session_id = session_id
+        self._chars_max = chars_max
+        self._buttons = buttons
+        self._cursor = cursor
+        self.seen = cursor
+        """Up to here events were taken in."""
+        self._runs: dict[RunId, _Run] = {}
+        self._writing: dict[MessageId, list[str]] = {}
+        self._begun: set[MessageId] = set()
+        self._questions: dict[str, Question] = {}
+        self._calls: dict[str, f.ToolIntended] = {}
+        self._undone: str = ""
+        self._fresh: dict[tuple[str, int], NewDelivery] = {}
+
+    @property
+    def done(self) -> Seq:
+        """Up to here everything is told for good: nothing of it needs to be read again."""
+        return self._cursor if self._runs else self.seen
+
+    @property
+    def is_working(self) -> bool:
+        """Whether an answer is being worked on, so that somebody watches it."""
+        return any(run.status == "working" for run in self._runs.values())
+
+    def take(self) -> list[NewDelivery]:
+        """What is new or says something else since the last time."""
+        fresh = list(self._fresh.values())
+        self._fresh.clear()
+        return fresh
+
+    @property
+    def has_words(self) -> bool:
+        """Whether an answer is being written of which nobody has seen anything."""
+        return any(words and name not in self._begun for name, words in self._writing.items())
+
+    def begin_writing(self) -> list[NewDelivery]:
+        """The first words of an answer that is being written, if there is one that nobody has seen yet."""
+        for message_id, words in self._writing.items():
+            if message_id not in self._begun and words:
+                self._begun.add(message_id)
+                return [NewDelivery(message_id, 0, "answer", Outgoing(self._so_far(words)))]
+        return []
+
+    def being_written(self) -> tuple[MessageId, Outgoing] | None:
+        """An answer that has begun, and what there is of it now."""
+        for message_id, words in self._writing.items():
+            if message_id in self._begun:
+                return message_id, Outgoing(self._so_far(words))
+        return None
+
+    @property
+    def unfinished(self) -> list[MessageId]:
+        """Answers that are being written."""
+        return list(self._writing)
+
+    def was_begun(self, message_id: MessageId) -> None:
+        """Its first words were planned before this plan began."""
+        self._begun.add(message_id)
+
+    def leave(self) -> list[NewDelivery]:
+        """The chat turns to another conversation: what is being written ends here as it stands."""
+        left = self.being_written()
+        if left is None:
+            return []
+        message_id, body = left
+        words = body.text.removesuffix(GOES_ON) + "\n\n*It goes on in that conversation.*"
+        return [NewDelivery(message_id, 0, "answer", Outgoing(words))]
+
+    def add(self, event: Event) -> None:
+        """Take in the next event."""
+        self.seen = event.seq
+        fact = event.fact
+        match fact:
+            case Unknown():
+                pass
+            case f.TextAppended():
+                self._write(fact)
+            case f.MessageSettled():
+                self._settle(fact)
+            case f.TurnAccepted() | f.TurnsUndone() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
+                self._add_turn(event.seq, fact)
+            case f.ToolIntended() | f.ToolSettled():
+                self._add_call(fact)
+            case f.ApprovalRequested() | f.ApprovalResolved() | f.ToolInDoubt() | f.ToolResolved():
+                self._add_question(event.seq, fact)
+            case _:
+                self._add_run(event.seq, fact)
+
+    # Turns.
+
+    def _add_turn(self, seq: Seq, fact: f.AnyFact) -> None:
+        match fact:
+            case f.TurnAccepted():
+                if fact.run_id is not None:
+                    self._runs[fact.run_id] = _Run(fact.turn, fact.turn_id)
+                    self._echo(fact)
+                self._undone = ""
+            case f.TurnsUndone():
+                self._undone = fact.reason
+                said = {"undo": "Taken back.", "retry": "Answering again.", "edit": ""}[fact.reason]
+                if said:
+                    self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
+            case f.TurnQueued() | f.TurnDequeued():
+                run = self._run(fact.run_id, fact.turn)
+                run.status = "queued" if isinstance(fact, f.TurnQueued) else "working"
+            case f.TurnSteered():
+                # What was said is told already; its turn is part of another now.
+                self._runs = {name: run for name, run in self._runs.items() if run.turn != fact.from_turn}
+
+    def _echo(self, fact: f.TurnAccepted) -> None:
+        """A person's words that came through another door."""
+        key = fact.key or ""
+        if key.endswith(_mark(self._route)) or self._undone == "retry":
+            return
+        door = "edited" if self._undone == "edit" else _door(key)
+        words = _one_line(fact.parts)
+        self._say(fact.message_id, "notice", Outgoing(f"> **You** ({door}): {words}"))
+
+    # Answers.
+
+    def _write(self, fact: f.TextAppended) -> None:
+        # Only what was begun after the cursor: the beginning of the others is not known here.
+        words = self._writing.get(fact.message_id)
+        if words is None or (not words and not fact.text.strip()):
+            return
+        if not words:
+            self._tell_tools(fact.run_id)
+        words.append(fact.text)
+
+    def _settle(self, fact: f.MessageSettled) -> None:
+        self._writing.pop(fact.message_id, None)
+        self._begun.discard(fact.message_id)
+        if fact.role != "assistant" or fact.late:
+            return
+        files = tuple(part.blob for part in fact.parts if isinstance(part, File))
+        bodies = in_pieces(Outgoing(text_of(fact.parts), files=files), self._chars_max)
+        if bodies and fact.run_id is not None:
+            self._tell_tools(fact.run_id)
+        for n, body in enumerate(bodies):
+            self._say(fact.message_id, "answer", body, n)
+
+    def _so_far(self, words: list[str]) -> str:
+        text = "".join(words)
+        words[:] = [text]
+        return split(text, self._chars_max - _SPARE_CHARS)[0].rstrip() + GOES_ON
+
+    # Calls and what is asked about them.
+
+    def _add_call(self, fact: f.ToolIntended | f.ToolSettled) -> None:
+        if isinstance(fact, f.ToolIntended):
+            self._calls[fact.call_id] = fact
+            self._run(fact.run_id, fact.turn)
+            return
+        self._calls.pop(fact.call_id, None)
+        self._close_questions(fact.call_id, "")
+        if fact.outcome in ("done", "failed", "unknown") and fact.run_id in self._runs and not fact.late:
+            run = self._runs[fact.run_id]
+            run.tools[fact.name] += 1
+            run.first_call = run.first_call or fact.call_id
+
+    def _add_question(self, seq: Seq, fact: f.AnyFact) -> None:
+        match fact:
+            case f.ApprovalRequested():
+                self._tell_tools(fact.run_id)
+                call = self._calls.get(fact.call_id)
+                self._ask(asking.about_allowing(fact, call))
+            case f.ToolInDoubt():
+                self._ask(asking.about_doubt(fact, self._calls.get(fact.call_id), seq))
+            case f.ApprovalResolved():
+                self._close_questions(fact.call_id, asking.said_of_approval(fact))
+            case f.ToolResolved():
+                self._close_questions(fact.call_id, asking.said_of_doubt(fact))
+
+    def _ask(self, question: Question) -> None:
+        self._questions[question.source] = question
+        body = Outgoing(question.text, question.buttons if self._buttons else ())
+        if not self._buttons and question.typed:
+            body = Outgoing(f"{question.text}\n\n{question.typed}")
+        self._say(question.source, "question", body)
+
+    def _close_questions(self, about: str, outcome: str) -> None:
+        """They are not to be answered any more: their buttons go, and what was answered is said."""
+        for question in [each for each in self._questions.values() if about in (each.run_id, each.call_id)]:
+            del self._questions[question.source]
+            words = outcome or question.otherwise
+            self._say(question.source, "question", Outgoing(f"{question.text}\n\n*{words}*"))
+
+    def _go_on(self, run_id: RunId) -> None:
+        """Whether it goes on was asked, or only that it stopped was said: it does."""
+        for question in [
+            each for each in self._questions.values() if each.run_id == run_id and each.going_on
+        ]:
+            del self._questions[question.source]
+            self._say(question.source, "question", Outgoing(f"*{question.going_on}*"))
+
+    # Runs.
+
+    def _add_run(self, seq: Seq, fact: f.AnyFact) -> None:
+        match fact:
+            case f.RunStarted():
+                self._run(fact.run_id).status = "working"
+            case f.ModelStepStarted():
+                self._run(fact.run_id, fact.turn).status = "working"
+                self._writing[fact.message_id] = []
+            case f.RunResumed():
+                self._run(fact.run_id).status = "working"
+                self._go_on(fact.run_id)
+            case f.RunWaiting():
+                self._run(fact.run_id).status = "waiting"
+                self._tell_tools(fact.run_id)
+                if fact.reason == "limit":
+                    self._ask(asking.about_limit(fact, seq))
+            case f.RunInterrupted():
+                self._run(fact.run_id, fact.turn).status = "waiting"
+                self._ask(asking.about_restart(fact))
+            case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
+                self._end(fact)
+            case f.SessionDeleted():
+                self._runs.clear()
+                self._say(
+                    f"deleted:{self._session_id}", "notice", Outgoing("*This conversation was deleted.*")
+                )
+
+    def _end(self, fact: f.RunCompleted | f.RunCancelled | f.RunFailed) -> None:
+        self._tell_tools(fact.run_id)
+        self._close_questions(fact.run_id, "")
+        run = self._runs.pop(fact.run_id, None)
+        if not isinstance(fact, f.RunFailed):
+            return
+        # A turn that began before the cursor is not known here: the last one is meant then.
+        again = Press("again", self._session_id, run.turn_id if run is not None else "")
+        buttons = (Button("Try again", str(again)),) if self._buttons else ()
+        typed = "" if self._buttons else "\n\nType /retry to try again."
+        words = f"This could not be answered: {fact.failure.detail}{typed}"
+        self._say(f"failed:{fact.run_id}", "question", Outgoing(words, buttons))
+
+    def _tell_tools(self, run_id: RunId) -> None:
+        run = self._runs.get(run_id)
+        if run is not None and run.tools:
+            self._say(f"tools:{run.first_call}", "notice", Outgoing(f"*{line_of(run.tools)}*"))
+            run.tools, run.first_call = Counter(), ""
+
+    def _run(self, run_id: RunId, turn: int = 0) -> _Run:
+        return self._runs.setdefault(run_id, _Run(turn, ""))
+
+    def _say(self, source: str, kind: DeliveryKind, body: Outgoing, piece: int = 0) -> None:
+        # Said anew, it is where it was: the order is that in which things were first said.
+        self._fresh[source, piece] = NewDelivery(source, piece, kind, body)
+
+
+def _door(key: str) -> str:
+    """Which door a message came through, as far as its key tells."""
+    _, at, route = key.rpartition("@agent:")
+    if at:
+        channel = [*route.split(":"), ""][1]
+        return f"from {channel[:1].upper()}{channel[1:]}"
+    if key.startswith(TERMINAL_KEY):
+        return "from the terminal"
+    return "from the page" if _PAGE_KEY.fullmatch(key) else "from elsewhere"
+
+
+def _one_line(parts: tuple[AnyPart, ...]) -> str:
+    words = " ".join(text_of(parts).split())
+    names = [part.name for part in parts if isinstance(part, File)]
+    cut = words if len(words) <= _QUOTED_CHARS_MAX else words[:_QUOTED_CHARS_MAX] + "…"
+    return " ".join(filter(None, (cut, f"[{', '.join(names)}]" if names else "")))

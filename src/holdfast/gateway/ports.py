@@ -1,0 +1,83 @@
+"""What a chat app is to the gateway: something that messages come from and can be sent to."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.domain.chats import Chat, FileRef, Inbound, Outgoing
+from holdfast.domain.errors import HoldfastError
+
+
+class ChannelFailure(HoldfastError):
+    """{channel}: {detail}."""
+
+    code, status = "channel_failed", 502
+
+    def __init__(
+        self,
+        *,
+        channel: str,
+        detail: str,
+        arrived: bool | None = False,
+        retry_after_ms: int | None = None,
+        final: bool = False,
+    ) -> None:
+        """`arrived` is None where nobody can tell; `final`: trying again is of no use."""
+        super().__init__(channel=channel, detail=detail)
+        self.arrived = arrived
+        self.retry_after_ms = retry_after_ms
+        self.final = final
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """What an app can do, as the documentation lists it and the tests assert it."""
+
+    text_chars_max: int
+    edits: bool
+    buttons: bool
+    files: bool
+    dedupes_sends: bool
+    """Whether sending the same thing again, under the same id, makes one message."""
+    dedupes_updates: bool
+    """Whether what it tells has ids by which a repetition is known."""
+    edit_every_ms: int
+    """How often a message that is being written may be changed."""
+
+
+class ChannelHealth(msgspec.Struct, frozen=True):
+    ok: bool
+    detail: str = ""
+
+
+Take = Callable[[Inbound], Awaitable[None]]
+"""Returns once what came is kept for good: only then may the app forget it."""
+
+
+class Channel(Protocol):
+    """One chat app. Every method but `health` may raise ChannelFailure."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    async def listen(self, take: Take) -> None:
+        """Hand over what comes, until cancelled. Comes back by itself after a fault, with patience."""
+
+    async def send(self, chat: Chat, message: Outgoing, key: str) -> str:
+        """Say something; returns the app's own id for it. `key` is the same whenever it is tried again."""
+
+    async def edit(self, chat: Chat, platform_id: str, message: Outgoing) -> None:
+        """Have a message say something else. Saying what it says already is no failure."""
+
+    async def show_typing(self, chat: Chat) -> None: ...
+
+    async def fetch(self, file: FileRef) -> bytes:
+        """A file that somebody sent. Raises TooLarge too."""
+
+    async def health(self) -> ChannelHealth:
+        """Asks the app itself. Never raises."""
+
+    async def close(self) -> None: ...

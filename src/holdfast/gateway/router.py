@@ -1,0 +1,56 @@
+"""Where a chat is: from a chat to its conversation, and on to another."""
+
+import msgspec
+
+from holdfast.domain.chats import Chat, Outgoing, RouteRow
+from holdfast.domain.clock import Instant
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import ROUTE_SESSIONS_MAX
+from holdfast.store.ports import Store
+
+NOWHERE = SessionId("")
+"""Where a chat is that has no conversation (any more)."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A chat, the conversation that it is at and how far that has come."""
+
+    chat: Chat
+    route: RouteRow | None
+    session_id: SessionId
+    head: Seq
+
+    @property
+    def key(self) -> str:
+        return self.chat.route
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What became of something that came: what is said to it, and where the chat is from now on."""
+
+    replies: tuple[Outgoing, ...] = ()
+    move: RouteRow | None = None
+
+
+def said(text: str) -> Done:
+    return Done((Outgoing(text),))
+
+
+async def find(store: Store, chat: Chat) -> Place:
+    """Where the chat is now. A conversation that was deleted is none."""
+    route = await store.route(chat.route)
+    if route is None or not route.session_id:
+        return Place(chat, route, NOWHERE, 0)
+    try:
+        return Place(chat, route, route.session_id, await store.head(route.session_id))
+    except NoSuchSession:
+        return Place(chat, route, NOWHERE, 0)
+
+
+def moved(place: Place, session_id: SessionId, cursor: Seq, at: Instant) -> RouteRow:
+    """The chat at another conversation, of which it is told from `cursor` on."""
+    before = place.route.sessions if place.route is not None else ()
+    known = tuple(each for each in before if each != session_id)
+    sessions = (*known, session_id)[-ROUTE_SESSIONS_MAX:] if session_id else known
+    return RouteRow(place.chat, session_id, sessions, cursor, at)

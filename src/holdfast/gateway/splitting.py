@@ -1,0 +1,121 @@
+"""Long Markdown in pieces that a chat app takes: cut where a reader would pause.
+
+Code that is cut is closed at the end of its piece and opened again in the next. Sizes are in UTF-16 units, as
+the strictest apps count; no app counts more.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+LIMIT_MIN = 200
+"""Pieces that are smaller cannot be cut well."""
+_FENCE = re.compile(r" {0,3}(`{3,16}|~{3,16})([^`\n]{0,100})$")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
+_SENTENCE = re.compile("[.!?:;…][\"')\\]]*\\s|[\u3002\uff01\uff1f]")
+_SPACE = re.compile(r"\s")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A stretch of a text. `opening` and `closing` are what it takes to be whole by itself."""
+
+    opening: str
+    chunk: str
+    closing: str
+
+    @property
+    def text(self) -> str:
+        return self.opening + self.chunk.strip("\n") + self.closing
+
+
+def size_of(text: str) -> int:
+    """In UTF-16 units."""
+    return len(text) + sum(each > "\uffff" for each in text)
+
+
+def split(text: str, limit: int) -> list[str]:
+    """The pieces as they are sent; none is longer than `limit`, and none says nothing."""
+    return [piece.text for piece in pieces(text, limit) if piece.chunk.strip()]
+
+
+def pieces(text: str, limit: int) -> Iterator[Piece]:
+    """Stretches that together are `text`."""
+    assert limit >= LIMIT_MIN, f"{limit} is too short a piece"
+    fence: tuple[str, str] | None = None
+    while text:
+        opening = f"{fence[0]}{fence[1]}\n" if fence is not None else ""
+        room = limit - size_of(opening)
+        if size_of(text) <= room:
+            # As it was written, closed or not: there is no next piece that it could spoil.
+            yield Piece(opening, text, "")
+            return
+        # Sixteen, and the end of a line before them: the longest that closing can take.
+        chunk = text[: _cut(text, _fitting(text, room - 17), fence)]
+        text = text[len(chunk) :]
+        fence = _fence_after(chunk, fence)
+        yield Piece(opening, chunk, f"\n{fence[0]}" if fence is not None else "")
+
+
+def _fitting(text: str, room: int) -> int:
+    """How many characters of `text` fit."""
+    at = min(len(text), room)
+    while size_of(text[:at]) > room:
+        at -= max(1, (size_of(text[:at]) - room) // 2)
+    return at
+
+
+def _cut(text: str, window: int, fence: tuple[str, str] | None) -> int:
+    """Where to cut within the first `window` characters: the best place that is not too early."""
+    places = _lines(text, window, fence)
+    for kinds in (("paragraph",), ("paragraph", "line"), ("paragraph", "line", "code")):
+        best = max((at for at, kind in places if kind in kinds), default=0)
+        if best >= window // 2:
+            return best
+    # Never within the line that opens or closes code.
+    last_line = text.rfind("\n", 0, window) + 1
+    if _FENCE.match(text[last_line:].split("\n", 1)[0]) and last_line > 0:
+        return last_line
+    for pattern in (_SENTENCE, _SPACE):
+        found = [match.end() for match in pattern.finditer(text, window // 3, window)]
+        if found:
+            return found[-1]
+    return window
+
+
+def _lines(text: str, window: int, fence: tuple[str, str] | None) -> list[tuple[int, str]]:
+    """Where lines begin, and how good a place that is to cut."""
+    found: list[tuple[int, str]] = []
+    start = 0
+    while (end := text.find("\n", start, window)) >= 0:
+        line = text[start:end]
+        before, fence = fence, _after_line(line, fence)
+        if fence is None:
+            # The end of a piece of code is as good as the end of a paragraph.
+            found.append((end + 1, "paragraph" if not line.strip() or before is not None else "line"))
+        elif before is None:
+            # Right before code, not right after its first line.
+            found.append((start, "paragraph"))
+        else:
+            found.append((end + 1, "code"))
+        start = end + 1
+    return found
+
+
+def _fence_after(chunk: str, fence: tuple[str, str] | None) -> tuple[str, str] | None:
+    for line in chunk.split("\n"):
+        fence = _after_line(line, fence)
+    return fence
+
+
+def _after_line(line: str, fence: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Which code is open after a line: its fence, and its language."""
+    match = _FENCE.match(line)
+    if match is None:
+        return fence
+    mark, rest = match.group(1), match.group(2).strip()
+    if fence is None:
+        language = _LANGUAGE.match(rest)
+        return mark, language.group() if language else ""
+    closes = mark[0] == fence[0][0] and len(mark) >= len(fence[0]) and not rest
+    return None if closes else fence

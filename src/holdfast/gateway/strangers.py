@@ -1,0 +1,46 @@
+"""What becomes of those who may not speak: they are told a code, once, and nothing else happens."""
+
+import asyncio
+
+from holdfast.domain.chats import Inbound, Outgoing
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import STRANGERS_AT_ONCE_MAX
+from holdfast.gateway.pairing import Pairing
+from holdfast.gateway.state import Ledger
+
+
+class Strangers:
+    """At the door of one channel. Telling somebody never keeps others waiting."""
+
+    def __init__(self, pairing: Pairing, ledger: Ledger) -> None:
+        self._pairing = pairing
+        self._ledger = ledger
+        self._telling: dict[str, asyncio.Task[None]] = {}
+
+    async def turned_away(self, inbound: Inbound) -> bool:
+        """Whether it came from somebody who may not speak. Then it is dealt with."""
+        if await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
+            return False
+        # In a group a code would be everybody's; a stranger can ask for one where nobody listens.
+        is_private = inbound.chat.kind == "dm"
+        if is_private and inbound.sender not in self._telling and len(self._telling) < STRANGERS_AT_ONCE_MAX:
+            task = asyncio.create_task(self._challenge(inbound))
+            self._telling[inbound.sender] = task
+            task.add_done_callback(lambda _: self._telling.pop(inbound.sender, None))
+        return True
+
+    async def close(self) -> None:
+        for task in self._telling.values():
+            task.cancel()
+        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+
+    async def _challenge(self, inbound: Inbound) -> None:
+        try:
+            words = await self._pairing.challenge(inbound)
+            if words is not None:
+                key = f"code:{inbound.chat.channel}:{inbound.update_id}"
+                await self._ledger.channel.send(inbound.chat, Outgoing(words), key)
+                await self._pairing.told(inbound)
+        except HoldfastError as failure:
+            # They are told when they write again.
+            self._ledger.failed(str(failure))

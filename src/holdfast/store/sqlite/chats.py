@@ -1,0 +1,173 @@
+"""What came from chat apps, where each chat is, and what goes back: rows and when they may change."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain.chats import Chat, DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.clock import Instant
+from holdfast.domain.errors import LeaseHeld
+from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.store.ports import Lease
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.rows import Columns
+from holdfast.store.sqlite.sql import one, rows, run, value
+
+_DELIVERIES = Columns(DeliveryRow)
+_OPEN = ("waiting", "sending", "changed")
+
+
+def receive(tx: Tx, inbound: Inbound) -> bool:
+    body = msgspec.json.encode(inbound).decode()
+    run(tx.db, "insert_inbound", inbound.chat.channel, inbound.update_id, body, tx.at)
+    return tx.db.changes() > 0
+
+
+def received(db: apsw.Connection, channel: str, limit: int) -> Sequence[InboundRow]:
+    return [_inbound(row) for row in rows(db, "open_inbound", channel, limit)]
+
+
+def assign(tx: Tx, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
+    run(tx.db, "assign_inbound", session_id, expect, no)
+    row = one(tx.db, "get_inbound", no)
+    assert row is not None, f"{no} was received"
+    return _inbound(row)
+
+
+def finish(tx: Tx, no: int, replies: Sequence[NewDelivery], move: RouteRow | None) -> None:
+    row = one(tx.db, "get_inbound", no)
+    if row is None or row[2] == "done":
+        return
+    run(tx.db, "finish_inbound", no)
+    if move is not None:
+        put_route(tx, move)
+    route = _inbound(row).inbound.chat.route
+    for each in replies:
+        _put_new(tx, route, each)
+
+
+def put_route(tx: Tx, route: RouteRow) -> None:
+    run(
+        tx.db, "put_route", route.chat.route, route.chat.channel, msgspec.json.encode(route.chat).decode(),
+        route.session_id, msgspec.json.encode(route.sessions).decode(), route.cursor, route.touched_at,
+    )  # fmt: skip
+
+
+def route(db: apsw.Connection, key: str) -> RouteRow | None:
+    row = one(db, "get_route", key)
+    return _route(row) if row is not None else None
+
+
+def routes(db: apsw.Connection, channel: str, session_id: str, limit: int) -> Sequence[RouteRow]:
+    if session_id:
+        found = rows(db, "routes_at_session", session_id, limit)
+    elif channel:
+        found = rows(db, "routes_of_channel", channel, limit)
+    else:
+        found = rows(db, "every_route", limit)
+    return [_route(row) for row in found]
+
+
+def plan(
+    tx: Tx, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+) -> bool:
+    run(tx.db, "move_cursor", key, session_id, before, after)
+    if not tx.db.changes():
+        return False
+    for each in fresh:
+        _put_new(tx, key, each)
+    return True
+
+
+def due(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
+    found = rows(db, "due_deliveries", channel, now, limit)
+    return [(row[0], _DELIVERIES.read(row[1:])) for row in found]
+
+
+def begin(
+    tx: Tx, key: str, n: int, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]
+) -> DeliveryRow | None:
+    row = _delivery(tx.db, "get_delivery", key, n)
+    if row is None or row.state not in _OPEN:
+        return None
+    held = row.process_id
+    if row.state == "sending" and held is not None and held != process_id and is_alive(held):
+        return None
+    begun = replace(row, attempts=row.attempts + 1, process_id=process_id)
+    if row.state == "waiting":
+        begun = replace(begun, state="sending")
+    _put(tx, key, begun)
+    # As it was found: whoever tries has to know whether it may have been sent before.
+    return replace(begun, state=row.state)
+
+
+def settle(tx: Tx, key: str, row: DeliveryRow) -> bool:
+    stored = _delivery(tx.db, "get_delivery", key, row.n)
+    if stored is None or stored.attempts != row.attempts or stored.state not in _OPEN:
+        return False
+    if row.state == "sent" and stored.body != row.body:
+        # What it is to say changed while it was being sent.
+        row = replace(row, state="changed")
+    _put(tx, key, replace(row, body=stored.body, process_id=None))
+    return True
+
+
+def delivery(db: apsw.Connection, key: str, source: str, piece: int) -> DeliveryRow | None:
+    return _delivery(db, "delivery_of", key, source, piece)
+
+
+def deliveries(db: apsw.Connection, key: str, limit: int) -> Sequence[DeliveryRow]:
+    return [_DELIVERIES.read(row) for row in rows(db, "deliveries", key, limit)]
+
+
+def claim_name(
+    tx: Tx, name: str, process_id: ProcessId, lease_ms: int, is_alive: Callable[[ProcessId], bool]
+) -> Lease:
+    epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
+    if holder and holder != process_id and expires_at > tx.at and is_alive(ProcessId(holder)):
+        raise LeaseHeld(run_id=name)
+    run(tx.db, "put_lease", name, epoch + 1, process_id, tx.at + lease_ms)
+    return Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms)
+
+
+def sweep(tx: Tx, before: Instant, limit: int) -> int:
+    """Forget what has been over for long; returns how many."""
+    run(tx.db, "drop_old_inbound", before, limit)
+    gone = tx.db.changes()
+    old = rows(tx.db, "old_deliveries", before, limit)
+    for key, n in old:
+        run(tx.db, "delete_delivery", key, n)
+    return gone + len(old)
+
+
+def _put_new(tx: Tx, key: str, fresh: NewDelivery) -> None:
+    stored = _delivery(tx.db, "delivery_of", key, fresh.source, fresh.piece)
+    if stored is None:
+        n = value(tx.db, "last_delivery", key) + 1
+        _put(tx, key, DeliveryRow(n, fresh.source, fresh.piece, fresh.kind, fresh.body, "waiting", tx.at))
+    elif stored.body != fresh.body and stored.state in (*_OPEN, "sent"):
+        state = "changed" if stored.state == "sent" else stored.state
+        _put(tx, key, replace(stored, body=fresh.body, state=state, retry_at=0))
+
+
+def _put(tx: Tx, key: str, row: DeliveryRow) -> None:
+    run(tx.db, "put_delivery", key, *_DELIVERIES.write(row))
+
+
+def _delivery(db: apsw.Connection, name: str, *keys: Any) -> DeliveryRow | None:
+    row = one(db, name, *keys)
+    return _DELIVERIES.read(row) if row is not None else None
+
+
+def _inbound(row: tuple[Any, ...]) -> InboundRow:
+    no, body, state, received_at, session_id, expect = row
+    return InboundRow(no, msgspec.json.decode(body, type=Inbound), state, received_at, session_id, expect)
+
+
+def _route(row: tuple[Any, ...]) -> RouteRow:
+    chat, session_id, sessions, cursor, touched_at = row
+    named = msgspec.json.decode(sessions, type=tuple[SessionId, ...])
+    return RouteRow(msgspec.json.decode(chat, type=Chat), session_id, named, cursor, touched_at)

@@ -1,0 +1,480 @@
+"""Chat apps on a real server: what comes in, what goes back, who may speak, and who is turned away."""
+
+import asyncio
+import base64
+import io
+import json
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Api, Speaker, talking, until
+from tests.telegram_api import TOKEN, TelegramApi, on_a_thread
+from tests.webhook_receiver import Receiver, headers_for, key_in, receiving_on_a_thread
+
+ADA = 77
+CODE = re.compile(r"\b[2-9A-Z]{4}-[2-9A-Z]{4}\b")
+
+
+@pytest.fixture(scope="module")
+def telegram() -> Iterator[TelegramApi]:
+    with on_a_thread() as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving_on_a_thread() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def home(
+    speaker: Speaker,
+    telegram: TelegramApi,
+    receiver: Receiver,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Holdfast]:
+    """The command of everyone here, with both channels set up in its environment."""
+    environ = environ_of(speaker) | {
+        "TELEGRAM_BOT_TOKEN": TOKEN,
+        "HOLDFAST_TELEGRAM_API_URL": telegram.url,
+        "HOLDFAST_CHANNEL_WEBHOOK_URL": receiver.url,
+    }
+    with living_in(tmp_path_factory.mktemp("channels"), **environ) as command:
+        yield command
+
+
+@pytest.fixture(scope="module")
+def server(home: Holdfast, receiver: Receiver) -> Running:
+    running = home.serve("--port", "0")
+    receiver.key = key_in((running.folder / "channel-webhook.key").read_text())
+    return running
+
+
+async def called(
+    api: Api, receiver: Receiver, said: dict[str, Any], webhook_id: str = "", at: float | None = None
+) -> Any:
+    """What the server answers to a program that is signed."""
+    body = json.dumps(said).encode()
+    headers = headers_for(receiver.key, body, webhook_id, at)
+    return await api.post("/api/channels/webhook", data=io.BytesIO(body), headers=headers)
+
+
+async def let_in(server: Running, api: Api, receiver: Receiver, who: str) -> None:
+    """A person of the webhook channel who may speak, in a chat of the same name."""
+    async with talking(server.address, token="") as stranger:
+        await called(stranger, receiver, {"chat": who, "sender": who, "text": "hello?"})
+        assert stranger.status == 202
+    (told,) = await receiver.until(lambda: receiver.texts(who))
+    await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
+    assert api.status == 200
+
+
+async def channel(api: Api, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = next(
+        each for each in (await api.get("/api/channels"))["channels"] if each["name"] == name
+    )
+    return told
+
+
+# Who may speak.
+
+
+async def test_a_stranger_in_telegram_gets_a_code_and_nothing_else_until_it_is_confirmed(
+    server: Running, telegram: TelegramApi, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        before = len((await api.get("/api/sessions"))["sessions"])
+        asked = len(speaker.asked)
+        telegram.say(ADA, "Tell me everything")
+        (told,) = await telegram.until(lambda: telegram.texts(ADA))
+        assert "everything" not in told
+        (code,) = set(CODE.findall(told))
+        (waiting,) = [
+            each for each in (await api.get("/api/pairing"))["waiting"] if each["sender"] == str(ADA)
+        ]
+        assert (waiting["channel"], waiting["name"]) == ("telegram", "Ada")
+        assert code not in json.dumps(waiting)
+        telegram.say(ADA, "And now?")
+        await until(_received(api, "telegram", 2))
+        assert len((await api.get("/api/sessions"))["sessions"]) == before
+        assert len(speaker.asked) == asked
+        assert len(telegram.texts(ADA)) == 1
+        # Typed as people do.
+        sender = await api.post("/api/pairing", {"code": f" {code.lower().replace('-', ' ')} "})
+        assert (api.status, sender["sender"], sender["name"]) == (200, str(ADA), "Ada")
+        telegram.say(ADA, "good morning")
+        await telegram.until(lambda: telegram.texts(ADA)[-1].strip() == "good morning")
+        assert "everything" not in str(speaker.asked)
+        assert len((await api.get("/api/sessions"))["sessions"]) == before + 1
+
+
+async def test_a_wrong_code_lets_nobody_in(server: Running) -> None:
+    async with talking(server.address) as api:
+        problem = await api.post("/api/pairing", {"code": "2222-2222"})
+        assert (api.status, problem["code"]) == (404, "no_such_code")
+
+
+async def test_somebody_is_let_in_and_shut_out_by_commands_beside_a_running_server(
+    server: Running, home: Holdfast, receiver: Receiver
+) -> None:
+    async with talking(server.address, token="") as caller:
+        await called(caller, receiver, {"chat": "bo", "sender": "bo", "sender_name": "Bo", "text": "hi"})
+        (told,) = await receiver.until(lambda: receiver.texts("bo"))
+        (code,) = set(CODE.findall(told))
+        listed = await asyncio.to_thread(home.run, "channels", "list")
+        assert "bo" in listed.stdout and "telegram" in listed.stdout and code not in listed.stdout
+        paired = await asyncio.to_thread(home.run, "channels", "pair", code)
+        assert paired.stdout == "Bo may speak on webhook from now on.\n", paired.stderr
+        again = await asyncio.to_thread(home.run, "channels", "pair", code, "--json")
+        assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_code")
+        await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "good evening"})
+        await receiver.until(lambda: receiver.texts("bo")[-1].strip() == "good evening")
+        found = json.loads((await asyncio.to_thread(home.run, "channels", "senders", "--json")).stdout)
+        assert [each["name"] for each in found if each["sender"] == "bo"] == ["Bo"]
+        gone = await asyncio.to_thread(home.run, "channels", "revoke", "webhook", "bo")
+        assert gone.stdout == "bo may not speak on webhook any more.\n"
+        await called(caller, receiver, {"chat": "bo", "sender": "bo", "text": "still here?"})
+        await receiver.until(lambda: CODE.search(receiver.texts("bo")[-1]))
+
+
+async def test_somebody_who_is_removed_over_http_is_a_stranger_again(
+    server: Running, receiver: Receiver
+) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "cy")
+        senders = (await api.get("/api/senders"))["senders"]
+        assert [each["channel"] for each in senders if each["sender"] == "cy"] == ["webhook"]
+        await api.ask("DELETE", "/api/senders/webhook/cy")
+        assert api.status == 204
+        problem = await api.ask("DELETE", "/api/senders/webhook/cy")
+        assert (api.status, problem["code"]) == (404, "no_such_sender")
+        await called(api, receiver, {"chat": "cy", "sender": "cy", "text": "secret plans"})
+        await receiver.until(lambda: len(receiver.texts("cy")) == 2)
+        assert CODE.search(receiver.texts("cy")[-1])
+
+
+# The webhook.
+
+
+async def test_what_is_called_in_is_answered_by_a_signed_call(
+    server: Running, receiver: Receiver, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "dee")
+        unsigned = receiver.unsigned
+        kept = await called(api, receiver, {"chat": "dee", "sender": "dee", "text": "count 30"})
+        assert (api.status, kept) == (202, {"kept": True})
+        numbers = " ".join(map(str, range(30)))
+        await receiver.until(lambda: receiver.texts("dee")[-1].strip() == numbers)
+        assert len(receiver.texts("dee")) == 2, "it is one message, which was edited"
+        assert receiver.unsigned == unsigned
+        types = {told["type"] for _, told in receiver.calls if told.get("chat") == "dee"}
+        assert types <= {"message", "edit", "typing"} and "message" in types
+
+
+async def test_a_call_that_comes_again_is_answered_once(
+    server: Running, receiver: Receiver, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "eve")
+        for _ in range(3):
+            said = {"chat": "eve", "sender": "eve", "text": "only once"}
+            kept = await called(api, receiver, said, "msg_the_same")
+            assert (api.status, kept) == (202, {"kept": True})
+        await called(api, receiver, {"chat": "eve", "sender": "eve", "text": "and then"})
+        await receiver.until(lambda: receiver.texts("eve")[-1].strip() == "and then")
+        assert [text.strip() for text in receiver.texts("eve")[1:]] == ["only once", "and then"]
+
+
+async def test_a_button_that_is_pressed_by_a_call_allows_what_was_asked(
+    server: Running, receiver: Receiver
+) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "fay")
+        await called(api, receiver, {"chat": "fay", "sender": "fay", "text": "run echo pressed"})
+
+        def asked() -> dict[str, str]:
+            mine = [told for _, told in list(receiver.calls) if told.get("chat") == "fay"]
+            buttons = [each for told in mine for each in told.get("buttons", ())]
+            return next((each for each in buttons if each["text"] == "Allow once"), {})
+
+        button = await receiver.until(asked)
+        await called(api, receiver, {"chat": "fay", "sender": "fay", "press": button["press"]})
+        await receiver.until(lambda: any("It said: pressed" in text for text in receiver.texts("fay")))
+
+
+async def test_a_file_is_fetched_from_where_answers_go_to_and_from_nowhere_else(
+    server: Running, receiver: Receiver, speaker: Speaker
+) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "gus")
+        origin = receiver.url.removesuffix("/answers")
+        receiver.files["/notes.txt"] = b"the blue door"
+        file = {"url": f"{origin}/notes.txt", "name": "notes.txt"}
+        await called(api, receiver, {"chat": "gus", "sender": "gus", "text": "what colour", "files": [file]})
+        assert api.status == 202
+        await receiver.until(lambda: "the blue door" in json.dumps(speaker.asked[-5:]))
+        for url in (
+            f"{server.address}api/me",
+            "file:///etc/passwd",
+            f"{origin}@127.0.0.1/x",
+            "//x",
+            "http://[",
+        ):
+            problem = await called(api, receiver, {"chat": "gus", "sender": "gus", "files": [{"url": url}]})
+            assert (api.status, problem["code"]) == (400, "bad_channel_call"), url
+
+
+async def test_a_message_arrives_once_whatever_the_receiver_does(server: Running, receiver: Receiver) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "hal")
+        receiver.misbehave("message", "dropped", (503, {}), (429, {"retry-after": "1"}))
+        await called(api, receiver, {"chat": "hal", "sender": "hal", "text": "come what may"})
+
+        def tries() -> list[str]:
+            mine = [name for name, told in list(receiver.calls) if told.get("chat") == "hal"]
+            return [name for name in mine if name.startswith("d_")]
+
+        await receiver.until(lambda: len(tries()) == 4, 60)
+        assert len(set(tries())) == 1, "each try had the same id"
+        assert [text.strip() for text in receiver.texts("hal")[1:]] == ["come what may"]
+
+
+# Who is turned away.
+
+
+async def test_what_is_not_signed_is_refused_and_nothing_is_done(server: Running, receiver: Receiver) -> None:
+    async with talking(server.address) as api, talking(server.address, token="") as caller:
+        before = (await channel(api, "webhook"))["received"]
+        body = json.dumps({"chat": "x", "sender": "x", "text": "let me in"}).encode()
+        good = headers_for(receiver.key, body)
+        wrong = [
+            {},
+            {**good, "webhook-signature": ""},
+            {**good, "webhook-signature": "v1,AAAA"},
+            {**good, "webhook-signature": good["webhook-signature"].replace("v1,", "v1a,")},
+            {**good, "webhook-id": "msg_other"},
+            {**good, "webhook-timestamp": str(int(good["webhook-timestamp"]) + 1)},
+            {**good, "webhook-timestamp": "soon"},
+            headers_for(b"k" * 32, body),
+            headers_for(receiver.key, body + b" "),
+            headers_for(receiver.key, body, at=time.time() - 400),
+            headers_for(receiver.key, body, at=time.time() + 400),
+        ]
+        for headers in wrong:
+            sent = {**headers, "content-type": "application/json"}
+            problem = await caller.post("/api/channels/webhook", data=body, headers=sent)
+            assert caller.status in (401, 429), (headers, problem)
+            assert problem["code"] in ("bad_signature", "too_many_tries")
+        assert problem["code"] == "too_many_tries", "whoever fails too often is told to wait"
+        assert (await channel(api, "webhook"))["received"] == before
+        assert [each for each in (await api.get("/api/pairing"))["waiting"] if each["sender"] == "x"] == []
+        # Whatever others did, what is signed is heard.
+        await called(caller, receiver, {"chat": "ida", "sender": "ida", "text": "hello"})
+        assert caller.status == 202
+
+
+async def test_a_call_that_is_too_long_or_makes_no_sense_is_refused(
+    server: Running, receiver: Receiver
+) -> None:
+    async with talking(server.address, token="") as caller:
+        problem = await called(caller, receiver, {"chat": "x", "sender": "x", "text": "a" * 1_100_000})
+        assert (caller.status, problem["code"]) == (413, "too_large")
+        for said in (
+            {},
+            {"chat": "x", "text": "no sender"},
+            {"chat": "a:b", "sender": "x", "text": "t"},
+            {"chat": "x", "sender": "x"},
+            {"chat": "x", "sender": "x", "text": "t", "admin": True},
+            {"type": "message", "chat": "x", "kind": "dm", "thread": "", "text": "what we sent ourselves"},
+        ):
+            problem = await called(caller, receiver, said)
+            assert (caller.status, problem["code"]) == (400, "bad_channel_call"), said
+
+
+async def test_calls_pass_the_same_gate_as_all_else(server: Running, receiver: Receiver) -> None:
+    body = json.dumps({"chat": "x", "sender": "x", "text": "t"}).encode()
+    async with talking(server.address, token="") as caller:
+        for more, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
+            headers = {**headers_for(receiver.key, body), **more}
+            await caller.post("/api/channels/webhook", data=body, headers=headers)
+            assert caller.status == status
+        headers = {**headers_for(receiver.key, body), "content-type": "text/plain"}
+        await caller.post("/api/channels/webhook", data=body, headers=headers)
+        assert caller.status == 415
+
+
+async def test_only_those_who_may_manage_see_channels(server: Running, home: Holdfast) -> None:
+    made = await asyncio.to_thread(home.run, "tokens", "add", "reader", "--right", "read", "--right", "write")
+    async with talking(server.address, token=made.stdout.strip()) as reader:
+        for method, path in (
+            ("GET", "/api/channels"),
+            ("POST", "/api/channels/webhook/test"),
+            ("POST", "/api/channels/telegram/disconnect"),
+            ("GET", "/api/pairing"),
+            ("POST", "/api/pairing"),
+            ("GET", "/api/senders"),
+            ("DELETE", "/api/senders/webhook/x"),
+        ):
+            problem = await reader.ask(method, path)
+            assert (reader.status, problem["code"]) == (403, "not_allowed"), path
+
+
+# How channels fare.
+
+
+async def test_channels_say_how_they_fare_and_are_tested(server: Running, receiver: Receiver) -> None:
+    async with talking(server.address) as api:
+        told = await channel(api, "telegram")
+        assert told["connected"] and told["fixed"] and told["serving"]
+        tried = await api.post("/api/channels/telegram/test")
+        assert tried == {"ok": True, "detail": "@holdfast_test_bot"}
+        assert (await api.post("/api/channels/webhook/test"))["ok"]
+        receiver.misbehave("test", (404, {}))
+        tried = await api.post("/api/channels/webhook/test")
+        assert tried == {"ok": False, "detail": "the receiver answered 404: not now"}
+        assert (await channel(api, "webhook"))["last_error"] == tried["detail"]
+        receiver.misbehave("test", (302, {"location": "http://127.0.0.1:9/"}))
+        tried = await api.post("/api/channels/webhook/test")
+        assert not tried["ok"] and "leads elsewhere" in tried["detail"]
+        await api.post("/api/channels/carrier-pigeon/test")
+        assert api.status == 404
+
+
+async def test_metrics_count_what_came_and_went(server: Running, receiver: Receiver) -> None:
+    async with talking(server.address) as api:
+        await let_in(server, api, receiver, "jo")
+        await called(api, receiver, {"chat": "jo", "sender": "jo", "text": "tally me"})
+        await receiver.until(lambda: receiver.texts("jo")[-1].strip() == "tally me")
+
+        async def is_counted() -> bool:
+            text = (await api.get("/metrics")).decode()
+            received = re.search(r'holdfast_channel_received_total\{channel="webhook"\} (\d+)', text)
+            sent = re.search(
+                r'holdfast_channel_delivered_total\{channel="webhook",outcome="sent"\} (\d+)', text
+            )
+            return bool(received and sent and int(received[1]) >= 2 and int(sent[1]) >= 1)
+
+        await until(is_counted)
+        assert 'holdfast_channel_waiting{channel="telegram"}' in (await api.get("/metrics")).decode()
+
+
+async def test_secrets_of_channels_are_private_and_told_nowhere(server: Running, home: Holdfast) -> None:
+    path = server.folder / "channel-webhook.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    key = path.read_text().strip()
+    assert key.startswith("whsec_") and len(base64.b64decode(key.removeprefix("whsec_"))) == 32
+    async with talking(server.address) as api:
+        for where in ("/api/channels", "/api/settings", "/api/about", "/metrics"):
+            told = json.dumps(await api.get(where), default=str)
+            assert key not in told and TOKEN not in told
+        problem = await api.post("/api/channels/telegram/disconnect")
+        assert (api.status, problem["code"]) == (409, "setting_fixed")
+
+
+# Connecting a bot.
+
+
+@pytest.fixture
+def unconnected(tmp_path: Path, speaker: Speaker) -> Iterator[tuple[Holdfast, TelegramApi]]:
+    """A server without a bot, and a platform where there is one."""
+    with on_a_thread() as platform:
+        environ = environ_of(speaker) | {"HOLDFAST_TELEGRAM_API_URL": platform.url}
+        with living_in(tmp_path, **environ) as command:
+            yield command, platform
+
+
+async def test_a_bot_is_connected_while_the_server_runs_and_is_there_after_a_restart(
+    unconnected: tuple[Holdfast, TelegramApi],
+) -> None:
+    home, platform = unconnected
+    server = home.serve("--port", "0")
+    async with talking(server.address) as api:
+        assert not (await channel(api, "telegram"))["connected"]
+        for token, words in (
+            ("nonsense", "not a bot's token"),
+            ("123456:AAwrongTOKENwrongTOKENwrongTOKENwr00", ""),
+        ):
+            problem = await api.post("/api/channels/telegram/connect", {"token": token})
+            assert (api.status, problem["code"]) == (400, "channel_refused"), problem
+            assert words in problem["detail"] and token not in problem["detail"]
+        assert not (await channel(api, "telegram"))["connected"]
+        await api.post("/api/channels/telegram/connect", {"token": TOKEN})
+        assert api.status == 200
+        path = server.folder / "telegram.toml"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        platform.say(ADA, "hello")
+        (told,) = await platform.until(lambda: platform.texts(ADA))
+        await api.post("/api/pairing", {"code": CODE.findall(told)[0]})
+    server.process.terminate()
+    assert await asyncio.to_thread(server.process.wait, 20) == 0
+    again = home.serve("--port", "0")
+    platform.say(ADA, "are you back")
+    await platform.until(lambda: platform.texts(ADA)[-1].strip() == "are you back", 40)
+    async with talking(again.address) as api:
+        await api.post("/api/channels/telegram/disconnect")
+        assert api.status == 200
+        assert not (await channel(api, "telegram"))["connected"]
+        assert not path.exists()
+        platform.say(ADA, "nobody hears this")
+        await api.post("/api/channels/telegram/test")
+        assert api.status == 404
+
+
+async def test_telegram_calls_a_server_that_it_was_told_of(tmp_path: Path, speaker: Speaker) -> None:
+    port = _free_port()
+    with on_a_thread() as platform:
+        environ = environ_of(speaker) | {
+            "HOLDFAST_TELEGRAM_API_URL": platform.url,
+            "TELEGRAM_BOT_TOKEN": TOKEN,
+            "HOLDFAST_TELEGRAM": "webhook",
+            "HOLDFAST_PUBLIC_URL": f"http://127.0.0.1:{port}/holdfast",
+        }
+        with living_in(tmp_path, **environ) as command:
+            server = command.serve("--port", str(port))
+            await platform.until(lambda: platform.webhook)
+            assert platform.webhook["url"] == f"http://127.0.0.1:{port}/holdfast/api/channels/telegram"
+            platform.say(ADA, "hello")
+            (told,) = await platform.until(lambda: platform.texts(ADA))
+            paired = await asyncio.to_thread(command.run, "channels", "pair", CODE.findall(told)[0])
+            assert paired.returncode == 0, paired.stderr
+            platform.say(ADA, "called in")
+            await platform.until(lambda: platform.texts(ADA)[-1].strip() == "called in")
+            async with talking(server.address, token="") as caller:
+                update = {"update_id": 1, "message": {"text": "I am not Telegram"}}
+                for secret in ("", "wrong", platform.webhook["secret_token"] + "x"):
+                    headers = {"x-telegram-bot-api-secret-token": secret}
+                    problem = await caller.post("/api/channels/telegram", update, headers=headers)
+                    assert (caller.status, problem["code"]) == (401, "wrong_channel_secret")
+
+
+async def test_a_server_without_channels_answers_no_calls(holdfast: Holdfast) -> None:
+    server = holdfast.serve("--port", "0")
+    async with talking(server.address, token="") as caller:
+        for name in ("telegram", "webhook"):
+            problem = await caller.post(f"/api/channels/{name}", {"update_id": 1})
+            assert (caller.status, problem["code"]) == (404, "no_such_channel")
+    assert not (server.folder / "channel-webhook.key").exists()
+
+
+def _received(api: Api, name: str, count: int) -> Any:
+    async def is_so() -> bool:
+        return bool((await channel(api, name))["received"] >= count)
+
+    return is_so
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,283 @@
+"""`holdfast chat` as people use it: in a real terminal, with keys, beside other doors, through a kill."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Speaker, words_of
+from tests.acceptance.terminal import Terminal, terminal
+
+READY = r"· ready"
+PROMPT = r"^> *$"
+
+
+@pytest.fixture
+def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command
+
+
+@pytest.fixture
+def running(home: Holdfast) -> Running:
+    return home.serve("--port", "0")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The folder that people chat in."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def screen(home: Holdfast, running: Running, here: Path) -> Iterator[Terminal]:
+    """A terminal in which one chats with a running server."""
+    with terminal(home.environ, here, "chat") as screen:
+        screen.until(READY, PROMPT)
+        yield screen
+
+
+def asked(running: Running, path: str, body: dict[str, Any] | None = None, method: str = "") -> Any:
+    sent = None if body is None else json.dumps(body)
+    head = {"content-type": "application/json"}
+    reply = running.ask(path, method or ("GET" if body is None else "POST"), sent, **head)
+    assert reply.status < 300, reply.body
+    return json.loads(reply.body)
+
+
+def only(running: Running) -> str:
+    (session,) = asked(running, "/api/sessions")["sessions"]
+    found: str = session["id"]
+    return found
+
+
+def said(running: Running, session: str, role: str) -> list[str]:
+    """The live messages of a role."""
+    page = asked(running, f"/api/sessions/{session}/messages?limit=200")
+    return [words_of(each).strip() for each in page["messages"] if each["role"] == role and each["live"]]
+
+
+def test_an_answer_streams_and_is_drawn_when_its_blocks_are_whole(screen: Terminal) -> None:
+    screen.type("please write up")
+    shown = screen.until("Nothing else was changed", READY)
+    assert "What was found" in shown and "##" not in screen.everything()
+    # The table has its lines, the code its words, the list its numbers.
+    assert re.search(r"third\.py +7 +broken", shown)
+    assert "return number * 4" in shown and "```" not in shown
+    assert "**fine**" not in shown
+    # The server names the conversation.
+    screen.until("A fitting title · openai:small · ready")
+
+
+def test_text_is_there_while_it_streams_and_ctrl_c_stops_it_and_then_leaves(
+    screen: Terminal, running: Running
+) -> None:
+    screen.type("count 100000")
+    screen.until(r"\b30 31 32\b", "working")
+    screen.press("C-c")
+    screen.until("— Stopped. —", READY)
+    assert asked(running, "/api/sessions")["sessions"][0]["status"] == "idle"
+    screen.press("C-c")
+    screen.until("exit code 0")
+
+
+def test_ctrl_d_leaves_and_the_conversation_is_there_again_with_its_history(
+    home: Holdfast, screen: Terminal, here: Path
+) -> None:
+    screen.type("something to come back to")
+    screen.until(r"^  something to come back to", READY)
+    screen.press("C-d")
+    screen.until("exit code 0")
+    with terminal(home.environ, here, "chat") as again:
+        again.until(r"^> something to come back to", r"^  something to come back to", READY)
+        again.press("Up")
+        again.until(r"^> something to come back to$(.|\n)*^> something to come back to$")
+
+
+def test_a_call_is_allowed_denied_changed_and_allowed_for_the_conversation(
+    screen: Terminal, running: Running
+) -> None:
+    screen.type("run echo made")
+    screen.until("May shell run this", "^    echo made", "a allow once", "needs you")
+    # A letter that means nothing is not sent as a message: that would end the answer.
+    screen.type("x")
+    screen.until("Type one of these")
+    screen.type("a")
+    screen.until("— Allowed. —", r"✓ shell  echo made · [\d.]+ s", "It said:", READY, gone="May shell")
+    screen.type("run echo never")
+    screen.until("May shell run this", "^    echo never")
+    screen.type("d")
+    screen.until("Why not")
+    screen.type("not today")
+    screen.until("— Not allowed. not today —", "⊘ shell  echo never", READY)
+    screen.type("run echo first")
+    screen.until("^    echo first", "needs you")
+    screen.type("e")
+    screen.until("Run this instead > echo first")
+    screen.press("C-u")
+    screen.type("echo second")
+    screen.until("✓ shell  echo second", "^    second", READY)
+    screen.type("run echo kept")
+    screen.until("^    echo kept", "needs you")
+    screen.type("c")
+    screen.until("Allowed in this conversation", "✓ shell  echo kept", READY)
+    screen.press("C-l")
+    screen.type("run echo kept")
+    screen.until(r"^> run echo kept(.|\n)*✓ shell  echo kept", READY)
+    assert said(running, only(running), "user")[1:] == [
+        "run echo never", "run echo first", "run echo kept", "run echo kept",
+    ]  # fmt: skip
+
+
+def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
+    screen: Terminal, running: Running
+) -> None:
+    screen.type("first words")
+    screen.until("^  first words", READY)
+    screen.type("/title The first one")
+    screen.until("The first one · openai:small")
+    first = only(running)
+    screen.type("/sess please")
+    screen.until("There is no command /sess", "Did you mean /sessions", "Nothing was sent")
+    screen.type("second words")
+    screen.until("^  second words", READY)
+    screen.type("/undo")
+    screen.until("— Taken back")
+    assert said(running, first, "user") == ["first words"]
+    screen.type("/new")
+    screen.until("^ Untitled · openai:small · ready")
+    screen.type("/title Another one")
+    screen.until("^ Another one · openai:small")
+    screen.type("/sessions")
+    screen.until(r"1\* Another one", r"2  The first one")
+    screen.type("/switch 2")
+    screen.until(r"^ The first one · openai:small · ready", "^> first words")
+    screen.type("/switch another")
+    screen.until(r"^ Another one · openai:small · ready")
+    screen.type("/memory")
+    screen.until("has no memory|remembered")
+    screen.type("/help")
+    screen.until("/undo: Take back the last message", "Ctrl.D leaves")
+
+
+def test_commands_and_files_are_completed_and_a_file_goes_along(
+    speaker: Speaker, screen: Terminal, running: Running, here: Path
+) -> None:
+    (here / "notes.txt").write_text("The gate is open on Mondays.\n")
+    screen.type("/sta", enter=False)
+    screen.until(r"/status +Say what is going on here")
+    screen.press("C-u")
+    screen.type("what is in @not", enter=False)
+    screen.until("^ *notes.txt *$")
+    screen.press("Tab")
+    screen.until("what is in @notes.txt")
+    screen.press("Enter")
+    screen.until(r"^> what is in @notes.txt", r"^  \+ notes.txt", READY)
+    assert "open on Mondays" in json.dumps([each["messages"] for each in speaker.asked])
+    page = asked(running, f"/api/sessions/{only(running)}/messages")
+    assert [part["type"] for part in page["messages"][0]["parts"]] == ["text", "file"]
+
+
+def test_a_line_goes_on_after_a_backslash_and_after_alt_enter(screen: Terminal, running: Running) -> None:
+    screen.type("one\\")
+    screen.until("> one$")
+    screen.type("two", enter=False)
+    screen.press("M-Enter")
+    screen.type("three")
+    screen.until("^  one two three", READY)
+    assert said(running, only(running), "user") == ["one\ntwo\nthree"]
+
+
+def test_what_another_door_says_appears_while_one_types(screen: Terminal, running: Running) -> None:
+    session = only(running)
+    screen.type("half a sen", enter=False)
+    screen.until("^> half a sen")
+    asked(running, f"/api/sessions/{session}/turns", {"text": "said through another door"})
+    screen.until(r"^> said through another door", r"^  said through another door", r"^> half a sen$", READY)
+    asked(running, f"/api/sessions/{session}", {"title": "Named elsewhere"}, "PATCH")
+    screen.until("^ Named elsewhere")
+    screen.type("tence")
+    screen.until("^  half a sentence", READY)
+    assert said(running, session, "user") == ["said through another door", "half a sentence"]
+
+
+def test_a_question_of_another_doors_message_is_answered_there_or_here(
+    screen: Terminal, running: Running
+) -> None:
+    session = only(running)
+    receipt = asked(running, f"/api/sessions/{session}/turns", {"text": "run echo there"})
+    screen.until("May shell run this", "needs you")
+    (question,) = asked(running, "/api/questions")["questions"]
+    asked(running, f"/api/runs/{receipt['run_id']}/tools/{question['call_id']}", {"decision": "approve"})
+    screen.until("— Allowed. —", "✓ shell  echo there", READY, gone="May shell")
+
+
+def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
+    home: Holdfast, screen: Terminal, running: Running
+) -> None:
+    session = only(running)
+    screen.type("count 400")
+    screen.until(r"\b60 61 62\b")
+    running.process.kill()
+    running.process.wait()
+    screen.until("The server has gone")
+    screen.type("written meanwhile")
+    screen.until("⧖ written meanwhile", "1 to be sent")
+    running = home.serve("--port", "0")
+    screen.until(r"^  written meanwhile", READY)
+    assert said(running, session, "user") == ["count 400", "written meanwhile"]
+    whole = screen.everything()
+    for line in ("The server is back.", "Stopped when the server stopped.", "Continued after restart,"):
+        assert whole.count(line) == 1, line
+    # Every number once, in order, whatever was drawn before and after.
+    answer = whole[whole.index("> count 400") + len("> count 400") : whole.index("> written meanwhile")]
+    lines = [line for line in answer.splitlines() if re.fullmatch(r"[\d ]+", line)]
+    assert " ".join(lines).split() == [str(number) for number in range(400)]
+
+
+def test_a_call_that_may_have_run_is_put_to_the_person(
+    home: Holdfast, screen: Terminal, running: Running
+) -> None:
+    screen.type("run sleep 300")
+    screen.until("a allow once")
+    screen.type("a")
+    screen.until(r"… shell  sleep 300 · ")
+    running.process.kill()
+    running.process.wait()
+    running = home.serve("--port", "0")
+    screen.until("This may have run: the server stopped during it", "r run it again · i it ran · s skip")
+    screen.type("s")
+    screen.until(r"\? shell  sleep 300", "It said:", READY, gone="r run it again")
+
+
+def test_without_a_server_the_chat_works_and_another_process_sees_it_live(home: Holdfast, here: Path) -> None:
+    with terminal(home.environ, here, "chat") as screen:
+        screen.until("No server runs here", READY)
+        screen.type("all by myself")
+        screen.until("^  all by myself", READY)
+        with terminal(home.environ, here, "chat") as other:
+            # The second one finds the first.
+            other.until("^  all by myself", READY)
+            other.type("not quite")
+            screen.until("^> not quite", "^  not quite", READY)
+            assert "No server" not in other.screen()
+            other.press("C-d")
+            other.until("exit code 0")
+        screen.press("C-d")
+        screen.until("exit code 0")
+    assert home.run("link").returncode == 1
+
+
+def test_nothing_in_a_conversation_steers_the_terminal(screen: Terminal, running: Running) -> None:
+    before = screen.title()
+    hostile = "see \x1b]0;taken over\x07 and \x1b[2J\x1b[H and \x9b31m done"
+    asked(running, f"/api/sessions/{only(running)}/turns", {"text": hostile})
+    shown = screen.until(r"^> see .*done", r"^  see .*done", READY)
+    assert "taken over" in shown, "it is shown as text"
+    assert screen.title() == before

@@ -1,0 +1,225 @@
+"""`holdfast chat -p`: one message from a script, in real processes, with a server and without one."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Speaker, speaking
+
+SCRIPT_S_MAX = 120
+COUNTED = "".join(f"{number} " for number in range(300))
+
+
+class Hostile(Speaker):
+    """Says what would steer a terminal, or refuses to answer at all."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "POST" and "be broken" in await request.text():
+            return web.json_response({"error": {"message": "the account is closed"}}, status=403)
+        return await super().answer(request)
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Iterator[Speaker]:
+    with speaking(Hostile()) as speaker:
+        yield speaker
+
+
+@pytest.fixture
+def home(speaker: Speaker, tmp_path: Path) -> Iterator[Holdfast]:
+    """The command, with nothing running yet."""
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command
+
+
+def chat(home: Holdfast, *words: str, said: str = "", **environ: str) -> "subprocess.CompletedProcess[str]":
+    """A script that chats, to its end."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast", "chat", *words],
+        env=home.environ | environ,
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_S_MAX,
+    )
+
+
+def begun(home: Holdfast, *words: str) -> "subprocess.Popen[str]":
+    """A script that chats, under way."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "holdfast", "chat", *words],
+        env=home.environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    home.started.append(process)
+    return process
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> str:
+    """What it has printed, once that holds `words`."""
+    assert process.stdout is not None
+    seen = ""
+    while words not in seen:
+        piece = process.stdout.read(1)
+        assert piece, f"it ended after {seen!r}"
+        seen += piece
+    return seen
+
+
+def to_its_end(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """What it prints from here on. Not by `communicate`, which passes over what was read ahead."""
+    assert process.stdout is not None and process.stderr is not None
+    patience = threading.Timer(SCRIPT_S_MAX, process.kill)
+    patience.start()
+    try:
+        told = process.stdout.read(), process.stderr.read()
+        process.wait()
+        return told
+    finally:
+        patience.cancel()
+
+
+def sessions(running: Running) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(running.ask("/api/sessions").body)["sessions"]
+    return found
+
+
+def test_with_a_server_the_answer_alone_is_printed(home: Holdfast) -> None:
+    running = home.serve("--port", "0")
+    done = chat(home, "-p", "say it back")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "say it back \n", "")
+    (session,) = sessions(running)
+    assert session["turns"] == 1
+
+
+def test_without_a_server_the_chat_does_the_work_and_leaves_the_conversation(home: Holdfast) -> None:
+    done = chat(home, "-p", "say it back")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "say it back \n", "")
+    listed = json.loads(home.run("sessions", "list", "--json").stdout)
+    assert [(each["turns"], each["status"]) for each in listed] == [(1, "idle")]
+    # Nothing is left behind that others would take for a server.
+    assert home.run("link").returncode == 1
+
+
+def test_json_is_one_object_with_the_answer_and_what_it_took(home: Holdfast) -> None:
+    done = chat(home, "-p", "look 2 and be done", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["status"]) == (0, "completed")
+    assert told["text"].startswith("It said:")
+    assert [(each["name"], each["outcome"]) for each in told["tools"]] == [("list_files", "done")] * 2
+    assert told["usage"]["output_tokens"] > 0
+    assert told["session_id"].startswith("s_") and told["run_id"].startswith("r_")
+    assert told["turn_id"].startswith("t_")
+
+
+def test_a_message_is_read_from_standard_input_and_goes_to_the_named_conversation(home: Holdfast) -> None:
+    home.serve("--port", "0")
+    first = json.loads(chat(home, "-p", "-", "--json", said="one line\nand another").stdout)
+    assert first["text"] == "one line and another "
+    again = chat(home, first["session_id"][:-3], "-p", "more", "--json")
+    assert json.loads(again.stdout)["session_id"] == first["session_id"]
+    assert chat(home, "s_nosuch", "-p", "more").returncode == 1
+
+
+def test_what_waits_for_a_person_is_code_three_and_says_what(home: Holdfast) -> None:
+    running = home.serve("--port", "0")
+    done = chat(home, "-p", "run touch there")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "shell" in done.stderr and "touch there" in done.stderr
+    (session,) = sessions(running)
+    assert session["id"] in done.stderr and session["status"] == "needs_you"
+    told = json.loads(chat(home, "-p", "run touch here", "--json").stdout)
+    assert told["status"] == "needs_you"
+    assert [each["name"] for each in told["waits_for"]] == ["shell"]
+
+
+def test_without_a_server_a_question_is_kept_for_the_next_one(home: Holdfast) -> None:
+    assert chat(home, "-p", "run touch there").returncode == 3
+    running = home.serve("--port", "0")
+    assert [each["status"] for each in sessions(running)] == ["needs_you"]
+
+
+def test_an_answer_that_fails_is_code_one_and_says_why(home: Holdfast) -> None:
+    done = chat(home, "-p", "be broken")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the account is closed" in done.stderr
+    told = json.loads(chat(home, "-p", "be broken", "--json").stdout)
+    assert told["status"] == "failed" and "closed" in told["failure"]["detail"]
+
+
+@pytest.mark.parametrize(
+    "words", [("-p", " "), ("--json",), ("--new", "s_1", "-p", "x"), (), ("--nothing",)], ids=str
+)
+def test_what_is_typed_wrongly_is_code_two(home: Holdfast, words: tuple[str, ...]) -> None:
+    done = chat(home, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize("with_server", [True, False], ids=["with a server", "without one"])
+def test_interrupted_it_stops_the_answer_and_is_code_130(home: Holdfast, with_server: bool) -> None:
+    running = home.serve("--port", "0") if with_server else None
+    process = begun(home, "-p", "count 100000")
+    read_until(process, "20 ")
+    process.send_signal(signal.SIGINT)
+    to_its_end(process)
+    assert process.returncode == 130
+    # The answer does not go on behind one's back, now or at the next start.
+    (session,) = sessions(running or home.serve("--port", "0"))
+    assert session["status"] == "idle"
+
+
+def test_a_server_killed_in_the_middle_is_waited_for_and_the_answer_printed_once(home: Holdfast) -> None:
+    running = home.serve("--port", "0")
+    process = begun(home, "-p", "count 300")
+    seen = read_until(process, "40 ")
+    running.process.kill()
+    running.process.wait()
+    # It is another process, and at another port.
+    running = home.serve("--port", "0")
+    rest, errors = to_its_end(process)
+    assert (process.returncode, errors) == (0, "")
+    assert seen + rest == COUNTED + "\n"
+    (session,) = sessions(running)
+    assert session["turns"] == 1
+
+
+def test_a_server_that_does_not_come_back_is_waited_for_a_bounded_time(home: Holdfast) -> None:
+    running = home.serve("--port", "0")
+    process = begun(home, "-p", "count 100000", "--wait", "1")
+    read_until(process, "5 ")
+    running.process.kill()
+    running.process.wait()
+    _, errors = to_its_end(process)
+    assert process.returncode == 1
+    assert "The message is kept" in errors
+
+
+def test_nothing_that_steers_a_terminal_is_printed(home: Holdfast) -> None:
+    said = "red \x1b[31m title \x1b]0;gone\x07 csi \x9b2J turned \u202e over\rwritten"
+    done = chat(home, "-p", "-", said=said)
+    assert done.returncode == 0
+    assert not set("\x1b\x07\x9b\u202e\r") & set(done.stdout)
+    assert "red" in done.stdout and "[31m" in done.stdout
+    told = chat(home, "-p", "-", "--json", said=said).stdout
+    assert not set("\x1b\x07\x9b\r") & set(told)
+    assert "\x9b2J" in json.loads(told)["text"]
+
+
+def test_secrets_of_the_environment_are_not_printed(home: Holdfast) -> None:
+    home.serve("--port", "0")
+    done = chat(home, "-p", "the word is open-sesame-open now", DOOR_TOKEN="open-sesame-open")
+    assert done.stdout == "the word is [secret] now \n"

@@ -1,0 +1,297 @@
+"""Whatever happens to a conversation, and whoever does it: what is held ready of it is what the store holds.
+
+Two stores on one folder: the first has the cache, the second is another process. A state machine has people
+and runs act through both, lets runs change hands as they do after a crash, and asks for the conversation as a
+run does, sometimes while it goes on changing. A conversation that only this process touched is used again;
+one whose context another has changed is read back; either way it reads as a fresh look into the store does.
+"""
+
+import asyncio
+import itertools
+import random
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
+
+from holdfast.agent.cache import ContextCache, Held
+from holdfast.agent.loop import unfinished
+from holdfast.domain import endings, turns
+from holdfast.domain import facts as f
+from holdfast.domain.book import Facts, View
+from holdfast.domain.changes import ReadBack
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.context import Profile, request_of
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Ids, ProcessId, RunId
+from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.engine.recorder import RunRecorder
+from holdfast.store.ports import Append, Lease, Receipt
+from holdfast.store.sqlite.store import SqliteStore
+from tests.simulation import deeds
+from tests.simulation.deeds import Deed, Scene
+
+OURS, THEIRS = 0, 1
+SEEDS = st.integers(0, 2**32 - 1)
+SCRAPS = ("words ", "会议 ", "é", "\n", "x" * 300, " ")
+CHARS = 1_000_000
+PROFILES = (Profile("demo", 1_000_000), Profile("demo", 300, answer_tokens=100))
+ENDINGS = (f.RunInterrupted, f.RunCancelled, f.RunFailed)
+
+
+def answer(scene: Scene) -> Facts:
+    """A person's word: a run goes on."""
+    return deeds.go_on(scene) if scene.run("running") is None else ()
+
+
+def cancel(scene: Scene) -> Facts:
+    run = scene.run("running", "waiting")
+    return endings.cancel(scene.view, run, "user", scene.view.written) if run is not None else ()
+
+
+WORK: dict[Deed, int] = {
+    deeds.start: 12, deeds.step: 8, deeds.say: 12, deeds.call: 8, deeds.settle: 12, deeds.mis_settle: 1,
+    deeds.use_tool: 24, deeds.end: 4, deeds.go_on: 4, deeds.recover: 2, deeds.steer: 6,
+}  # fmt: skip
+PEOPLE: dict[Deed, int] = {
+    deeds.accept: 6, deeds.accept_somehow: 4, deeds.undo: 2, deeds.edit: 2, deeds.clear: 1, deeds.title: 3,
+    deeds.come_from_the_future: 1, answer: 3, cancel: 1,
+}  # fmt: skip
+
+
+class Busy:
+    """A hold on a conversation that goes on changing while it is read."""
+
+    def __init__(
+        self, held: Held, before: Callable[[], Awaitable[None]], after: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._held = held
+        self._before, self._after = before, after
+
+    async def fold(self, chars: int, read: Callable[[], Awaitable[ReadBack]]) -> TranscriptFold:
+        async def slowly() -> ReadBack:
+            await self._before()
+            back = await read()
+            await self._after()
+            return back
+
+        return await self._held.fold(chars, slowly)
+
+    def release(self) -> None:
+        self._held.release()
+
+
+class Cached(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-cached-"))
+        self.runner = asyncio.Runner()
+        self.clock = FakeClock()
+        numbers = itertools.count(1)
+        self.ids = Ids(self.clock, lambda bits: next(numbers))
+        self.cache = ContextCache(self.clock, idle_ms=3_600_000)
+        self.stores: list[SqliteStore] = []
+        self.days = 0
+        self.session_id = self.ids.session()
+        self.worker = OURS
+        self.last_run: str | None = None
+        self.is_held = self.they_moved = self.they_wrote = self.in_doubt = False
+
+    @initialize()
+    def open(self) -> None:
+        for _ in range(2):
+            self.stores.append(self.runner.run(SqliteStore.open(self.folder, "normal", clock=self.clock)))
+        self.stores[OURS].note_changes(self.cache.note)
+        self.append(OURS, lambda view: turns.create_session(view, f.SessionCreated("new")))
+
+    def teardown(self) -> None:
+        try:
+            for store in self.stores:
+                self.runner.run(store.close())
+            self.runner.run(self.cache.close())
+        finally:
+            self.runner.close()
+            shutil.rmtree(self.folder)
+
+    # What the rules stand on.
+
+    def append(self, by: int, decide: Callable[[View], Facts]) -> bool:
+        return self.runner.run(self.commit(by, decide))
+
+    async def commit(self, by: int, decide: Callable[[View], Facts]) -> bool:
+        """Commit what `decide` says by one of the stores; keep account of what the cache may make of it."""
+        told: list[Facts] = []
+
+        def remembered(view: View) -> Facts:
+            told.append(decide(view))
+            return told[-1]
+
+        try:
+            (receipt,) = await self.stores[by].append(Append(self.session_id, remembered))
+        except HoldfastError:
+            return False
+        self.account(by, receipt, told[-1])
+        return bool(told[-1])
+
+    def account(self, by: int, receipt: Receipt, facts: Facts) -> None:
+        for fact in facts:
+            if isinstance(fact, f.TurnAccepted) and fact.run_id is not None:
+                self.last_run = fact.run_id
+        if by == THEIRS and facts:
+            self.they_moved = self.they_moved or receipt.context_before != receipt.context_after
+            self.they_wrote = True
+        elif self.they_wrote and any(isinstance(fact, ENDINGS) for fact in facts):
+            self.in_doubt = True
+
+    def chosen(self, chance: random.Random, among: dict[Deed, int]) -> Callable[[View], Facts]:
+        picked = chance.choices(list(among), list(among.values()), k=6)
+        pick, text, yes = chance.randrange(12), chance.choice(SCRAPS), chance.random() < 0.6
+
+        def decide(view: View) -> Facts:
+            scene = Scene(self.session_id, view, self.ids, pick, text, yes)
+            return next((facts for deed in picked if (facts := deed(scene))), ())
+
+        return decide
+
+    # The rules.
+
+    @rule(seed=SEEDS, count=st.integers(1, 25), alone=st.booleans())
+    def live(self, seed: int, count: int, alone: bool) -> None:
+        """Many deeds in a row; `alone`: nobody else takes part."""
+        self.days += 1
+        chance = random.Random(f"{seed} {self.days}")
+        for _ in range(count):
+            self.clock.advance(7)
+            if chance.random() < 0.7:
+                if alone and self.worker == THEIRS:
+                    self.change_hands(OURS, chance)
+                self.append(self.worker, self.chosen(chance, WORK))
+            else:
+                self.append(OURS if alone else chance.randrange(2), self.chosen(chance, PEOPLE))
+
+    @rule(seed=SEEDS)
+    def be_taken_over(self, seed: int) -> None:
+        self.change_hands(1 - self.worker, random.Random(seed))
+
+    def change_hands(self, to: int, chance: random.Random) -> None:
+        """Another process claims the run under way, and marks it unless nothing of it was."""
+        written = chance.random() < 0.6
+
+        def mark(view: View) -> Facts:
+            run = next((run for run in view.open_runs() if run.status == "running"), None)
+            if run is None:
+                return ()
+            writing = any(row.role == "assistant" for row in view.streaming(run.turn))
+            if not writing and all(tool.state != "started" for tool in view.open_tools(run.id)):
+                return ()
+            return endings.interrupt(view, run, self.ids.message(), view.written if written else None)
+
+        self.append(to, mark)
+        self.worker = to
+
+    @rule(seed=SEEDS, count=st.integers(1, 5))
+    def be_worked_on_elsewhere(self, seed: int, count: int) -> None:
+        """A run that stands between two steps is gone on with by the other, who may not get far."""
+        chance = random.Random(seed)
+        for deed in (deeds.settle, deeds.accept, deeds.start, answer):
+            self.append(OURS, self.chosen(chance, {deed: 1}))
+        self.use(seed, busy=False)
+        self.change_hands(THEIRS, chance)
+        for _ in range(count):
+            self.append(THEIRS, self.chosen(chance, {answer: 1, deeds.step: 2, deeds.say: 4}))
+        self.use(seed, busy=False)
+
+    @rule(title=st.sampled_from(SCRAPS))
+    def be_named_elsewhere(self, title: str) -> None:
+        self.append(THEIRS, lambda view: turns.rename(view, self.session_id, title, "user"))
+        self.they_wrote = True
+
+    @rule()
+    def be_forgotten(self) -> None:
+        self.clock.advance(3_700_000)
+        self.runner.run(self.cache.sweep())
+        assert self.cache.entries == 0 and self.cache.size_bytes == 0
+        self.is_held = False
+
+    @rule(seed=SEEDS, busy=st.booleans())
+    def use(self, seed: int, busy: bool) -> None:
+        """As a run of this process does: something of it is committed, then it looks."""
+        if self.last_run is None:
+            return
+        if self.worker == THEIRS:
+            self.change_hands(OURS, random.Random(seed))
+        self.runner.run(self.look(random.Random(seed), busy))
+
+    async def look(self, chance: random.Random, busy: bool) -> None:
+        held, run_id = self.cache.hold(self.session_id), self.last_run
+        await self.commit(OURS, lambda view: ())
+        hits, rebuilds = self.cache.hits, sum(self.cache.rebuilds.values())
+        was_moved, may_be_read = self.they_moved, self.in_doubt
+        mixed = [self.they_wrote]
+
+        async def meanwhile() -> None:
+            if busy and chance.random() < 0.5:
+                by = THEIRS if chance.random() < 0.2 else OURS
+                await self.commit(by, self.chosen(chance, PEOPLE if by == THEIRS else {**PEOPLE, **WORK}))
+
+        async def after() -> None:
+            # What they did so far has been read; of what they do from here on it cannot be said how it is
+            # found out, only that it is.
+            self.they_moved = self.they_wrote = self.in_doubt = False
+            mixed.append(False)
+            await meanwhile()
+            self.in_doubt = self.they_wrote
+
+        found = await self.transcript(Busy(held, meanwhile, after), run_id)
+        was_read = sum(self.cache.rebuilds.values()) == rebuilds + 1
+        assert was_read or self.cache.hits == hits + 1
+        assert was_read or (self.is_held and not was_moved), "what another process did was noticed"
+        assert not was_read or not self.is_held or was_moved or may_be_read, f"{self.cache.rebuilds}"
+        self.is_held = True
+        if not self.they_moved:
+            await self.compare(found, run_id, mixed[-1] or self.they_wrote)
+        held.release()
+
+    async def compare(self, found: Transcript, run_id: str | None, touched: bool) -> None:
+        fresh = await self.transcript(ContextCache(self.clock).hold(self.session_id), run_id)
+        if not touched:
+            assert found == fresh
+        if not touched or await self.is_between_steps():
+            for profile in PROFILES:
+                assert request_of(found, "Be brief.", profile) == request_of(fresh, "Be brief.", profile)
+            assert unfinished(found) == unfinished(fresh)
+
+    async def is_between_steps(self) -> bool:
+        """Whether a model could be asked now: nothing is being written, and every call is answered."""
+        quiet: list[bool] = []
+
+        def look(view: View) -> Facts:
+            run_turns = {run.turn: run.id for run in view.open_runs()}
+            open_ = [*(row for turn in run_turns for row in view.streaming(turn))]
+            calls = [tool for run_id in run_turns.values() for tool in view.open_tools(run_id)]
+            quiet[:] = [not open_ and not calls]
+            return ()
+
+        await self.stores[THEIRS].append(Append(self.session_id, look))
+        return quiet[0]
+
+    async def transcript(self, context: "Held | Busy", run_id: str | None) -> Transcript:
+        assert run_id is not None
+        lease = Lease(RunId(run_id), 1, ProcessId("p"), 0)
+        recorder = RunRecorder(self.stores[OURS], context, self.session_id, lease, self.folder, CHARS)
+        # What a run was given, and summaries, are not among what is read back yet.
+        return replace(await recorder.transcript(), prepared=(), compactions=())
+
+
+TestCached = Cached.TestCase
+TestCached.settings = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

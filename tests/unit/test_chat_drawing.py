@@ -1,0 +1,192 @@
+"""What the terminal shows: text made safe, blocks that are whole, lines of tools, the fold of events."""
+
+import re
+
+import pytest
+
+from holdfast.cli.chat.blocks import whole
+from holdfast.cli.chat.drawing import Drawing, duration, readable, tool_line
+from holdfast.cli.chat.safe import json_line, one_line, safe
+from holdfast.cli.chat.scene import Block, Notice, Said, Scene, Shown, Thought, Tool
+from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
+from holdfast.domain import facts as f
+from holdfast.domain.facts import AnyFact
+from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
+from holdfast.domain.parts import Reasoning, Text
+from holdfast.domain.secrets import Mask
+
+RUN, OTHER = RunId("r_1"), RunId("r_2")
+ONE, TWO = MessageId("m_1"), MessageId("m_2")
+CALL = CallId("c_1")
+SESSION = Session("s_1", "A title", "idle", 0, 1)
+
+
+def plain(text: str) -> str:
+    """Without the codes of a terminal, which rich itself writes."""
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+def played(scene: Scene, *facts: AnyFact) -> list[Shown]:
+    """All that is printed for `facts`, as one run of events."""
+    return [
+        each for number, fact in enumerate(facts, 1) for each in scene.add(Happened(number, number, fact))
+    ]
+
+
+def accepted(text: str, run: RunId = RUN, turn: int = 1) -> f.TurnAccepted:
+    return f.TurnAccepted(TurnId(f"t_{turn}"), turn, MessageId(f"u_{turn}"), (Text(text),), run)
+
+
+def started(message: MessageId = ONE, continues: MessageId | None = None) -> f.ModelStepStarted:
+    return f.ModelStepStarted(RUN, 1, 1, message, "small", continues)
+
+
+def settled(text: str, message: MessageId = ONE, late: bool = False) -> f.MessageSettled:
+    return f.MessageSettled(1, 1, message, "assistant", (Text(text),), "", RUN, late=late)
+
+
+class TestSafeText:
+    @pytest.mark.parametrize(
+        "steering", ["\x1b[2J", "\x9b31m", "\x07", "\x08", "\r", "\x00", "\x7f", "\u202e", "\u2066"]
+    )
+    def test_nothing_steers(self, steering: str) -> None:
+        assert safe(f"a{steering}b").startswith("a�")
+        assert not set(safe(steering)) & {steering[0]}
+
+    def test_lines_stay_and_tabs_have_a_width(self) -> None:
+        assert safe("a\n\tb\r\nc") == "a\n    b\nc"
+
+    def test_one_line_is_cut_with_a_mark(self) -> None:
+        assert one_line("a  b\nc", 10) == "a b c"
+        assert one_line("abcdef", 4) == "abc…"
+
+    def test_json_is_whole_and_still_steers_nothing(self) -> None:
+        assert json_line({"a": "\x1b\x9b\x7fé"}) == '{"a":"\\u001b\\u009b\\u007fé"}'
+
+
+class TestWholeBlocks:
+    @pytest.mark.parametrize(
+        ("text", "done"),
+        [
+            ("one para", ""),
+            ("one para\n", ""),
+            ("one para\n\ntwo", "one para\n\n"),
+            ("one\n\ntwo\n\n", "one\n\ntwo\n\n"),
+            ("see\n\n```py\na = 1\n\nb = 2\n", "see\n\n"),
+            ("```py\na = 1\n\nb = 2\n```\nmore", "```py\na = 1\n\nb = 2\n```\n"),
+            ("````\n```\n\ninner\n```\n", ""),
+        ],
+    )
+    def test_they_end_at_an_empty_line_outside_of_code(self, text: str, done: str) -> None:
+        assert text[: whole(text)] == done
+
+    def test_one_that_does_not_end_is_shown_in_parts(self) -> None:
+        text = "line\n" * 5_000
+        assert whole(text + "open") == len(text)
+
+
+class TestToolLines:
+    def test_a_command_stands_as_it_is_and_others_by_name_and_value(self) -> None:
+        assert tool_line("shell", '{"command": "ls -la"}', 60) == "shell  ls -la"
+        assert tool_line("list_files", "{}", 60) == "list_files"
+        assert readable("write_file", '{"path": "a", "text": "b", "n": 1}') == "path: a\ntext: b\nn: 1"
+        assert tool_line("odd", "not json", 60) == "odd  not json"
+
+    def test_it_is_short_and_steers_nothing(self) -> None:
+        line = tool_line("shell", '{"command": "echo \\u001b[31m' + "x" * 500 + '"}', 200)
+        assert len(line) < 100 and line.endswith("…") and "\x1b" not in line
+
+    def test_the_outcome_the_duration_and_the_end_of_the_output_are_told(self) -> None:
+        tool = Tool("shell", '{"command": "make"}', "failed", 14_200, "1\n2\n3\n4\nError\x1b[31m\n")
+        shown = plain(Drawing(str).printed([tool], 80))
+        assert shown.splitlines() == ["  ✗ shell  make · 14 s", "    3", "    4", "    Error�[31m"]
+
+    @pytest.mark.parametrize(("ms", "told"), [(300, "0.3 s"), (14_200, "14 s"), (125_000, "2 min 5 s")])
+    def test_durations(self, ms: int, told: str) -> None:
+        assert duration(ms) == told
+
+
+class TestTheScene:
+    def test_blocks_are_printed_once_as_they_become_whole_and_the_rest_is_live(self) -> None:
+        scene = Scene(SESSION)
+        shown = played(
+            scene,
+            accepted("hi"), f.RunStarted(RUN), started(),
+            f.ReasoningAppended(RUN, ONE, "Hm."),
+            f.TextAppended(RUN, ONE, "One.\n\nTw"),
+        )  # fmt: skip
+        assert shown == [Said("hi"), Thought("Hm."), Block("One.\n\n")]
+        assert scene.status == "working" and scene.run_id == RUN
+        assert "Tw" in "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
+        done = played(scene, f.TextAppended(RUN, ONE, "o."), settled("One.\n\nTwo."), f.RunCompleted(RUN))
+        assert done == [Block("Two.")]
+        assert scene.status == "idle" and Drawing(str).live(scene, 80, 30, 0) == []
+
+    def test_a_body_brings_what_was_not_streamed_and_nothing_twice(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, started(), f.TextAppended(RUN, ONE, "One.\n\nTw"))
+        assert played(scene, settled("One.\n\nTwo and more.")) == [Block("Two and more.")]
+        body = f.MessageSettled(1, 2, TWO, "assistant", (Reasoning("Hm"), Text("New")), "", RUN)
+        assert played(scene, body) == [Thought("Hm"), Block("New")]
+
+    def test_a_restart_is_two_lines_and_the_text_before_it_stays(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("go"), f.RunStarted(RUN), started(), f.TextAppended(RUN, ONE, "Half of"))
+        shown = played(
+            scene,
+            f.RunInterrupted(RUN, 1, 2, TWO), settled("Half of"),
+            f.RunResumed(RUN, "policy", 1), started(MessageId("m_3"), ONE),
+        )  # fmt: skip
+        assert shown[0] == Block("Half of")
+        assert [each.text for each in shown if isinstance(each, Notice)] == [
+            "Stopped when the server stopped.", "Continued after restart",
+        ]  # fmt: skip
+        assert scene.status == "working"
+
+    def test_a_queued_message_is_shown_when_it_is_its_turn(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("one"), f.RunStarted(RUN))
+        assert played(scene, accepted("two", OTHER, 2), f.TurnQueued(2, OTHER)) == []
+        assert list(scene.queued.values()) == [Said("two")]
+        shown = played(scene, f.RunCompleted(RUN), f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
+        assert shown == [Said("two")] and scene.queued == {}
+
+    def test_a_call_goes_from_a_question_to_a_line(self) -> None:
+        scene = Scene(SESSION)
+        intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "shell", '{"command":"ls"}', "unsafe")
+        played(scene, accepted("ls"), f.RunStarted(RUN), intended, f.ApprovalRequested(RUN, CALL, "here"))
+        played(scene, f.RunWaiting(RUN, "approval"))
+        scene.listed(
+            Listed(None, (Question("s_1", RUN, "approval", "here", CALL, "shell", '{"command":"ls"}'),))
+        )
+        drawn = "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
+        assert "May shell run this?\n    ls\n    here\n  a allow once" in drawn
+        assert scene.status == "needs_you"
+        shown = played(scene, f.ApprovalResolved(RUN, CALL, "approve"), f.RunResumed(RUN, "user", 0))
+        assert shown == [Notice("Allowed.")] and scene.asked == ()
+        played(scene, f.ToolStarted(RUN, CALL))
+        assert "… shell  ls" in "".join(text for _, text in Drawing(str).live(scene, 80, 30, 3_000))
+        done = f.ToolSettled(1, 2, ONE, CALL, "shell", "done", (Text("a\n"),), "", RUN, ms=40)
+        assert played(scene, done) == [Tool("shell", '{"command":"ls"}', "done", 40, "a\n")]
+
+    def test_an_answer_that_stays_stopped_can_be_let_go_on(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True))
+        assert [each.run_id for each in scene.asked] == [RUN] and scene.status == "needs_you"
+        played(scene, f.RunResumed(RUN, "user", 1))
+        assert scene.asked == () and scene.status == "working"
+
+    def test_secrets_are_masked_wherever_they_turn_up(self) -> None:
+        scene = Scene(Session("s_1", "open-sesame-open", "idle", 0, 1), "small")
+        drawing = Drawing(Mask(["open-sesame-open"]).whole)
+        played(
+            scene, started(), f.TextAppended(RUN, ONE, "open-sesame"), f.TextAppended(RUN, ONE, "-open is it")
+        )
+        live = "".join(text for _, text in drawing.live(scene, 80, 30, 0))
+        printed = drawing.printed(played(scene, settled("open-sesame-open is it")), 80)
+        for shown in (live, printed, drawing.toolbar(scene, True, 0)):
+            assert "sesame" not in shown and "[secret]" in shown
+
+    def test_an_empty_page_begins_an_empty_scene(self) -> None:
+        scene = Scene(SESSION)
+        assert scene.begin(Page((), (), 3), 5) == [] and scene.cursor == 3

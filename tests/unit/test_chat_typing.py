@@ -1,0 +1,135 @@
+"""What is typed in a chat: what is proposed, which files go along, how a question is answered."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, editable, edited, read_answer
+from holdfast.cli.chat.proposals import Attached, TooMany, attached, proposals
+from holdfast.cli.chat.script import Answering
+from holdfast.cli.chat.wire import Question
+from holdfast.domain import facts as f
+from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.parts import Text
+
+RUN = RunId("r_1")
+ONE, TWO = MessageId("m_1"), MessageId("m_2")
+APPROVAL = Question("s_1", "r_1", "approval", "", "c_1", "shell", '{"command":"ls","timeout_s":5}')
+IN_DOUBT = Question("s_1", "r_1", "in_doubt", "", "c_1", "shell", '{"command":"ls"}')
+LIMIT = Question("s_1", "r_1", "limit", "50 steps")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("notes.txt", "not here.md", ".hidden"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "inner.txt").write_text("inner")
+    return tmp_path
+
+
+class TestProposals:
+    def test_commands_come_with_what_they_take_and_do(self, folder: Path) -> None:
+        found = list(proposals("/s", folder))
+        assert [each.text for each in found] == ["/stop", "/status", "/sessions", "/switch "]
+        assert (
+            found[-1].shown == "/switch NUMBER or words" and found[0].meaning == "Stop the answer under way."
+        )
+        assert list(proposals("/stop now", folder)) == list(proposals("say /s", folder)) == []
+
+    def test_files_come_after_an_at_sign(self, folder: Path) -> None:
+        assert [each.text for each in proposals("see @", folder)] == ["sub/", '"not here.md"', "notes.txt"]
+        assert [each.text for each in proposals("see @note", folder)] == ["notes.txt"]
+        assert [(each.text, each.replaces) for each in proposals("@sub/", folder)] == [("sub/inner.txt", 4)]
+        assert [each.text for each in proposals("@.h", folder)] == [".hidden"]
+        assert list(proposals("me@not", folder)) == list(proposals("@nowhere/x", folder)) == []
+        (found,) = proposals(f"@{folder}/note", folder)
+        assert found.text == f"{folder}/notes.txt"
+
+    def test_names_that_are_files_go_along_once_and_others_are_words(self, folder: Path) -> None:
+        text = 'see @notes.txt, @"not here.md" and @notes.txt. Ask @alice or me@notes.txt'
+        assert attached(text, folder) == [
+            Attached("notes.txt", b"notes.txt"), Attached("not here.md", b"not here.md"),
+        ]  # fmt: skip
+        assert attached("@sub @nothing.txt", folder) == []
+
+    def test_no_more_than_a_message_may_have(self, folder: Path) -> None:
+        for number in range(11):
+            (folder / f"f{number}").write_text("x")
+        with pytest.raises(TooMany):
+            attached(" ".join(f"@f{number}" for number in range(11)), folder)
+
+
+class TestAnswersToQuestions:
+    @pytest.mark.parametrize(
+        ("line", "question", "meant"),
+        [
+            ("a", APPROVAL, Answer("approve")),
+            (" C ", APPROVAL, Answer("approve", scope="session")),
+            ("e", APPROVAL, AskMore("edit")),
+            ("d", APPROVAL, AskMore("reason")),
+            ("d too early", APPROVAL, Answer("deny", reason="too early")),
+            ("y", APPROVAL, Unclear()),
+            ("a word with more", APPROVAL, None),
+            ("and now", APPROVAL, None),
+            ("/stop", APPROVAL, None),
+            ("r", IN_DOUBT, Answer("rerun")),
+            ("i it made the file", IN_DOUBT, Answer("mark_done", result="it made the file")),
+            ("s", IN_DOUBT, Answer("skip")),
+            ("a", IN_DOUBT, Unclear()),
+            ("g", LIMIT, GoOn()),
+            ("a", LIMIT, Unclear()),
+        ],
+    )
+    def test_a_letter_means_what_the_question_offers(
+        self, line: str, question: Question, meant: object
+    ) -> None:
+        assert read_answer(line, question) == meant
+
+    def test_only_what_goes_with_a_decision_is_sent(self) -> None:
+        assert Answer("approve").body() == {"decision": "approve"}
+        assert Answer("deny", reason="no").body() == {"decision": "deny", "reason": "no"}
+
+    def test_a_command_is_changed_as_it_stands_and_other_arguments_as_json(self) -> None:
+        assert editable(APPROVAL) == "ls"
+        assert edited(APPROVAL, "ls -l") == '{"command":"ls -l","timeout_s":5}'
+        other = Question("s_1", "r_1", "approval", "", "c_1", "write_file", '{"path":"a"}')
+        assert editable(other) == '{"path":"a"}'
+        assert edited(other, '{"path":"b"}') == '{"path":"b"}' and edited(other, "b") is None
+
+
+class TestAnAnswerForAScript:
+    def test_text_is_told_once_and_goes_on_after_a_restart(self) -> None:
+        answering = Answering(RUN)
+        told = [
+            answering.add(fact)
+            for fact in (
+                f.ModelStepStarted(RUN, 1, 1, ONE, "small"),
+                f.TextAppended(RUN, ONE, "0 1 "),
+                f.RunInterrupted(RUN, 1, 2, MessageId("n_1")),
+                f.MessageSettled(1, 1, ONE, "assistant", (Text("0 1 2 "),), "", RUN, "recovered"),
+                f.RunResumed(RUN, "policy", 1),
+                f.ModelStepStarted(RUN, 1, 3, TWO, "small", ONE),
+                f.TextAppended(RUN, TWO, "3"),
+                f.MessageSettled(1, 3, TWO, "assistant", (Text("3"),), "", RUN),
+                f.RunCompleted(RUN),
+            )
+        ]
+        assert "".join(told) == answering.text == "0 1 2 3"
+        assert answering.status == "completed"
+
+    def test_messages_of_one_answer_stand_apart_and_others_runs_are_not_told(self) -> None:
+        answering = Answering(RUN)
+        answering.add(f.TextAppended(RUN, ONE, "I look.\n"))
+        answering.add(f.TextAppended(RunId("r_2"), MessageId("m_9"), "elsewhere"))
+        answering.add(f.ToolIntended(RUN, 1, 2, ONE, CallId("c_1"), "look", "{}", "pure"))
+        answering.add(f.ToolSettled(1, 2, ONE, CallId("c_1"), "look", "done", (), "", RUN, ms=4))
+        assert answering.add(f.TextAppended(RUN, TWO, "There.")) == "\nThere."
+        assert answering.text == "I look.\n\nThere."
+        assert [(each.name, each.arguments, each.ms) for each in answering.tools] == [("look", "{}", 4)]
+
+    def test_what_waits_for_a_person_is_known(self) -> None:
+        for fact in (f.RunWaiting(RUN, "approval"), f.RunInterrupted(RUN, 1, 2, ONE, asks=True)):
+            answering = Answering(RUN)
+            answering.add(fact)
+            assert answering.status == "needs_you"

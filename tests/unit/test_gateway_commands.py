@@ -1,0 +1,214 @@
+"""Commands that are typed in a chat: what each does, and that plain words are just said."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from holdfast.domain import slash
+from holdfast.gateway.commands import Asked
+from tests.house import Lever, calls, house, says
+from tests.parlour import Desk, desk
+
+
+async def typed(at: Desk, text: str) -> str:
+    """What is shown last after something was typed and everything is done."""
+    at.app.say(text)
+    await at.quiet()
+    return at.app.texts()[-1] if at.app.texts() else ""
+
+
+async def test_new_begins_another_conversation_that_names_the_one_before(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two")]
+        await typed(at, "first")
+        before = await at.session()
+        assert await typed(at, "/new") == "A new conversation. The old one is in /sessions."
+        after = await at.session()
+        assert (await home.store.session(after)).previous_session_id == before != after
+        assert await typed(at, "/new") == "This is a new conversation already. Say something."
+        assert await typed(at, "second") == "two"
+        assert [text for _, _, text in await home.text(after)] == ["second", "two"]
+
+
+async def test_undo_takes_back_the_last_message_and_its_answer(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two")]
+        assert await typed(at, "/undo") == "There is nothing to take back."
+        await typed(at, "first")
+        await typed(at, "second")
+        assert await typed(at, "/undo") == "*Taken back.*"
+        assert (await home.store.session(await at.session())).live_turns == 1
+        await typed(at, "/undo")
+        assert await typed(at, "/undo") == "There is nothing to take back."
+
+
+async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        never = asyncio.Event()
+        home.model.steps = [[*says("begun ")[:1], never]]
+        at.app.say("first")
+        await at.shown("begun …")
+        await typed(at, "/undo")
+        assert [text.rstrip() for text in at.app.texts()] == ["begun", "*Taken back.*"]
+        assert (await home.store.session(await at.session())).live_turns == 0
+
+
+async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("better")]
+        assert await typed(at, "/retry") == "There is nothing to answer again."
+        await typed(at, "first")
+        assert await typed(at, "/retry") == "better"
+        assert at.app.texts()[-2] == "*Answering again.*"
+        assert (await home.store.session(await at.session())).live_turns == 1
+
+
+async def test_stop_ends_the_answer_under_way(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        never = asyncio.Event()
+        home.model.steps = [[*says("begun ")[:1], never]]
+        assert await typed(at, "/stop") == "There is nothing to stop."
+        at.app.say("first")
+        await at.home.until(lambda: _shows(at, "begun …"), "the beginning")
+        assert await typed(at, "/stop") == "Stopped."
+        assert await typed(at, "/stop") == "There is nothing to stop."
+
+
+async def _shows(at: Desk, text: str) -> bool:
+    return text in at.app.texts()
+
+
+async def test_approve_and_deny_answer_what_is_asked(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as home, desk(home) as at:
+        home.model.steps = [calls("lever"), says("Pulled."), calls("lever"), says("I leave it.")]
+        assert await typed(at, "/approve") == await typed(at, "/deny") == "Nothing is being asked here."
+        at.app.say("pull it")
+        await at.quiet_question()
+        assert "Your answer is wanted about `lever`" in await typed_now(at, "/status", "Your answer")
+        at.app.say("/approve")
+        await at.home.until(lambda: _shows(at, "Pulled."), "the answer")
+        at.app.say("again")
+        await at.quiet_question()
+        at.app.say("/deny too often")
+        await at.home.until(lambda: _shows(at, "I leave it."), "the answer")
+        await at.quiet()
+        assert len(lever.pulled) == 1
+        assert any(text.endswith("*Not allowed: too often*") for text in at.app.texts())
+
+
+async def typed_now(at: Desk, text: str, marked: str) -> str:
+    """As `typed`, while something waits."""
+    at.app.say(text)
+
+    async def is_so() -> bool:
+        return any(marked in each for each in at.app.texts())
+
+    await at.home.until(is_so, f"{marked} in {at.app.texts()}")
+    return next(each for each in at.app.texts() if marked in each)
+
+
+async def test_sessions_are_numbered_and_switch_goes_to_one_and_back(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two"), says("three"), says("four")]
+        await typed(at, "apples")
+        first = await at.session()
+        await typed(at, "/new")
+        await typed(at, "pears")
+        listed = await typed(at, "/sessions")
+        assert re.fullmatch(r"1\. pears \(here\), now\n2\. apples, now", listed)
+        assert await typed(at, "/switch 2") == "Now in: apples"
+        assert await at.session() == first
+        assert await typed(at, "more apples") == "three"
+        assert "one" not in at.app.texts()[3:], "it is told from where it stood"
+        assert await typed(at, "/switch pear") == "Now in: pears"
+        assert await typed(at, "/switch 7") == "There is no number 7 in the list. Type /sessions to see it."
+        assert await typed(at, "/switch plums") == (
+            "No conversation is called that. Type /sessions to see the newest."
+        )
+        assert await typed(at, "/switch pears") == "You are there already."
+        assert (await typed(at, "/switch")).startswith("Which one?")
+
+
+async def test_numbers_mean_what_they_meant_in_the_list_that_was_shown(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("ok")] * 4
+        await typed(at, "apples")
+        await typed(at, "/new")
+        await typed(at, "pears")
+        await typed(at, "/sessions")
+        elsewhere = await home.begin()
+        await home.say(elsewhere, "newer than both")
+        await at.quiet()
+        assert await typed(at, "/switch 2") == "Now in: apples"
+
+
+async def test_switching_away_from_an_answer_under_way_leaves_it_well_and_it_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        end = asyncio.Event()
+        home.model.steps = [says("pears it is"), [*says("half of ")[:1], end, *says("it")]]
+        await typed(at, "pears")
+        pears = await at.session()
+        at.app.say("/new")
+        at.app.say("apples")
+        await at.home.until(lambda: _shows(at, "half of …"), "the beginning")
+        apples = await at.session()
+        at.app.say("/switch pears")
+        await at.home.until(lambda: _shows(at, "Now in: pears"), "the switch")
+        assert "half of\n\n*It goes on in that conversation.*" in at.app.texts()
+        end.set()
+        await at.quiet()
+        assert at.app.texts()[-1] == "Now in: pears" and await at.session() == pears
+        assert (await home.text(apples))[-1] == ("assistant", "settled", "half of it")
+
+
+async def test_in_a_group_nothing_of_other_conversations_is_listed_or_found(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("ok"), says("ok")]
+        await typed(at, "private matters")
+        at.app.say("hello", chat="g", kind="group")
+        at.app.say("/sessions", chat="g", kind="group")
+        at.app.say("/switch private", chat="g", kind="group")
+        await at.quiet()
+        assert not any("private" in text for text in at.app.texts("g"))
+        assert "No conversation is called that. Type /sessions to see the newest." in at.app.texts("g")
+
+
+async def test_title_names_and_says_the_name(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        assert await typed(at, "/title x") == "There is no conversation here yet. Say something to begin one."
+        home.model.steps = [says("ok")]
+        await typed(at, "hello")
+        assert await typed(at, "/title Fruit salad") == "Called: Fruit salad"
+        assert await typed(at, "/title") == "This conversation is called: Fruit salad"
+        assert "too_large" not in await typed(at, "/title " + "x" * 300)
+
+
+async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None:
+    async def remembered(words: str) -> str:
+        return f"Of {words}: much." if words else ""
+
+    async with house(tmp_path) as home, desk(home, asked=Asked(lambda: "puppet-1", remembered)) as at:
+        home.model.steps = [says("ok")]
+        await typed(at, "hello")
+        assert await typed(at, "/status") == "**hello**: ready.\npuppet-1 answers."
+        assert await typed(at, "/model") == "puppet-1 answers."
+        assert await typed(at, "/memory fruit") == "Of fruit: much."
+        assert await typed(at, "/memory") == "Nothing is remembered of that."
+
+
+async def test_without_a_memory_that_is_said(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        assert await typed(at, "/memory") == "There is no memory here."
+        assert await typed(at, "/help") == slash.told()
+        assert await typed(at, "/swich 3") == (
+            "I do not know /swich. Did you mean /switch? Type /help to see what there is."
+        )
+
+
+async def test_what_only_looks_like_a_command_is_just_said(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("A path.")]
+        assert await typed(at, "/usr/bin is a folder") == "A path."

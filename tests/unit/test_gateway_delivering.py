@@ -1,0 +1,228 @@
+"""Saying things in chats when the app misbehaves: nothing lost, nothing twice where the app can tell."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import DELIVERIES_AT_ONCE_MAX, DELIVERY_MS_MAX
+from holdfast.gateway.delivering import Delivering
+from holdfast.gateway.state import Ledger
+from holdfast.store.sqlite.store import SqliteStore
+from tests.house import house, says
+from tests.parlour import Fault, Parlour, ParlourChannel, desk
+
+CHAT = Chat("parlour", "dm", "42")
+KEY = CHAT.route
+
+
+@pytest.mark.parametrize("dedupes", [True, False])
+@pytest.mark.parametrize("fault", ["lost", "too_many"])
+async def test_what_did_not_arrive_is_sent_again_as_if_nothing_had_been(
+    tmp_path: Path, fault: Fault, dedupes: bool
+) -> None:
+    app = Parlour(dedupes=dedupes)
+    app.faults = [fault, fault]
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [says("one"), says("two")]
+        app.say("1")
+        app.say("2")
+        await at.quiet()
+        assert app.texts() == ["one", "two"]
+        assert app.sends == 2
+
+
+@pytest.mark.parametrize("fault", ["accepted_then_silent", "silent", "broken"])
+async def test_an_answer_of_which_nobody_knows_is_sent_again_and_shown_once_where_the_app_can_tell(
+    tmp_path: Path, fault: Fault
+) -> None:
+    app = Parlour(dedupes=True)
+    app.faults = [fault]
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [says("one")]
+        app.say("1")
+        await at.quiet()
+        assert app.texts() == ["one"]
+        assert "delivery_in_doubt" not in await home.events(await at.session())
+
+
+async def test_an_answer_of_which_nobody_knows_is_sent_again_and_says_so_elsewhere(tmp_path: Path) -> None:
+    app = Parlour()
+    app.faults = ["accepted_then_silent"]
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [says("one"), says("two")]
+        app.say("1")
+        await at.quiet()
+        assert app.texts() == ["one", "(again) one"]
+        assert (await home.events(await at.session())).count("delivery_in_doubt") == 1
+        app.say("2")
+        await at.shown("one", "(again) one", "two")
+
+
+async def test_a_notice_of_which_nobody_knows_is_let_be(tmp_path: Path) -> None:
+    app = Parlour()
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [says("one"), says("two")]
+        app.say("1")
+        await at.shown("one")
+        await at.quiet()
+        app.faults = ["silent"]
+        await home.say(await at.session(), "from the page")
+        await at.shown("one", "two")
+        await at.quiet()
+        states = {row.body.text: row.state for row in await home.store.deliveries(KEY, 10)}
+        assert states["> **You** (from elsewhere): from the page"] == "in_doubt"
+
+
+async def test_it_is_not_sent_again_for_ever(tmp_path: Path) -> None:
+    app = Parlour()
+    app.faults = ["accepted_then_silent"] * 10
+    async with house(tmp_path) as home, desk(home, app, retry_ms=1) as at:
+        home.model.steps = [says("one")]
+        app.say("1")
+        await at.quiet()
+        assert app.texts() == ["one", *["(again) one"] * 3]
+        assert [row.state for row in await home.store.deliveries(KEY, 10)] == ["in_doubt"]
+
+
+async def test_what_the_app_refuses_for_good_is_dropped_with_the_reason_and_the_rest_goes_on(
+    tmp_path: Path,
+) -> None:
+    app = Parlour()
+    app.faults = ["forbidden"]
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [says("one"), says("two")]
+        app.say("1")
+        app.say("2")
+        await at.quiet()
+        assert app.texts() == ["two"]
+        dropped = (await home.store.deliveries(KEY, 10))[-1]
+        assert dropped.state == "dropped" and dropped.failure is not None
+        assert "blocked" in dropped.failure.detail
+        assert at.gateway.states()[0].delivered["dropped"] == 1
+
+
+async def test_an_edit_is_repeated_until_it_says_the_last_words(tmp_path: Path) -> None:
+    app = Parlour()
+    app.edit_faults = ["lost", "silent", "too_many", "accepted_then_silent", "lost"]
+    async with house(tmp_path) as home, desk(home, app) as at:
+        end = asyncio.Event()
+        home.model.steps = [[*says("begun ")[:1], end, *says("and ended")]]
+        app.say("1")
+        await at.shown("begun …")
+        end.set()
+        await at.quiet()
+        assert app.texts() == ["begun and ended"] and app.sends == 1
+
+
+async def test_an_answer_whose_message_cannot_be_edited_any_more_is_sent_as_a_new_one(tmp_path: Path) -> None:
+    app = Parlour()
+    async with house(tmp_path) as home, desk(home, app) as at:
+        end = asyncio.Event()
+        home.model.steps = [[*says("begun ")[:1], end, *says("and ended")]]
+        app.say("1")
+        await at.shown("begun …")
+        app.edit_faults = ["forbidden"] * 100
+        end.set()
+        await at.quiet()
+        assert app.texts() == ["begun …", "begun and ended"]
+
+
+class Loose:
+    """A deliverer by itself, over a store with a chat."""
+
+    def __init__(self, store: SqliteStore, app: Parlour, clock: FakeClock) -> None:
+        self.store = store
+        self.ledger = Ledger(ParlourChannel(app), clock, print)
+        self.delivering = Delivering(store, self.ledger, clock, lambda: 0.0, 20)
+
+    async def plan(self, *texts: str, chat: Chat = CHAT) -> None:
+        await self.store.put_route(RouteRow(chat, SessionId("")))
+        fresh = [NewDelivery(f"m_{text}", 0, "answer", Outgoing(text)) for text in texts]
+        assert await self.store.plan(chat.route, SessionId(""), 0, 0, fresh)
+
+    async def until(self, *states: str) -> list[DeliveryRow]:
+        task = asyncio.create_task(self.delivering.run())
+        try:
+            for _ in range(500):
+                self.delivering.ring()
+                rows = list(await self.store.deliveries(KEY, 100))
+                if [row.state for row in reversed(rows)] == list(states):
+                    return rows
+                await asyncio.sleep(0.005)
+            raise AssertionError(f"{rows}")
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_a_dead_process_had_begun_to_send_is_sent_again_and_says_so(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    other = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(store, app, clock)
+    await loose.plan("one", "two")
+    assert await other.begin_delivery(KEY, 1) is not None
+    await other.close()
+    await loose.until("sent", "sent")
+    assert app.texts() == ["(again) one", "two"]
+    await store.close()
+
+
+async def test_what_another_process_is_sending_is_left_to_it(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    other = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(store, app, clock)
+    await loose.plan("one", "two")
+    begun = await other.begin_delivery(KEY, 1)
+    assert begun is not None
+    await loose.until("sending", "waiting")
+    assert not app.chats
+    await other.settle_delivery(KEY, replace(begun, state="sent", platform_id="p0"))
+    again = Loose(store, app, clock)
+    await again.until("sent", "sent")
+    assert app.texts() == ["two"]
+    await other.close()
+    await store.close()
+
+
+async def test_what_could_not_be_said_for_days_is_let_be(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(store, app, clock)
+    await loose.plan("old")
+    clock.advance(DELIVERY_MS_MAX + 1)
+    (row,) = await loose.until("dropped")
+    assert row.failure is not None and row.failure.code == "too_old" and not app.chats
+    await store.close()
+
+
+async def test_so_many_chats_are_sent_to_at_once_and_no_more(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(store, app, clock)
+    for n in range(3 * DELIVERIES_AT_ONCE_MAX):
+        await loose.plan("one", "two", chat=Chat("parlour", "dm", str(n)))
+    app.hold, most = asyncio.Event(), 0
+    task = asyncio.create_task(loose.delivering.run())
+    for _ in range(200):
+        await asyncio.sleep(0.001)
+        under_way = [each for each in asyncio.all_tasks() if each.get_name().startswith("delivering ")]
+        most = max(most, len(under_way))
+    assert most == DELIVERIES_AT_ONCE_MAX
+    app.hold.set()
+    app.hold = None
+    for _ in range(1_000):
+        if sum(map(len, app.chats.values())) == 6 * DELIVERIES_AT_ONCE_MAX:
+            break
+        await asyncio.sleep(0.005)
+    assert all(texts == ["one", "two"] for texts in map(app.texts, app.chats))
+    assert len(app.chats) == 3 * DELIVERIES_AT_ONCE_MAX
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()

@@ -1,0 +1,174 @@
+"""Who may speak: nobody until a code is confirmed; a stranger can neither read nor spend."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.chats import Chat, Inbound
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
+from holdfast.gateway.pairing import NoSuchCode, NoSuchSender, Pairing, TooManyCodes, plain, shown
+from holdfast.store.sqlite.store import SqliteStore
+from tests.house import house, says
+from tests.parlour import desk
+
+CHAT = Chat("parlour", "dm", "9")
+
+
+def came(sender: str) -> Inbound:
+    return Inbound(CHAT, "1", sender, "Eve", "let me in, my secret is 1234")
+
+
+def code_in(words: str | None) -> str:
+    assert words is not None
+    return words.split("Your code is ")[1].split(".")[0]
+
+
+class Chance:
+    """Different at each call."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def __call__(self, bits: int) -> int:
+        self._at += 7_919
+        return self._at % (1 << bits)
+
+
+async def pairing_in(folder: Path, clock: FakeClock) -> tuple[SqliteStore, Pairing]:
+    store = await SqliteStore.open(folder, clock=clock)
+    return store, Pairing(store, clock, Chance())
+
+
+async def test_a_code_lets_in_whoever_got_it_and_nobody_else(tmp_path: Path) -> None:
+    store, pairing = await pairing_in(tmp_path, FakeClock())
+    code = code_in(await pairing.challenge(came("eve")))
+    await pairing.challenge(came("mallory"))
+    assert [each.sender for each in await pairing.waiting()] == ["eve", "mallory"]
+    sender = await pairing.confirm(f" {code.lower()} ")
+    assert (sender.channel, sender.sender, sender.name) == ("parlour", "eve", "Eve")
+    assert await pairing.is_allowed("parlour", "eve")
+    assert not await pairing.is_allowed("parlour", "mallory")
+    assert not await pairing.is_allowed("telegram", "eve")
+    with pytest.raises(NoSuchCode):
+        await pairing.confirm(code)
+    assert [each.sender for each in await pairing.allowed()] == ["eve"]
+    await pairing.revoke("parlour", "eve")
+    assert not await pairing.is_allowed("parlour", "eve")
+    with pytest.raises(NoSuchSender):
+        await pairing.revoke("parlour", "eve")
+    await store.close()
+
+
+async def test_a_code_is_told_once_until_it_runs_out(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store, pairing = await pairing_in(tmp_path, clock)
+    unheard = code_in(await pairing.challenge(came("eve")))
+    code = code_in(await pairing.challenge(came("eve")))
+    with pytest.raises(NoSuchCode):
+        await pairing.confirm(unheard)
+    await pairing.told(came("eve"))
+    assert await pairing.challenge(came("eve")) is None
+    clock.advance(PAIRING_MS_MAX)
+    with pytest.raises(NoSuchCode):
+        await pairing.confirm(code)
+    assert await pairing.challenge(came("eve")) is not None
+    await store.close()
+
+
+async def test_no_code_and_nothing_that_was_said_is_at_rest(tmp_path: Path) -> None:
+    store, pairing = await pairing_in(tmp_path, FakeClock())
+    code = code_in(await pairing.challenge(came("eve")))
+    kept = b"".join((await store.items("pairing")).values())
+    assert plain(code).encode() not in kept and code.encode() not in kept and b"secret" not in kept
+    await store.close()
+
+
+async def test_wrong_codes_are_counted_by_all_processes_and_forgotten_in_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store, pairing = await pairing_in(tmp_path, clock)
+    code = code_in(await pairing.challenge(came("eve")))
+    for _ in range(PAIRING_TRIES_MAX):
+        with pytest.raises(NoSuchCode):
+            await pairing.confirm("AAAA-AAAA")
+    with pytest.raises(TooManyCodes):
+        await Pairing(store, clock, Chance()).confirm(code)
+    clock.advance(PAIRING_MS_MAX)
+    code = code_in(await pairing.challenge(came("eve")))
+    assert (await pairing.confirm(code)).sender == "eve"
+    await store.close()
+
+
+async def test_strangers_are_bounded_in_number_and_the_oldest_goes(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store, pairing = await pairing_in(tmp_path, clock)
+    for n in range(PAIRING_CODES_MAX + 2):
+        clock.advance(1)
+        await pairing.challenge(came(str(n)))
+    waiting = [each.sender for each in await pairing.waiting()]
+    assert waiting == [str(n) for n in range(2, PAIRING_CODES_MAX + 2)]
+    await store.close()
+
+
+@given(st.integers(0, 2**16 - 1))
+def test_a_code_is_read_as_it_was_made_however_it_is_typed(number: int) -> None:
+    code = "".join("23456789ABCDEFGHJKMNPQRSTVWXYZ"[(number >> n) % 30] for n in range(8))
+    assert plain(shown(code)) == plain(f" {shown(code).lower()} ") == code
+    assert not set("01OILU") & set(code)
+
+
+async def test_a_stranger_is_told_a_code_and_nothing_is_kept_or_answered(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("Welcome.")]
+        for text in ("what is the password?", "/sessions", "/status"):
+            at.app.say(text, chat="9", sender="eve")
+        at.app.say("in a group", chat="g", sender="eve", kind="group")
+        at.app.say("", chat="9", sender="eve", press="allow r_1 c_1")
+        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
+        await at.quiet()
+        (words,) = at.app.texts("9")
+        assert "Your code is" in words and not at.app.texts("g")
+        assert not home.model.requests and not (await home.store.sessions(None, 1)).sessions
+        assert not await home.store.routes()
+        pairing = Pairing(home.store, FakeClock(), Chance())
+        await pairing.confirm(code_in(words))
+        at.app.say("hello", chat="9", sender="eve")
+        await at.shown(words, "Welcome.", chat="9")
+
+
+async def test_who_is_no_longer_allowed_is_not_answered(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two")]
+        at.app.say("first")
+        await at.shown("one")
+        await at.quiet()
+        await Pairing(home.store, FakeClock(), Chance()).revoke("parlour", "7")
+        at.app.say("second")
+        await at.home.until(lambda: _said(at.app.texts()[1:]), "a code")
+        assert len(home.model.requests) == 1
+
+
+async def test_a_code_that_did_not_arrive_is_told_with_the_next_message(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        at.app.faults = ["lost"]
+        at.app.say("hello", chat="9", sender="eve")
+        await at.home.until(lambda: _is_empty(at.app.faults), "a try")
+        await asyncio.sleep(0)
+        await at.home.until(lambda: _again(at), "a code")
+        assert len(at.app.texts("9")) == 1
+
+
+async def _again(at: object) -> bool:
+    at.app.say("hello?", chat="9", sender="eve")  # type: ignore[attr-defined]
+    return bool(at.app.texts("9"))  # type: ignore[attr-defined]
+
+
+async def _said(texts: list[str]) -> bool:
+    return bool(texts)
+
+
+async def _is_empty(faults: list[object]) -> bool:
+    return not faults

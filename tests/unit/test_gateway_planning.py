@@ -1,0 +1,219 @@
+"""From events to what a chat is told: the same events give the same messages, wherever it begins again."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain import facts as f
+from holdfast.domain.chats import NewDelivery, Outgoing
+from holdfast.domain.codec import Event, encode
+from holdfast.domain.ids import MessageId, SessionId, TurnId
+from holdfast.gateway.planning import Plan, in_pieces, send_key
+from tests.telling import TurnStory
+
+ROUTE = "agent:main:parlour:dm:42"
+OTHER = "agent:main:parlour:dm:43"
+
+
+def events_of(facts: Iterable[f.AnyFact], after: int = 0) -> list[Event]:
+    return [Event(seq, 0, *encode(fact)) for seq, fact in enumerate(facts, after + 1)]
+
+
+def plan(cursor: int = 0, buttons: bool = True) -> Plan:
+    return Plan(ROUTE, SessionId("s_1"), cursor, 4_000, buttons)
+
+
+def told(facts: Iterable[f.AnyFact], buttons: bool = True) -> list[str]:
+    """What a chat is told in the end, in order."""
+    here = plan(buttons=buttons)
+    for event in events_of(facts):
+        here.add(event)
+    return [each.body.text for each in here.take()]
+
+
+def kept(deliveries: dict[tuple[str, int], NewDelivery], fresh: Iterable[NewDelivery]) -> None:
+    """As the store does it: what is planned again under its name is the same one."""
+    for each in fresh:
+        deliveries[each.source, each.piece] = each
+
+
+def own(turn: int = 1, route: str = ROUTE) -> TurnStory:
+    return TurnStory(turn, "hello", send_key(route, "77"))
+
+
+def test_its_own_words_are_not_echoed_and_those_of_others_are() -> None:
+    assert told([own().accepted()]) == []
+    assert told([own(route=OTHER).accepted()]) == ["> **You** (from Parlour): hello"]
+    assert told([TurnStory(1, "hello").accepted()]) == ["> **You** (from elsewhere): hello"]
+    assert told([TurnStory(1, "hello", "a1" * 16).accepted()]) == ["> **You** (from the page): hello"]
+    typed = TurnStory(1, "hello", "terminal:1").accepted()
+    assert told([typed]) == ["> **You** (from the terminal): hello"]
+
+
+def test_a_thread_is_not_taken_for_its_chat() -> None:
+    assert told([own(route=f"{ROUTE}:7").accepted()]) != []
+
+
+@given(st.text(max_size=300), st.text(min_size=1, max_size=300))
+def test_a_key_fits_and_names_its_chat(update_id: str, chat: str) -> None:
+    route = f"agent:main:parlour:dm:{chat}"
+    key = send_key(route, update_id)
+    assert len(key) <= 200 and key != send_key(route, update_id + "x")
+    here = Plan(route, SessionId("s_1"), 0, 4_000, True)
+    here.add(events_of([TurnStory(1, "hello", key).accepted()])[0])
+    assert here.take() == []
+
+
+def test_words_that_were_changed_are_shown_and_what_is_answered_again_is_not_said_again() -> None:
+    story = own(2)
+    again = f.TurnAccepted(
+        TurnId("t_2"), 2, MessageId("m_2"), story.accepted().parts, story.run_id, replaces=TurnId("t_1")
+    )
+    assert told([f.TurnsUndone(1, "retry"), again]) == ["*Answering again.*"]
+    assert told([f.TurnsUndone(1, "edit"), again]) == ["> **You** (edited): hello"]
+    assert told([f.TurnsUndone(1)]) == ["*Taken back.*"]
+
+
+def test_a_failure_says_why_and_can_be_tried_again() -> None:
+    story = own()
+    facts = [story.accepted(), f.RunFailed(story.run_id, f.Failure("x", "the model is away"))]
+    assert told(facts) == ["This could not be answered: the model is away"]
+    assert told(facts, buttons=False)[0].endswith("Type /retry to try again.")
+    here = plan()
+    for event in events_of(facts):
+        here.add(event)
+    (failed,) = here.take()
+    assert [(each.text, each.press) for each in failed.body.buttons] == [
+        ("Try again", f"again s_1 {story.id}")
+    ]
+
+
+def test_a_restart_is_one_line() -> None:
+    story = own()
+    facts = [*story.opening(), story.says("Half "), story.settles("interrupted")]
+    facts += [f.RunInterrupted(story.run_id, 1, 9, MessageId("m_9"))]
+    assert told(facts) == ["Half ", "Stopped when the server stopped."]
+    assert told([*facts, f.RunResumed(story.run_id, "policy", 1)]) == [
+        "Half ",
+        "*Continued after a restart.*",
+    ]
+
+
+def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> None:
+    story = own()
+    facts = [*story.opening(), story.settles(), story.intends(), story.tool_started()]
+    facts += [f.ToolInDoubt(story.run_id, story.call_id)]
+    here = plan()
+    for event in events_of(facts):
+        here.add(event)
+    (asked,) = here.take()
+    assert asked.body.text == "This may have run: the server stopped during it.\n\n```\nls\n```"
+    assert [each.text for each in asked.body.buttons] == ["Run again", "It ran", "Skip"]
+    here.add(events_of([f.ToolResolved(story.run_id, story.call_id, "skip")], len(facts))[0])
+    (answered,) = here.take()
+    assert (answered.source, answered.piece) == (asked.source, asked.piece)
+    assert answered.body.text.endswith("*Skipped.*") and not answered.body.buttons
+
+
+def test_a_command_that_cannot_be_a_rule_has_no_button_for_it() -> None:
+    story = own()
+    intended = story.opening()
+    for command, labels in (
+        ("ls", ["Allow once", "Always here", "Deny"]),
+        ("ls | sh", ["Allow once", "Deny"]),
+    ):
+        call = f.ToolIntended(
+            story.run_id,
+            1,
+            2,
+            story.message_id,
+            "c_1",
+            "shell",
+            f'{{"command":"{command}"}}',
+            "unsafe",  # type: ignore[arg-type]
+        )
+        here = plan()
+        for event in events_of([*intended, call, f.ApprovalRequested(story.run_id, "c_1")]):  # type: ignore[arg-type]
+            here.add(event)
+        assert [each.text for each in here.take()[-1].body.buttons] == labels
+
+
+def test_without_buttons_it_is_said_what_can_be_typed() -> None:
+    story = own()
+    facts = [*story.opening(), story.settles(), story.intends()]
+    facts += [f.ApprovalRequested(story.run_id, story.call_id, "It writes.")]
+    assert told(facts, buttons=False) == [
+        "May I do this?\n\n```\nls\n```\n\nIt writes.\n\nType /approve or /deny."
+    ]
+
+
+def test_late_output_is_not_told() -> None:
+    story = own()
+    assert told([*story.opening(), story.says("late"), story.settles("recovered", late=True)]) == []
+
+
+def test_nothing_is_read_again_once_it_is_over_and_everything_while_it_is_not() -> None:
+    story = own()
+    here = plan()
+    for event in events_of(story.opening()):
+        here.add(event)
+    assert (here.done, here.is_working) == (0, True)
+    for event in events_of(story.rest("One."), here.seen):
+        here.add(event)
+    assert (here.done, here.is_working) == (here.seen, False)
+
+
+def _stories(data: st.DataObject) -> list[f.AnyFact]:
+    facts: list[f.AnyFact] = []
+    for turn in range(1, data.draw(st.integers(1, 3)) + 1):
+        story = own(turn) if data.draw(st.booleans()) else TurnStory(turn, "from elsewhere")
+        facts += story.opening()
+        if data.draw(st.booleans()):
+            facts += [story.says("Let me look."), story.settles(), story.intends(), story.tool_started()]
+            facts += [story.tool_settled(), story.begins()]
+        facts += story.rest(*data.draw(st.lists(st.sampled_from(["one ", "two ", "three"]), max_size=3)))
+        if data.draw(st.booleans()):
+            facts.append(f.TurnsUndone(turn))
+    return facts
+
+
+@given(st.data())
+def test_wherever_it_stops_and_begins_again_the_chat_is_told_the_same(data: st.DataObject) -> None:
+    facts = _stories(data)
+    whole: dict[tuple[str, int], NewDelivery] = {}
+    here = plan()
+    for event in events_of(facts):
+        here.add(event)
+    kept(whole, here.take())
+    stops = sorted(data.draw(st.sets(st.integers(1, len(facts)))))
+    told_so_far: dict[tuple[str, int], NewDelivery] = {}
+    cursor = 0
+    for stop in [*stops, len(facts)]:
+        here = plan(cursor)
+        for event in events_of(facts)[cursor:stop]:
+            here.add(event)
+        kept(told_so_far, [*here.take(), *here.begin_writing()])
+        cursor = here.done
+    assert told_so_far == whole
+    assert list(told_so_far) == list(whole), "and in the same order"
+
+
+def test_what_is_being_written_differs_from_what_it_becomes() -> None:
+    story = own()
+    here = plan()
+    for event in events_of([*story.opening(), story.says("All of it.")]):
+        here.add(event)
+    (first,) = here.begin_writing()
+    assert first.body.text == "All of it. …" and here.being_written() == (story.message_id, first.body)
+    here.add(events_of([story.settles()], here.seen)[0])
+    (last,) = here.take()
+    assert (last.source, last.piece, last.body.text) == (first.source, first.piece, "All of it.")
+    assert here.being_written() is None
+
+
+def test_files_and_buttons_go_with_the_last_piece() -> None:
+    found = in_pieces(Outgoing("word " * 200, files=("b1",)), 400)
+    assert len(found) > 1 and [each.files for each in found] == [()] * (len(found) - 1) + [("b1",)]
+    assert in_pieces(Outgoing("", files=("b1",)), 400) == [Outgoing("", files=("b1",))]
+    assert in_pieces(Outgoing(""), 400) == []

@@ -1,0 +1,66 @@
+"""Takes the picture of the terminal that the documentation shows: `python -m tools.terminal_picture`.
+
+A real chat in a real terminal; only the model is one whose answers are known.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from tests.acceptance.talking import speaking
+from tests.acceptance.terminal import Terminal
+
+PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "terminal.svg"
+COLUMNS, ROWS = 88, 44
+READY = "· ready"
+_FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+def captured(folder: Path) -> str:
+    """The screen after a short conversation, with the terminal's own codes."""
+    here = folder / "project"
+    here.mkdir()
+    (here / "notes.txt").write_text("Look at the third file first.\n")
+    with speaking() as speaker:
+        model = {"OPENAI_BASE_URL": speaker.url, "HOLDFAST_MODEL": "openai:small"}
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+        screen = Terminal(kept | model | {"HOLDFAST_DATA": str(folder / "kept")}, here, COLUMNS, ROWS)
+        try:
+            screen.start("chat")
+            screen.until(READY)
+            screen.type("run echo first.py second.py third.py")
+            screen.until("a allow once")
+            screen.type("a")
+            screen.until("It said", READY)
+            screen.type("Read @notes.txt and write up what is wrong with the three files")
+            screen.until("Nothing else was changed", READY)
+            screen.type("run git commit -am 'Mend the factor'")
+            screen.until("a allow once", "needs you")
+            return screen.screen(styled=True)
+        finally:
+            screen.close()
+
+
+def drawn(screen: str) -> str:
+    """A screen as SVG, which names no font that would have to be fetched."""
+    console = Console(record=True, width=COLUMNS, file=StringIO(), legacy_windows=False)
+    console.print(Text.from_ansi(screen.rstrip("\n")), soft_wrap=True)
+    svg = console.export_svg(title="holdfast chat", theme=MONOKAI, unique_id="terminal")
+    return _FONT_FACE.sub("", svg).replace("Fira Code, monospace", "ui-monospace, Menlo, monospace")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        PICTURE.write_text(drawn(captured(Path(folder))), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
