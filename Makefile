@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-page lock format clean
+.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-chats bench-page lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
 ifndef PYTHON
@@ -13,7 +13,7 @@ PY := .venv/bin/python
 PAGE := $(PY) -I tools/page.py
 
 help: ## Say what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv with everything that checks and most tests need
 	@$(SETUP) dev
@@ -47,13 +47,16 @@ check: setup ## Lint, check the format, check the types
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
 
-bench: bench-log bench-turn bench-page ## Run every benchmark
+bench: bench-log bench-turn bench-chats bench-page ## Run every benchmark
 
 bench-log: setup ## Measure the log beside its peers; prints one table
 	@$(PY) -m bench.log $(ARGS)
 
 bench-turn: setup ## Measure a turn end to end beside a prototype; prints one table
 	@$(PY) -m bench.turn $(ARGS)
+
+bench-chats: setup ## Measure a thousand chats of a bot on one server, beside a noisy one; prints one table
+	@$(PY) -m bench.chats $(ARGS)
 
 bench-page: browser setup ## Measure the page in a browser: a long conversation, streaming, tabs; prints one table
 	@$(PY) -m bench.page $(ARGS)
