@@ -1,6 +1,7 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-memory bench-page lock format clean
+.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-memory bench-chats bench-page \
+	lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
 ifndef PYTHON
@@ -47,7 +48,7 @@ check: setup ## Lint, check the format, check the types
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
 
-bench: bench-log bench-turn bench-memory bench-page ## Run every benchmark
+bench: bench-log bench-turn bench-memory bench-chats bench-page ## Run every benchmark
 
 bench-log: setup ## Measure the log beside its peers; prints one table
 	@$(PY) -m bench.log $(ARGS)
@@ -57,6 +58,9 @@ bench-turn: setup ## Measure a turn end to end beside a prototype; prints one ta
 
 bench-memory: setup ## Measure turns with a memory, slow or not, beside turns without; prints one table
 	@$(PY) -m bench.memory $(ARGS)
+
+bench-chats: setup ## Measure a thousand chats of a bot on one server, beside a noisy one; prints one table
+	@$(PY) -m bench.chats $(ARGS)
 
 bench-page: browser setup ## Measure the page in a browser: a long conversation, streaming, tabs; prints one table
 	@$(PY) -m bench.page $(ARGS)

@@ -49,10 +49,10 @@ class Talk:
     faults: list[Exception] = field(default_factory=list)
     """Raised by the next takings, one each, before anything is taken."""
 
-    async def take(self, inbound: Inbound) -> None:
+    async def take(self, *inbound: Inbound) -> None:
         if self.faults:
             raise self.faults.pop(0)
-        self.taken.append(inbound)
+        self.taken += inbound
 
     async def heard(self, count: int = 1) -> list[Inbound]:
         await self.api.until(lambda: len(self.taken) >= count)

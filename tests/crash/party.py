@@ -162,7 +162,7 @@ class Party:
             await asyncio.sleep(LOOK_S)
 
     async def _press_continue(self, room: Room) -> None:
-        """An answer that was cut off too often waits for a person: if it does for a while, press the button."""
+        """An answer that was cut off too often waits for a person, who presses a button after a while."""
         found = self._asked_to_continue(room)
         before, at = self._pressing.get(room.name, ("", 0.0))
         if found is None or found[1] != before:
@@ -341,6 +341,10 @@ async def party(seed: int = 0) -> AsyncIterator[Party]:
                 guests = Party(server, actor, telegram, program)
                 yield guests
                 actor.open_all()
+                await guests.answered()
+                # Chats are told in order: what was still to come has come before the answer to this.
+                for room in guests.rooms:
+                    await guests.say(room)
                 await guests.answered()
                 assert not (wrong := await guests.audit()), "\n".join(wrong)
 

@@ -169,16 +169,19 @@ class _Post:
             with suppress(HoldfastError):
                 await self.ledger.channel.close()
 
-    async def take(self, inbound: Inbound) -> None:
+    async def take(self, *inbound: Inbound) -> None:
         """Keep what came. Of a stranger nothing is kept: they are told how to be let in.
 
         Nor of what is said in a group to others.
         """
-        self.ledger.came()
-        if inbound.chat.kind == "group" and not inbound.addressed:
-            return
-        if not await self._strangers.turned_away(inbound):
-            await self._store.receive(inbound)
+        kept = []
+        for each in inbound:
+            self.ledger.came()
+            is_meant = each.chat.kind == "dm" or each.addressed
+            if is_meant and not await self._strangers.turned_away(each):
+                kept.append(each)
+        if kept:
+            await self._store.receive(*kept)
             self._inbox.ring()
 
     async def _stand_by(self) -> None:

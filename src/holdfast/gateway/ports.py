@@ -1,6 +1,5 @@
 """What a chat app is to the gateway: something that messages come from and can be sent to."""
 
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -50,8 +49,14 @@ class ChannelHealth(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-Take = Callable[[Inbound], Awaitable[None]]
-"""Returns once what came is kept for good: only then may the app forget it."""
+class Take(Protocol):
+    """Where what came is handed over, in the order in which it was said."""
+
+    async def __call__(self, *inbound: Inbound) -> None:
+        """Returns once all of it is kept for good: only then may the app forget it.
+
+        What came together is best handed over together: it costs as much as one.
+        """
 
 
 class Channel(Protocol):

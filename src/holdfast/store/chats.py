@@ -11,8 +11,8 @@ from holdfast.domain.ids import Seq, SessionId
 class Chats(Protocol):
     """What came from chat apps and what goes back to them; see `domain.chats`."""
 
-    async def receive(self, inbound: Inbound) -> bool:
-        """Keep something that came, durably, once for each update id; False: it is here already."""
+    async def receive(self, *inbound: Inbound) -> bool:
+        """Keep what came, durably and all at once, each update id once; False: it is all here already."""
 
     async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
         """What came through a channel and is not dealt with yet, in the order in which it came."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.domain.chats import Button, Chat, DeliveryRow, FileRef, Outgoing
+from holdfast.domain.chats import Button, Chat, DeliveryRow, FileRef, Inbound, Outgoing
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.files import GIF, HEAD_BYTES, clean_name, kind_of, likely_type
@@ -170,7 +170,7 @@ class Telegram:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._unread += 1
             return
-        await self._hand_over(update, take)
+        await self._hand_over([update], take)
 
     async def _heard(self, take: Take) -> AsyncGenerator[None, None]:
         """Yields whenever all is well. Raises ChannelFailure, and whatever keeping an update raises."""
@@ -183,10 +183,10 @@ class Telegram:
         await self._line.be_asked()
         offset = 0
         while True:
-            for update in sorted(await self._line.updates(offset), key=number_of):
-                await self._hand_over(update, take)
-                # Telegram is asked for those after it, and so forgets it, only now that it is kept.
-                offset = max(offset, number_of(update) + 1)
+            updates = sorted(await self._line.updates(offset), key=number_of)
+            await self._hand_over(updates, take)
+            # Telegram is asked for those after them, and so forgets them, only now that they are kept.
+            offset = max([offset, *(number_of(update) + 1 for update in updates)])
             yield
 
     async def _be_called(self) -> None:
@@ -195,23 +195,33 @@ class Telegram:
             raise ChannelFailure(channel=CHANNEL, detail=detail, final=True)
         await self._line.be_called(self._webhook_url, self.secret)
 
-    async def _hand_over(self, update: Any, take: Take) -> None:
-        try:
-            heard = told(update, await self._who())
-        except msgspec.ValidationError:
-            self._unread += 1  # It would come for ever, and nothing behind it.
-            return
-        inbound = heard.inbound
-        if inbound is not None and is_short(inbound.press):
-            rows = await self._kept.deliveries(inbound.chat.route, _DELIVERIES_KNOWN)
-            shown = [button.press for row in rows for button in row.body.buttons]
-            inbound = msgspec.structs.replace(inbound, press=long_press(inbound.press, shown))
-        if inbound is not None:
-            await take(inbound)
-        if heard.query_id:
-            task = asyncio.create_task(self._acknowledge(heard.query_id))
+    async def _hand_over(self, updates: Sequence[Any], take: Take) -> None:
+        """All together: whoever says much at once does not keep those behind them waiting."""
+        us, came, presses = await self._who(), [], []
+        for update in updates:
+            try:
+                heard = told(update, us)
+            except msgspec.ValidationError:
+                self._unread += 1  # It would come for ever, and nothing behind it.
+                continue
+            if heard.inbound is not None:
+                came.append(await self._with_press(heard.inbound))
+            if heard.query_id:
+                presses.append(heard.query_id)
+        if came:
+            await take(*came)
+        for query_id in presses:
+            task = asyncio.create_task(self._acknowledge(query_id))
             self._acknowledging.add(task)
             task.add_done_callback(self._acknowledging.discard)
+
+    async def _with_press(self, inbound: Inbound) -> Inbound:
+        """With what its button stands for, where that was too long to be carried."""
+        if not is_short(inbound.press):
+            return inbound
+        rows = await self._kept.deliveries(inbound.chat.route, _DELIVERIES_KNOWN)
+        shown = [button.press for row in rows for button in row.body.buttons]
+        return msgspec.structs.replace(inbound, press=long_press(inbound.press, shown))
 
     async def _acknowledge(self, query_id: str) -> None:
         """The button stops turning. It is of no use later, so it is tried once."""

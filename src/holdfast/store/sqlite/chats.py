@@ -20,10 +20,13 @@ _DELIVERIES = Columns(DeliveryRow)
 _OPEN = ("waiting", "sending", "changed")
 
 
-def receive(tx: Tx, inbound: Inbound) -> bool:
-    body = msgspec.json.encode(inbound).decode()
-    run(tx.db, "insert_inbound", inbound.chat.channel, inbound.update_id, body, tx.at)
-    return tx.db.changes() > 0
+def receive(tx: Tx, inbound: Sequence[Inbound]) -> bool:
+    fresh = 0
+    for each in inbound:
+        body = msgspec.json.encode(each).decode()
+        run(tx.db, "insert_inbound", each.chat.channel, each.update_id, body, tx.at)
+        fresh += tx.db.changes()
+    return fresh > 0
 
 
 def received(db: apsw.Connection, channel: str, limit: int) -> Sequence[InboundRow]:

@@ -339,7 +339,7 @@ class SqliteStore:
 
     # Chat apps.
 
-    async def receive(self, inbound: Inbound) -> bool:
+    async def receive(self, *inbound: Inbound) -> bool:
         return await self._do(lambda tx: chats.receive(tx, inbound))
 
     async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:

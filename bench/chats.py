@@ -1,0 +1,238 @@
+"""`python -m bench.chats`: a thousand chats of one bot on one server; prints one table. Linux only (/proc).
+
+The bot's platform is `tests/telegram_api.py` in this process, asked through the real client library; the
+model only keeps time. What is timed is from the moment at which somebody said something to the first message
+that the server sends to their chat, seen by the platform.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import uvloop
+from rich.console import Console
+
+from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.stage import percentile
+from bench.table import Line, at_most, print_table, shown, write_json
+from bench.turn.processes import Process, running
+from holdfast.domain.clock import SystemClock
+from holdfast.gateway.pairing import Pairing, Sender
+from holdfast.store.sqlite.store import SqliteStore
+from tests.telegram_api import TOKEN, Json, TelegramApi, serving
+
+MODEL = "openai:10@500"
+"""Ten tokens in 20 ms: what takes time is everything else."""
+NOISY_RATIO_MAX = 2.0
+ANSWER_S_MAX = 120.0
+IDLE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    chats: int
+    rate: int
+    """Messages a second, each in another chat."""
+    seconds: int
+    noise: int
+    """Messages that one chat says at once, before the others say theirs."""
+
+
+FULL, QUICK = Scale(1_000, 20, 25, 400), Scale(100, 10, 5, 50)
+
+
+@dataclass
+class Platform:
+    """What the platform has seen: when each chat was first written to after it was spoken in."""
+
+    api: TelegramApi
+    said_at: dict[int, float] = field(default_factory=dict)
+    waits_ms: dict[int, float] = field(default_factory=dict)
+    sent: int = 0
+
+    def note(self, stage: str, method: str, asked: Json) -> None:
+        if (stage, method) == ("arrived", "sendMessage"):
+            self.sent += 1
+            chat = int(asked["chat_id"])
+            if chat in self.said_at:
+                self.waits_ms[chat] = 1000 * (time.monotonic() - self.said_at.pop(chat))
+
+    def say(self, chat: int, text: str) -> None:
+        self.said_at[chat] = time.monotonic()
+        self.api.say(chat, text)
+
+    async def all_answered(self) -> None:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            while self.said_at:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    def take(self) -> list[float]:
+        """The waits since the last time, in ms."""
+        waits, self.waits_ms = list(self.waits_ms.values()), {}
+        return waits
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load came to: waits in ms, how long it took, how much of it the server worked."""
+
+    waits_ms: list[float]
+    took_s: float
+    cpu_s: float
+
+    @property
+    def p99(self) -> float:
+        return percentile(self.waits_ms, 99)
+
+    def __str__(self) -> str:
+        return f"p50 {percentile(self.waits_ms, 50):.0f} ms, p99 {self.p99:.0f} ms"
+
+
+async def at_once(platform: Platform, server: Process, chats: range) -> Load:
+    """Everyone says something at the same moment."""
+    began, cpu_s = time.monotonic(), server.cpu_s()
+    for chat in chats:
+        platform.say(chat, "good morning")
+    await platform.all_answered()
+    return Load(platform.take(), time.monotonic() - began, server.cpu_s() - cpu_s)
+
+
+async def steady(platform: Platform, server: Process, chats: list[int], scale: Scale) -> Load:
+    """So many a second, one after the other, whether or not those before are answered."""
+    began, cpu_s = time.monotonic(), server.cpu_s()
+    for number in range(scale.rate * scale.seconds):
+        await asyncio.sleep(max(0.0, began + number / scale.rate - time.monotonic()))
+        platform.say(chats[number % len(chats)], "how are you?")
+    took_s = time.monotonic() - began
+    cpu_s = server.cpu_s() - cpu_s
+    await platform.all_answered()
+    return Load(platform.take(), took_s, cpu_s)
+
+
+async def quiet(platform: Platform) -> None:
+    """Until what was begun is finished: nothing more is sent for a second."""
+    before = -1
+    while before != platform.sent:
+        before = platform.sent
+        await asyncio.sleep(1.0)
+
+
+async def ask(platform: Platform, server: Process, scale: Scale, console: Console) -> list[Line]:
+    everyone = range(1, scale.chats + 1)
+    empty_mb = server.rss_kb() / 1000
+    console.print("everyone at once …")
+    first = await at_once(platform, server, everyone)
+    await quiet(platform)
+    again = await at_once(platform, server, everyone)
+    await quiet(platform)
+    full_mb = server.rss_kb() / 1000
+    at, cpu_s = time.monotonic(), server.cpu_s()
+    await asyncio.sleep(IDLE_S)
+    idle = 100 * (server.cpu_s() - cpu_s) / (time.monotonic() - at)
+    console.print("steady, then beside a noisy chat …")
+    noisy, *others = everyone
+    alone = await steady(platform, server, others, scale)
+    await quiet(platform)
+    for number in range(scale.noise):
+        platform.api.say(noisy, f"noise {number}")
+    sent = len(platform.api.shown(noisy))
+    beside = await steady(platform, server, others, scale)
+    answered = len(platform.api.shown(noisy)) - sent
+    return [
+        *_at_once_lines(scale, first, again),
+        *_held_lines(scale, empty_mb, full_mb, idle),
+        *_steady_lines(scale, alone, beside, answered),
+    ]
+
+
+def _at_once_lines(scale: Scale, first: Load, again: Load) -> list[Line]:
+    part = f"{scale.chats:,} chats say something at once"
+
+    def line(what: str, load: Load) -> Line:
+        rate, each_ms = scale.chats / load.took_s, 1000 * load.cpu_s / scale.chats
+        return shown(part, what, f"{rate:.0f} messages/s, {each_ms:.1f} ms CPU each", str(load))
+
+    return [
+        line("each begins a conversation (two calls of the model)", first),
+        line("each goes on with it", again),
+    ]
+
+
+def _held_lines(scale: Scale, empty_mb: float, full_mb: float, idle: float) -> list[Line]:
+    part = f"{scale.chats:,} chats, nobody says anything"
+    each_kb = 1000 * (full_mb - empty_mb) / scale.chats
+    return [
+        shown(part, "memory", f"{full_mb:.0f} MB, {each_kb:.0f} kB each", f"before: {empty_mb:.0f} MB"),
+        Line(part, "CPU", f"{idle:.2f} %", "< 1 %", met=idle < 1),
+    ]
+
+
+def _steady_lines(scale: Scale, alone: Load, beside: Load, answered: int) -> list[Line]:
+    part = f"{scale.rate} messages/s for {scale.seconds} s, each in another chat"
+    cores = alone.cpu_s / alone.took_s
+    return [
+        shown(part, "from what was said to the first message back", str(alone), f"{cores:.2f} cores"),
+        at_most(
+            part, f"the same while one chat has {scale.noise} messages answered, p99",
+            beside.p99 / alone.p99, NOISY_RATIO_MAX, str(beside), f"without: {alone}",
+        ),
+        shown(part, "of the noisy chat answered meanwhile", f"{answered:,} of {scale.noise:,}"),
+    ]  # fmt: skip
+
+
+@asynccontextmanager
+async def bot(folder: Path, scale: Scale) -> AsyncIterator[tuple[Platform, Process]]:
+    """A server whose bot everyone may speak to."""
+    store = await SqliteStore.open(folder)
+    pairing = Pairing(store, SystemClock(), lambda bits: 0)
+    await asyncio.gather(
+        *(pairing.allow(Sender("telegram", str(1 + n), "Ada", 0)) for n in range(scale.chats))
+    )
+    await store.close()
+    async with serving() as api:
+        platform = Platform(api)
+        api.on = platform.note
+        with running("-m", "bench.turn.fake_model") as model:
+            env = {
+                "OPENAI_BASE_URL": f"http://127.0.0.1:{model.port}/v1", "OPENAI_API_KEY": "none",
+                "HOLDFAST_DATA": str(folder), "HOLDFAST_MODEL": MODEL,
+                "TELEGRAM_BOT_TOKEN": TOKEN, "HOLDFAST_TELEGRAM_API_URL": api.url,
+            }  # fmt: skip
+            with running("-m", "holdfast", "serve", "--port", "0", env=env) as server:
+                yield platform, server
+
+
+async def measure(console: Console, scale: Scale) -> list[Line]:
+    with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
+        async with bot(Path(name) / "data", scale) as (platform, server):
+            return await ask(platform, server, scale, console)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.chats", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 chats, 5 s: for trying a change")
+    parser.add_argument("--json", type=Path, help="leave the figures here too")
+    chosen = parser.parse_args()
+    console = Console(width=150)
+    Path(".cache").mkdir(exist_ok=True)
+    bystanders = Bystanders(family_s)
+    lines = uvloop.run(measure(console, QUICK if chosen.quick else FULL))
+    others = round(bystanders.cores(), 2)
+    print_table(lines, "Many chats on one server", console, doubtful=others > OTHERS_CORES_MAX)
+    if others > OTHERS_CORES_MAX:
+        console.print(
+            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
+        )
+    if chosen.json:
+        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
