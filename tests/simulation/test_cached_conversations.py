@@ -285,7 +285,7 @@ class Cached(RuleBasedStateMachine):
         lease = Lease(RunId(run_id), 1, ProcessId("p"), 0)
         recorder = RunRecorder(self.stores[OURS], context, self.session_id, lease, self.folder, CHARS)
         # What a run was given, and summaries, are not among what is read back yet.
-        return replace(await recorder.transcript(), prepared=(), compactions=())
+        return replace(await recorder.transcript(), compactions=())
 
 
 TestCached = Cached.TestCase

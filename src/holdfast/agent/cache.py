@@ -19,6 +19,7 @@ from holdfast.domain.limits import (
     AGENT_CACHE_BYTES_MAX,
     AGENT_CACHE_IDLE_MS,
     AGENT_CACHE_SESSIONS_MAX,
+    EVICT_S_MAX,
     EVICTIONS_AT_ONCE_MAX,
 )
 from holdfast.domain.transcript import TranscriptFold
@@ -158,9 +159,14 @@ class ContextCache:
             if not entry.users:
                 self._let_go(entry)
 
-    async def close(self) -> None:
-        """Give everything back. What memory is owed is not lost by that: it is told at the next start."""
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+    async def close(self, within_s: float = EVICT_S_MAX) -> None:
+        """Give everything back, at most so long after. What memory is owed is not lost by that."""
+        leaving = list(self._leaving)
+        if leaving:
+            await asyncio.wait(leaving, timeout=within_s)
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
         for entry in list(self._entries.values()):
             self._remove(entry)
             entry.close()

@@ -80,12 +80,13 @@ class Engine:
 
     async def stop(self, grace_s: float) -> None:
         """Stop working; what is under way is left so that the next start goes on with it."""
+        until = asyncio.get_running_loop().time() + grace_s
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self.runner.stop(grace_s)
         await self._titles.close()
-        await self.contexts.close()
+        await self.contexts.close(max(0.0, until - asyncio.get_running_loop().time()))
 
     def change(self, resume: f.Resume, runs_at_once: int) -> None:
         """Another policy from now on, and room for more or fewer runs at a time."""

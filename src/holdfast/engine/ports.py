@@ -37,7 +37,8 @@ class Contexts(Protocol):
     async def sweep(self) -> None:
         """Let go of what nobody has used for a while."""
 
-    async def close(self) -> None: ...
+    async def close(self, within_s: float) -> None:
+        """Give everything back, at most so long after."""
 
     @property
     def hits(self) -> int: ...
