@@ -43,6 +43,8 @@ class Overview(msgspec.Struct, frozen=True):
     confinement: str = ""
     unprotected: tuple[str, ...] = ()
     """What of this server commands are not kept from, in sentences."""
+    memory: str = ""
+    """Who remembers."""
     version: str = __version__
 
     @property
@@ -51,9 +53,12 @@ class Overview(msgspec.Struct, frozen=True):
         return (
             ("Model", self.model),
             ("", self.why),
+            ("Memory", self.memory),
             ("Data folder", str(self.data)),
-            ("Conversations", f"{self.sessions:,}"),
-            ("Events", f"{self.events:,} in {in_bytes(self.store_bytes)} on disk"),
+            (
+                "Conversations",
+                f"{self.sessions:,}; {self.events:,} events in {in_bytes(self.store_bytes)} on disk",
+            ),
             ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
             ("Commands", f"confined by {self.confinement}" if self.is_confined else "not confined"),
             *(("Not protected", gap) for gap in self.unprotected),

@@ -29,6 +29,11 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_memory_recalls_total": ("counter", "Turns that memory was asked for, by what came of it."),
 })  # fmt: skip
 """Every metric with its type and what it means."""
+OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "commits": ("paid", "failed", "in_doubt", "no_owner", "forget_done", "forget_failed", "forget_cannot"),
+    "recalls": ("found", "none", "slow", "failed", "resting"),
+})  # fmt: skip
+"""What may come of telling memory and of asking it: there from the start, so that a first one is a change."""
 
 
 class Metrics:
@@ -81,9 +86,8 @@ class Metrics:
         if name == "holdfast_http_requests_total":
             return {f'status="{status}xx"': count for status, count in self._answers.items()}
         told = name.removeprefix("holdfast_memory_").removesuffix("_total")
-        return {
-            f'outcome="{outcome}"': count for outcome, count in self._memory.counts().get(told, {}).items()
-        }
+        counts = dict.fromkeys(OUTCOMES[told], 0) | dict(self._memory.counts().get(told, {}))
+        return {f'outcome="{outcome}"': count for outcome, count in counts.items()}
 
 
 def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:
