@@ -12,7 +12,10 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-SECRET = base64.b64decode(Path(sys.argv[1]).read_text().strip().removeprefix("whsec_"))
+KEY = Path(sys.argv[1])
+if not KEY.exists():
+    sys.exit(f'{KEY} is not there yet: start Holdfast once with memory = "webhook", which makes it.')
+SECRET = base64.b64decode(KEY.read_text().strip().removeprefix("whsec_"))
 STORE = sqlite3.connect(sys.argv[2], isolation_level=None)
 STORE.execute("CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY, scope TEXT, text TEXT)")
 

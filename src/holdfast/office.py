@@ -179,8 +179,13 @@ class MemoryDesk(Protocol):
         Raises NoSuchSession.
         """
 
-    async def resolve(self, session_id: SessionId, segment: int, decision: Decided) -> None:
-        """A person's word on something that memory is owed. Raises NoSuchDebt, DebtRefused."""
+    async def resolve(
+        self, session_id: SessionId, segment: int, decision: Decided, deleted: bool = False
+    ) -> None:
+        """A person's word on something that memory is owed, by a deleted conversation or one that is there.
+
+        Raises NoSuchSession, NoSuchDebt, DebtRefused.
+        """
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """How often memory was told (`commits`) and asked (`recalls`) by this process, by what came of it."""
@@ -210,7 +215,9 @@ class NoMemory:
     async def commit(self, session_id: SessionId | None) -> MemoryTold:
         return MemoryTold("nothing")
 
-    async def resolve(self, session_id: SessionId, segment: int, decision: Decided) -> None:
+    async def resolve(
+        self, session_id: SessionId, segment: int, decision: Decided, deleted: bool = False
+    ) -> None:
         raise NoSuchDebt(n=segment)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:

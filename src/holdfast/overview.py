@@ -9,16 +9,16 @@ from holdfast import __version__
 from holdfast.domain.files import FileKind
 
 READY = (
-    "answers in the browser and over HTTP, and runs tools when you allow it",
+    "answers in the browser, the terminal, Telegram and over HTTP; runs tools when you allow it",
     "keeps every word on this disk, through kills and power cuts, and goes on by itself",
     "remembers from one conversation to the next; searches, undoes, branches, exports, backs up",
 )
 """What this version can do."""
-NOT_YET = ("be reached from a chat app or by an OpenAI-compatible client",)
+NOT_YET = ("be reached by an OpenAI-compatible client",)
 """What it cannot do yet, said before anyone finds out."""
 COMMANDS = (
     ("holdfast link", "a fresh link to sign in with, each for one browser"),
-    ("holdfast sessions list", "the conversations that are here"),
+    ("holdfast chat", "talk to it in the terminal"),
     ("holdfast doctor", "check everything that is stored"),
     ("holdfast backup FILE", "copy every conversation, while running"),
 )
@@ -43,6 +43,8 @@ class Overview(msgspec.Struct, frozen=True):
     confinement: str = ""
     unprotected: tuple[str, ...] = ()
     """What of this server commands are not kept from, in sentences."""
+    memory: str = ""
+    """Who remembers."""
     version: str = __version__
 
     @property
@@ -51,9 +53,12 @@ class Overview(msgspec.Struct, frozen=True):
         return (
             ("Model", self.model),
             ("", self.why),
+            ("Memory", self.memory),
             ("Data folder", str(self.data)),
-            ("Conversations", f"{self.sessions:,}"),
-            ("Events", f"{self.events:,} in {in_bytes(self.store_bytes)} on disk"),
+            (
+                "Conversations",
+                f"{self.sessions:,}; {self.events:,} events in {in_bytes(self.store_bytes)} on disk",
+            ),
             ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
             ("Commands", f"confined by {self.confinement}" if self.is_confined else "not confined"),
             *(("Not protected", gap) for gap in self.unprotected),

@@ -110,6 +110,41 @@ async def test_what_was_said_is_remembered_when_that_is_asked_for_and_says_where
         assert (memory["session_id"], memory["title"]) == (session, "")
 
 
+async def test_a_conversation_says_when_memory_was_told_of_it_and_a_list_does_not(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await tell(api)
+        assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
+        before = (await waiting(api))[0]["since"]
+        assert (await commit(api))["outcome"] == "paid"
+        told = await api.get(f"/api/sessions/{session}")
+        assert told["remembered_at"] >= before
+        (listed,) = (await api.get("/api/sessions"))["sessions"]
+        assert (listed["head"], listed["remembered_at"]) == (None, None)
+        # What is let be afterwards is not remembered, whatever was before it.
+        await api.done((await api.say(session, "My cat is called Tom."))["run_id"])
+        (owed,) = await waiting(api)
+        await api.post(f"/api/memory/waiting/{session}/{owed['segment']}", {"decision": "drop"})
+        assert api.status == 204
+        assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
+
+
+async def test_the_messages_say_what_memory_brought_to_an_answer(server: Running) -> None:
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": NOTED})
+        session = await tell(api, "hello there")
+        for _ in range(2):
+            await api.done((await api.say(session, "What is my dog called?"))["run_id"])
+        page = await api.get(f"/api/sessions/{session}/messages")
+        brought = {each["turn"]: each["memories"] for each in page["messages"] if each.get("memories")}
+        assert set(brought) >= {2}
+        assert all(NOTED in text for texts in brought.values() for text in texts)
+        assert {each["role"] for each in page["messages"] if each.get("memories")} == {"assistant"}
+        # A page says it of its own answers alone.
+        first = await api.get(f"/api/sessions/{session}/messages?limit=2&before=2.0")
+        assert [each["turn"] for each in first["messages"]] == [1, 1]
+        assert not any(each.get("memories") for each in first["messages"])
+
+
 async def test_memories_are_added_found_in_pages_changed_and_forgotten(server: Running) -> None:
     async with talking(server.address) as api:
         made = [await api.post("/api/memory", {"text": f"Fact number {n} is green."}) for n in range(3)]
@@ -196,6 +231,20 @@ async def test_what_a_deleted_conversation_owes_is_listed_as_such_and_can_be_dro
         model.extraction.status = 0
         assert await decide(api, session, 1, "drop") == 204
         assert (await waiting(api), (await commit(api))["outcome"], await texts(api)) == ([], "nothing", [])
+
+
+async def test_what_waited_is_let_be_when_a_conversation_is_not_to_be_remembered(
+    server: Running, model: Rememberer
+) -> None:
+    async with talking(server.address) as api:
+        session, other = await tell(api), await tell(api, "I live in Bonn.")
+        await api.ask("PATCH", f"/api/sessions/{session}", {"remember": False})
+        assert [each["session_id"] for each in await waiting(api)] == [other]
+        # So a conversation that is deleted next is not remembered.
+        await api.ask("DELETE", f"/api/sessions/{session}")
+        assert [each["session_id"] for each in await waiting(api)] == [other]
+        assert (await commit(api))["paid"] == 1
+        assert len(model.extractions) == 1 and NOTED not in await texts(api)
 
 
 async def test_a_conversation_that_is_not_to_be_remembered_owes_nothing(server: Running) -> None:
@@ -289,6 +338,8 @@ async def test_what_is_owed_and_what_became_of_it_is_counted(server: Running) ->
             return float(values[0]) if values else None
 
         assert await metric("holdfast_memory_owed") == await metric("holdfast_memory_owed_age_seconds") == 0
+        assert await metric('holdfast_memory_commits_total{outcome="paid"}') == 0
+        assert await metric('holdfast_memory_recalls_total{outcome="slow"}') == 0
         await tell(api)
         assert await metric("holdfast_memory_owed") == 1
         age_s = await metric("holdfast_memory_owed_age_seconds")
@@ -393,6 +444,8 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(server: Running, mod
             if (api.status, answer.get("code")) != (status, code):
                 wrong.append((method, path[:60], body, api.status, answer))
         assert wrong == []
+        blank = await api.ask("POST", "/api/memory", {"text": " "})
+        assert blank["detail"].endswith("the text is blank, so there is nothing to remember.")
         assert [await api.get(path) for path in paths] == before
         assert model.extractions == []
 

@@ -34,6 +34,7 @@ def test_the_screen_says_what_is_there_and_the_sign_in_link_is_the_last_line(
     assert str(tmp_path / "share" / "holdfast") in screen
     assert "Conversations  0" in screen
     assert "The scripted demo answers, as HOLDFAST_MODEL asks." in screen
+    assert "Memory         notes; the demo has nothing remembered" in screen
     assert "It cannot yet" in screen
     warnings = json.loads(server.ask("/health/ready").body)["unprotected"]
     assert len(server.screen) <= 24 + 2 * len(warnings), "one screen of a plain terminal"
@@ -41,12 +42,24 @@ def test_the_screen_says_what_is_there_and_the_sign_in_link_is_the_last_line(
     assert server.code.startswith("hf_") and len(server.code) > 40
 
 
+def test_the_screen_names_a_webhook_and_its_key_is_there_from_the_start(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    holdfast.environ |= {"HOLDFAST_MEMORY": "webhook", "HOLDFAST_MEMORY_WEBHOOK_URL": "http://127.0.0.1:1/x"}
+    server = holdfast.serve("--port", "0")
+    assert "Memory         webhook at 127.0.0.1:1" in "\n".join(server.screen)
+    assert (tmp_path / "share" / "holdfast" / "memory-webhook.key").exists()
+
+
 def test_the_page_is_there_and_runs_nothing_but_its_own(holdfast: Holdfast) -> None:
     server = holdfast.serve("--port", "0")
     reply = server.ask("/")
     assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
-    (script,) = [address for address in named_in(reply.body) if address.endswith(".js")]
-    assert server.ask(script.removeprefix(".")).content_type == "text/javascript; charset=utf-8"
+    scripts = [address for address in named_in(reply.body) if address.endswith(".js")]
+    assert scripts
+    for script in scripts:
+        assert script.startswith("./page/"), "nobody else's"
+        assert server.ask(script.removeprefix(".")).content_type == "text/javascript; charset=utf-8"
     assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
     assert server.ask("/", method="HEAD").body == ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import TITLE, speaking, talking
@@ -23,6 +23,7 @@ from tests.browser.driving import (
     too_small,
     violations,
 )
+from tests.browser.memorising import Memory, begin_anew, tell
 from tests.remembering_model import Rememberer
 from tests.witness_memory.watching import Witness
 
@@ -40,47 +41,6 @@ def model() -> Iterator[Rememberer]:
 def home(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
     with living_in(tmp_path, **environ_of(model)) as command:
         yield command
-
-
-class Memory:
-    """The memory page, by what a person reads and presses."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.region = page.get_by_role("region", name="Memory")
-        self.known = self.region.get_by_role("region", name="What is known")
-        self.waiting = self.region.get_by_role("region", name="Waiting", exact=True)
-
-    async def open(self) -> None:
-        await self.page.get_by_role("link", name="Memory", exact=True).click()
-        await expect(self.known).to_be_visible(timeout=WAIT_MS)
-
-    def one(self, text: str) -> Locator:
-        return self.known.get_by_role("listitem").filter(has_text=text)
-
-    async def knows(self, text: str) -> None:
-        await expect(self.one(text)).to_be_visible(timeout=WAIT_MS)
-
-    async def forgets(self, text: str) -> None:
-        """Forget it, and leave at once: then nobody thinks again."""
-        await self.one(text).get_by_role("button", name="Forget").click()
-        await expect(self.one(text)).to_have_count(0)
-        async with self.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
-            await begin_anew(self.page)
-        assert (await forgotten.value).status == 204
-
-
-async def begin_anew(page: Page) -> None:
-    await page.get_by_role("link", name="New conversation").click()
-    await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible(timeout=WAIT_MS)
-
-
-async def tell(chat: Chat, text: str) -> str:
-    """Say it in a conversation of its own, which is returned."""
-    await begin_anew(chat.page)
-    await chat.say(text)
-    await chat.answered()
-    return chat.session
 
 
 async def test_what_one_conversation_is_told_the_next_one_knows_until_it_is_forgotten(
@@ -218,6 +178,8 @@ async def test_a_conversation_says_when_it_was_remembered(visitor: Visitor, serv
     await chat.message.press("Enter")
     await expect(chat.told).to_contain_text("Remembered.", timeout=WAIT_MS)
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
+    await chat.page.reload()
+    await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
 
 
 async def test_a_conversation_that_is_not_to_be_remembered_is_not(
@@ -225,10 +187,12 @@ async def test_a_conversation_that_is_not_to_be_remembered_is_not(
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
     memory = Memory(chat.page)
-    await tell(chat, "hello there")
+    await tell(chat, "My cat is called Tom.")
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
     await row.get_by_role("menuitem", name="Don't remember this conversation").click()
+    await expect(chat.told).to_contain_text("What waited to be is let go", timeout=WAIT_MS)
+    await expect(chat.page.locator(".remembered")).to_have_text("Not remembered, as you chose")
     await row.get_by_role("button", name=f"More: {TITLE}").click()
     await expect(row.get_by_role("menuitem", name="Remember this conversation")).to_be_visible(
         timeout=WAIT_MS
@@ -237,9 +201,8 @@ async def test_a_conversation_that_is_not_to_be_remembered_is_not(
     await chat.say("My dog is called Rex.")
     await chat.answered(2)
     await memory.open()
-    drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
-    await drop.click(timeout=WAIT_MS)
-    await expect(drop).to_have_count(0, timeout=WAIT_MS)
+    await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
+    await expect(memory.waiting).to_have_count(0)
     await tell(chat, "What is my dog called?")
     await chat.reads("I do not know your dog.")
     assert model.extractions == []
@@ -413,7 +376,7 @@ async def test_memory_that_is_off_says_how_to_turn_it_on(
         await page.get_by_role("link", name="Memory", exact=True).click()
         region = page.get_by_role("region", name="Memory")
         await expect(region).to_contain_text("Memory is off", timeout=WAIT_MS)
-        await expect(region).to_contain_text('memory = "notes"')
+        await expect(region).to_contain_text("HOLDFAST_MEMORY=notes", timeout=WAIT_MS)
         await visitor.context.close()
 
 

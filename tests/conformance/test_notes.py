@@ -213,6 +213,41 @@ async def test_forgetting_a_note_forgets_all_that_it_replaced(store: Store) -> N
         await store.forget_note("n_nonsense")
 
 
+async def test_what_a_person_forgot_does_not_come_back_from_what_was_said_before(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    before = clock.now_ms()
+    (old,) = await tell(store, "a", "The user has a dog.")
+    (note,) = await tell(store, "b", NewNote("The user has two dogs.", (old.id,)))
+    clock.advance(10)
+    await store.forget_note(note.id)
+    other = await home.open()
+    told = [NewNote("the user  has two dogs."), NewNote("The user has a dog."), NewNote("The user sails.")]
+    _, kept = await other.add_notes("c", "r", ORIGIN, "", told, said_at=before)
+    assert [each.text for each in kept] == await texts(store) == ["The user sails."]
+    _, kept = await store.add_notes("d", "r", ORIGIN, "", told[:1], said_at=clock.now_ms())
+    assert not kept, "said in the moment that it was forgotten"
+    clock.advance(1)
+    await store.add_notes("e", "r", ORIGIN, "elsewhere", told[:1], said_at=before)
+    _, kept = await store.add_notes("f", "r", ORIGIN, "", told[:1], said_at=clock.now_ms())
+    assert len(kept) == 1, "said anew, it is remembered anew"
+
+
+async def test_what_a_person_changed_is_not_replaced_by_what_was_said_before(
+    store: Store, clock: FakeClock
+) -> None:
+    before = clock.now_ms()
+    (note,) = await tell(store, "a", "The user lives in Bonn.")
+    clock.advance(10)
+    await store.edit_note(note.id, "The user lives in Kiel.")
+    late = [NewNote("The user lives in Ulm.", (note.id,)), NewNote("The user lives in Bonn.")]
+    await store.add_notes("b", "r", ORIGIN, "", late, said_at=before)
+    assert await texts(store) == ["The user lives in Kiel."]
+    clock.advance(10)
+    await store.add_notes("c", "r", ORIGIN, "", late, said_at=clock.now_ms())
+    assert await texts(store) == ["The user lives in Ulm.", "The user lives in Bonn."]
+
+
 async def test_what_is_too_long_changes_nothing(store: Store) -> None:
     long = "x" * (MEMORY_CHARS_MAX + 1)
     with pytest.raises(TooLarge):
@@ -281,6 +316,19 @@ async def test_words_that_most_notes_have_find_nothing_beside_others(store: Stor
     await tell(store, "a", *(f"The user knows number {n}." for n in range(100)), "The user sails.")
     assert await found(store, "does the user know how to sail", limit=50) == ["The user sails."]
     assert len(await found(store, "user", limit=5)) == 5
+
+
+async def test_where_there_are_few_notes_a_word_that_most_share_does_not_bring_in_the_rest(
+    store: Store,
+) -> None:
+    called = ("cat", "boat", "sister", "street", "car", "boss", "school", "horse")
+    await tell(
+        store, "a", *(f"The user's {what} is called Number {n}." for n, what in enumerate(called)),
+        "The user's dog is called Bramble.", "The user sails.", "The user likes tea.", "The user codes.",
+        "The user was born in May.",
+    )  # fmt: skip
+    assert await found(store, "What is my dog called?") == ["The user's dog is called Bramble."]
+    assert len(await found(store, "called", limit=50)) == 9
 
 
 async def test_scripts_without_spaces_are_found_by_pairs_of_characters(store: Store) -> None:

@@ -271,5 +271,7 @@ async def test_what_runs_were_given_is_read_from_a_turn_on(store: Store) -> None
             story.run_id for story in stories[first - 1 :]
         ]
     assert list(await store.prepared(session_id, 9)) == []
+    *_, last = await store.prepared(session_id, 1)
+    assert len(await store.prepared(session_id, 2, last.seq)) == len(stories) - 2
     with pytest.raises(NoSuchSession):
         await store.prepared(SessionId("s_none"), 1)

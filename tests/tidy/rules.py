@@ -14,7 +14,8 @@ BROAD_EDGES = frozenset(
     {
         "holdfast.store.sqlite.committer.commit",
         "holdfast.engine.runner._work",
-        "holdfast.memory.calling._answer",
+        "holdfast.memory.patience.heard",
+        "holdfast.memory.patience.heard_now",
         "holdfast.memory.providers.installed.load",
         "holdfast.gateway.keeping.keep_on",
         "holdfast.gateway.inbound._attempt",

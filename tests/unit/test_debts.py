@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain import debts
+from holdfast.domain import debts, turns
 from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import DebtRefused, NoSuchDebt, ProviderCannot, ProviderFailure
@@ -116,6 +116,43 @@ def test_what_may_have_been_told_and_cannot_be_forgotten_is_for_a_person_to_say(
     assert again.told == [("void", ((1, 2),)), ("owed", ((1, 1),))]
     done.resolve(1, "done")
     assert done.told == [("paid", ((1, 2),))] and not done.book.open_debts()
+
+
+def test_what_is_not_to_be_remembered_is_not_owed_any_more() -> None:
+    def forgo(owing: Owing) -> Owing:
+        unwanted = f.SessionConfigured(remember=False)
+        owing.decide(lambda view: turns.configure(view, owing.id, unwanted))
+        return owing
+
+    owing = Owing().turns(1, "a")
+    owing.pay(owing.start())
+    owing.turns(1, "b")
+    owing.fail(owing.start())
+    owing.turns(1, "c")
+    forgo(owing)
+    assert [row.state for row in owing.book.debts.values()] == ["paid", "dropped", "dropped"]
+    assert forgo(owing).book.open_debts() == []
+    told = Owing().turns(1)
+    row = told.start()
+    assert [each.state for each in forgo(told).book.open_debts()] == ["committing"]
+    told.fail(row)
+    assert forgo(told).told == [("dropped", ((1, 1),))]
+
+
+@pytest.mark.parametrize("was_told", [True, False])
+def test_what_is_being_taken_back_is_taken_back_though_nothing_more_is_to_be_remembered(
+    was_told: bool,
+) -> None:
+    owing = Owing().turns(2)
+    row = owing.start()
+    owing.pay(row) if was_told else owing.fail(row)
+    owing.undo(2)
+    unwanted = f.SessionConfigured(remember=False)
+    owing.decide(lambda view: turns.configure(view, owing.id, unwanted))
+    assert owing.book.debts[1].retraction == "wanted"
+    owing.forget(1, "done")
+    # What memory had of it stays remembered; what it never had is not told now.
+    assert owing.told == [("void", ((1, 2),))] + ([("owed", ((1, 1),))] if was_told else [])
 
 
 def test_a_retry_keeps_the_key_the_turns_and_what_is_told() -> None:

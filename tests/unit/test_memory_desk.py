@@ -155,6 +155,7 @@ async def test_what_is_remembered_is_told_with_where_it_comes_from_and_what_wait
         assert (added.text, added.origin) == ("[…]: I like jam", Origin("user"))
         known = await here.desk.known("", None, 50)
         assert (known.provider, known.is_well, known.detail) == ("scripted", True, "")
+        assert known.shows
         assert [each.text for each in known.page.memories] == ["Rex", "Tea", "[…]: I like jam"]
         assert known.titles == {session_id: "Dogs"}
         (row,) = await here.ledger.debts(session_id)
@@ -192,6 +193,7 @@ async def test_a_provider_that_cannot_show_what_it_knows_is_no_failure(tmp_path:
         known = await here.desk.known("", None, 50)
         assert known.page.memories == ()
         assert "no way to list what it knows" in known.detail
+        assert not known.shows
 
 
 @pytest.mark.parametrize(
@@ -331,3 +333,33 @@ async def test_a_conversation_that_is_not_there_owes_nothing_that_could_be_told(
         for nobody in (NOBODY, SessionId(""), SessionId("\0'")):
             with pytest.raises(NoSuchSession):
                 await here.desk.commit(nobody)
+
+
+async def test_what_a_provider_answers_is_shown_without_secrets_and_at_a_time_that_there_is(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        odd = Memory("n_1", "hush: the code is 1234", Origin("user"), -5, 10**30)
+        here.provider.answer = odd
+        assert (await here.desk.add("the code")).text == "[…]: the code is 1234"
+        here.provider.answer = MemoryPage((odd,) * 9)
+        listed = (await here.desk.known("", None, 2)).page.memories
+        assert [(each.text, each.made_at, each.changed_at) for each in listed] == [
+            ("[…]: the code is 1234", 0, 0)
+        ] * 2
+
+
+async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        session_id = await here.owe("One", turns=1)
+        events = list(await here.store.read(session_id, 0, 100))
+        await here.store.append(Append(session_id, (f.SessionDeleted(),)))
+        await here.store.adopt(session_id, events)
+        assert [each.buried for each in await here.desk.waiting()] == [True, False]
+        await here.desk.resolve(session_id, 1, "drop", deleted=True)
+        assert [each.buried for each in await here.desk.waiting()] == [False]
+        with pytest.raises(NoSuchDebt):
+            await here.desk.resolve(session_id, 1, "drop", deleted=True)
+        await here.desk.resolve(session_id, 1, "drop")
+        assert await here.desk.waiting() == []

@@ -1,6 +1,7 @@
 """Who tells memory: which model may be asked, with whose key, and what is said when there is none."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.ids import Ids
 from holdfast.domain.secrets import Mask
 from holdfast.memory.ports import Owner, OwnerGone
-from holdfast.memory.providers.installed import NoSuchProvider
+from holdfast.memory.providers.installed import BadProvider, NoSuchProvider
 from holdfast.store.sqlite.store import SqliteStore
 from tests.acceptance.talking import Speaker, speaking
+from tests.installing import install
 from tests.remembering_model import Rememberer
 
 HOME, AWAY = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"
@@ -43,10 +45,12 @@ def models(board: Board, folder: Path, mask: Mask | None = None, **environ: str)
     return RememberedModels(lambda: board, folder, environ, mask or Mask())
 
 
-async def providers(folder: Path, board: Board, **settings: Any) -> tuple[Providers, SqliteStore]:
+async def providers(
+    folder: Path, board: Board, note: Callable[[str], None] = lambda text: None, **settings: Any
+) -> tuple[Providers, SqliteStore]:
     store, clock, mask = await SqliteStore.open(folder), SystemClock(), Mask()
     chosen = Settings(data=folder, **settings)
-    made = Providers(chosen, store, models(board, folder), clock, Ids(clock), mask, lambda note: None)
+    made = Providers(chosen, store, models(board, folder), clock, Ids(clock), mask, note)
     return made, store
 
 
@@ -154,6 +158,64 @@ async def test_a_memory_that_cannot_be_is_refused_at_the_start_and_one_that_is_o
     assert made.owner() is None and made.present is None
     with pytest.raises(OwnerGone, match="memory is off"):
         await made.build(Owner("notes", model="openai:small", base_url=HOME))
+    await store.close()
+
+
+@pytest.mark.parametrize("given, missing", [("url", "model"), ("model", "url")])
+async def test_half_of_what_embeddings_need_is_refused(tmp_path: Path, given: str, missing: str) -> None:
+    made, store = await providers(tmp_path, Board(), **{f"memory_embedding_{given}": HOME})
+    with pytest.raises(ConfigError, match=f"memory_embedding_{missing} must be set too"):
+        made.check()
+    await store.close()
+
+
+async def test_people_are_told_who_remembers(tmp_path: Path) -> None:
+    address = "https://me:pass-word@example.org/memory?code=abc"
+    cases: list[tuple[Board, dict[str, Any], str]] = [
+        (Board(), {}, "notes"),
+        (Board("demo", ""), {}, "notes; the demo has nothing remembered"),
+        (Board(), {"memory": "off"}, "off"),
+        (Board(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
+        (Board(), {"memory": "shelf"}, "an installed provider, shelf"),
+    ]
+    for board, settings, told in cases:
+        made, store = await providers(tmp_path, board, **settings)
+        assert made.described == told
+        await store.close()
+
+
+async def test_the_key_of_a_webhook_is_there_from_the_start_and_one_who_is_away_is_told_of(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    made, store = await providers(
+        tmp_path, Board(), told.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
+    )
+    await made.open()
+    assert (tmp_path / "memory-webhook.key").read_text().startswith("whsec_")
+    await made.report()
+    (line,) = told
+    assert line.startswith("holdfast: Memory (webhook at 127.0.0.1:1) does not work now: ")
+    await made.close()
+    await store.close()
+
+
+async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_come_back_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = "def make(given): raise ConnectionError('its database is away')"
+    modules = {"hf_broken": "import hf_not_there", "hf_away": away}
+    entries = {"broken": "hf_broken:make", "away": "hf_away:make"}
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", "hf_two", entries, modules)))
+    made, store = await providers(tmp_path, Board(), memory="broken")
+    with pytest.raises(BadProvider, match="No module named 'hf_not_there'"):
+        await made.open()
+    await store.close()
+    told: list[str] = []
+    made, store = await providers(tmp_path, Board(), told.append, memory="away")
+    await made.open()
+    await made.report()
+    assert len(told) == 1 and "its database is away" in told[0]
     await store.close()
 
 

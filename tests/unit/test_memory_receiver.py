@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.memory.conformance import segment
 from holdfast.memory.ports import ProviderFailure
 from holdfast.memory.providers.webhook import Webhook
-from tests.receiving import SECRET, free_port, receiving
+from tests.receiving import EXAMPLE, SECRET, free_port, receiving
 
 
 def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_path: Path) -> None:
@@ -58,6 +60,15 @@ def test_the_example_keeps_what_it_was_told_when_it_is_killed(tmp_path: Path) ->
         late = asyncio.run(with_one(lambda it: it.commit(segment("o_2", "The JAR is red."))))
         assert late == "o_2"
         assert asyncio.run(with_one(texts)) == ["The jar is blue."]
+
+
+def test_the_example_says_what_is_missing_before_the_server_was_started(tmp_path: Path) -> None:
+    key = tmp_path / "memory-webhook.key"
+    command = [sys.executable, "-I", str(EXAMPLE), str(key), str(tmp_path / "told.db"), "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"{key} is not there yet: start Holdfast once")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def _now_ms() -> int:

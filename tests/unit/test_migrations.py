@@ -36,14 +36,16 @@ def copies(place: Place) -> list[Path]:
 async def test_a_step_runs_once_after_a_copy_was_made(tmp_path: Path) -> None:
     place = await filled(tmp_path / "store")
     db = connect(place, writes=True)
-    prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    copy_before = prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    assert [copy_before] == copies(place)
     assert db.pragma("user_version") == NEXT
     assert db.execute("SELECT count(*) FROM moods").get == 2
-    prepare(db, place, steps={NEXT: STEP}, target=NEXT)
+    assert prepare(db, place, steps={NEXT: STEP}, target=NEXT) is None
     assert db.execute("SELECT count(*) FROM moods").get == 2
     db.close()
     (copy,) = copies(place)
     assert copy.name.startswith(f"format-{FORMAT}-")
+    assert place.stamp.read_text() == f"A Holdfast store lives here. Format {NEXT}.\n"
     await opens_as_a_store(copy, tmp_path / "copy")
 
 
@@ -92,6 +94,40 @@ async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> N
     db.close()
     with pytest.raises(StoreTooNew):
         await SqliteStore.open(place.folder)
+
+
+def without_memory(place: Place) -> None:
+    """Make it a store of format 2, as it was before there was any memory."""
+    db = connect(place, writes=True)
+    db.execute("DROP INDEX events_prepared; ALTER TABLE sessions DROP COLUMN remember;")
+    for table in ("debts", "notes", "note_words", "note_tellings", "notes_forgotten", "notes_forgotten_key"):
+        db.execute(f"DROP TABLE {table}")
+    db.pragma("user_version", 2)
+    db.close()
+
+
+def columns(place: Place) -> dict[str, list[str]]:
+    db = connect(place, writes=True)
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema ORDER BY name")]
+    found = {name: [str(row) for row in db.execute(f"PRAGMA table_xinfo({name})")] for name in tables}
+    db.close()
+    return {name: sorted(row.split(", ", 1)[1] for row in rows) for name, rows in found.items()}
+
+
+async def test_a_store_from_before_memory_becomes_one_like_new_and_says_where_its_copy_is(
+    tmp_path: Path,
+) -> None:
+    place, new = await filled(tmp_path / "store"), await filled(tmp_path / "new")
+    without_memory(place)
+    place.stamp.write_text("A Holdfast store lives here. Format 2.\n")
+    store = await SqliteStore.open(place.folder)
+    assert [store.copy_before] == copies(place)[:1] and len(copies(place)) == FORMAT - 2
+    await store.close()
+    assert place.stamp.read_text() == new.stamp.read_text()
+    assert columns(place) == columns(new)
+    again = await SqliteStore.open(place.folder)
+    assert again.copy_before is None
+    await again.close()
 
 
 async def test_a_new_store_needs_no_step_and_no_copy(tmp_path: Path) -> None:

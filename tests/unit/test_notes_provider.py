@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -187,6 +188,26 @@ async def test_a_correction_replaces_what_was_known(make: Make, store: SqliteSto
     assert "] The user live in Bonn." in reader.asked[1][1]
     await notes.retract("b", "whatever")
     assert sorted(await texts(notes)) == ["The user like tea.", "The user live in Bonn."]
+
+
+async def test_what_a_person_forgot_or_changed_stays_so_whatever_was_said_before(
+    make: Make, store: SqliteStore
+) -> None:
+    reader = Reader()
+    notes = make(reader)
+    stretch = segment("a", "I drink tea.", "I live in Bonn.")
+    await notes.commit(stretch)
+    home, tea = (await notes.list_("", "", None, 10)).memories
+    assert tea.text == "The user drink tea."
+    await notes.forget(tea.id)
+    await notes.edit(home.id, "The user live in Kiel.")
+    # What still stands after an undo is told anew, under another key.
+    await notes.retract("a", "")
+    await notes.commit(msgspec.structs.replace(stretch, key="b"))
+    assert await texts(notes) == ["The user live in Kiel."]
+    day = time.strftime("%Y-%m-%d", time.gmtime((await store.note(home.id)).changed_at / 1000))
+    known = f"The user live in Kiel. (changed by the user on {day}, after this conversation)"
+    assert known in reader.asked[-1][1]
 
 
 async def test_only_what_was_shown_can_be_replaced(make: Make) -> None:

@@ -296,3 +296,21 @@ async def test_a_turn_is_carried_out_whatever_its_memory_does(tmp_path: Path, ho
     assert given == [(), ()]
     assert [(fact.owed, fact.owner) for fact in completed] == [(True, "digest")] * 2
     assert len(stage.someone.asked) == 1
+
+
+@pytest.mark.parametrize("at", [2**62, 10**400, -(10**18), 253_402_300_800_000, -1])
+async def test_a_day_that_there_is_not_is_not_told(at: int) -> None:
+    stage = Stage()
+    stage.someone.answer = [memory(REX, "user", at=at)]
+    assert await stage.presence.search("dog", HERE) == [Recollection(REX, "written down by the user")]
+
+
+async def test_a_clock_that_was_put_back_does_not_leave_memory_alone_for_longer() -> None:
+    stage = Stage()
+    stage.someone.error = ProviderFailure(detail="away")
+    assert await stage.recall() == ()
+    stage.someone.error = None
+    stage.clock.put_back(86_400_000)
+    assert await stage.recall() == ()  # It is tried, with no turn waiting for it.
+    await stage.until_asked(2)
+    assert await stage.recall() == (REX,)

@@ -77,6 +77,18 @@ describe("a conversation that is opened in the middle", () => {
     expect([...memory.stretches.keys()]).toEqual([5]);
   });
 
+  test("says when it was remembered before, until turns are taken back", () => {
+    const memory = new Remembering();
+    memory.rememberedAt = 40;
+    expect(memory.told()).toMatchObject({ state: "remembered", at: 40 });
+    memory.add({ kind: "memory_resolved", segment: 3, decision: "drop", at: 60 } as unknown as AnyEvent);
+    expect(memory.told()?.state).toBe("dropped");
+    const other = new Remembering();
+    other.rememberedAt = 40;
+    other.add({ kind: "turns_undone", from_turn: 1, at: 60 } as unknown as AnyEvent);
+    expect(other.told()).toBeNull();
+  });
+
   test("does not count a turn twice that the list of what waits has already", () => {
     const memory = new Remembering();
     memory.addWaiting([{ ...row, state: "owed", retry_at: null, detail: "" }]);

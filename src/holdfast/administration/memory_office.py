@@ -1,5 +1,6 @@
 """Memory in a running server: who remembers, who tells it and when, and everyone who needs either."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.administration.memory_providers import Providers
@@ -40,6 +41,7 @@ class MemoryOffice:
         self._providers = providers
         self._idle_s = idle_s
         self._is_stopped = False
+        self._reporting: asyncio.Task[None] | None = None
         self._lifecycle = Lifecycle(ledger, providers.build, clock, ids, in_doubt, chance, mask)
         self.presence = Presence(
             lambda: providers.present, providers.owner, self._lifecycle.enrol, session, titles, clock, mask
@@ -52,6 +54,10 @@ class MemoryOffice:
     @property
     def is_on(self) -> bool:
         return self._providers.is_on
+
+    @property
+    def described(self) -> str:
+        return self._providers.described
 
     def boundary(self, session_id: SessionId) -> None:
         """A conversation is over for now."""
@@ -76,6 +82,7 @@ class MemoryOffice:
         """Tell what is owed from before, and from now on whatever becomes due."""
         if self.is_on:
             self.presence.try_out()
+            self._reporting = asyncio.create_task(self._providers.report())
             await self._lifecycle.start(self._idle_s)
 
     async def stop(self, within_s: float) -> None:
@@ -86,5 +93,12 @@ class MemoryOffice:
             await self._lifecycle.stop(within_s)
             self._is_stopped = True
 
+    async def open(self) -> None:
+        """Raises as `Providers.open`."""
+        await self._providers.open()
+
     async def close(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.wait({self._reporting})
         await self._providers.close()

@@ -1,17 +1,23 @@
 """Who remembers: the provider that the settings name, and those of agents that told memory before."""
 
 import asyncio
+import contextlib
+import inspect
 from collections.abc import Callable
+from functools import partial
+from urllib.parse import urlsplit
 
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
+from holdfast.domain.limits import PROVIDER_HEALTH_S_MAX
 from holdfast.domain.secrets import Mask
 from holdfast.memory.embeddings import Embeddings
 from holdfast.memory.owners import digest_of
-from holdfast.memory.ports import Notebook, Owner, OwnerGone, Provider
+from holdfast.memory.patience import heard, in_time
+from holdfast.memory.ports import Health, Notebook, Owner, OwnerGone, Provider
 from holdfast.memory.providers import installed
 from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes
@@ -22,6 +28,8 @@ OFF = "off"
 BUILT_IN = ("notes", "webhook", OFF)
 CLOSE_S_MAX = 2.0
 """How long the end of the server waits for all of them to close."""
+OPEN_S_MAX = 5.0
+"""How long the start of the server waits for the present one to be loaded."""
 
 
 class Providers:
@@ -55,9 +63,27 @@ class Providers:
     def is_on(self) -> bool:
         return self._settings.memory != OFF
 
+    @property
+    def described(self) -> str:
+        """Who remembers, as people are told at the start."""
+        match self._settings.memory:
+            case "notes":
+                return "notes" if self.owner() is not None else "notes; the demo has nothing remembered"
+            case "webhook":
+                host = urlsplit(self._settings.memory_webhook_url).netloc.rpartition("@")[2]
+                return f"webhook at {host}"
+            case "off":
+                return OFF
+        return f"an installed provider, {self._settings.memory}"
+
     def check(self) -> None:
         """Raises ConfigError or NoSuchProvider for a memory that cannot be."""
         name = self._settings.memory
+        url, model = self._settings.memory_embedding_url, self._settings.memory_embedding_model
+        if bool(url) != bool(model):
+            given, missing = ("url", "model") if url else ("model", "url")
+            problem = f"memory_embedding_{given} is set, so memory_embedding_{missing} must be set too"
+            raise ConfigError(where="the settings", problem=problem)
         if name == "webhook" and not self._settings.memory_webhook_url:
             problem = "memory is webhook, so memory_webhook_url must be the address to send to"
             raise ConfigError(where="the settings", problem=problem)
@@ -74,6 +100,36 @@ class Providers:
         if model is None:
             return None if name == "notes" else Owner(name)
         return Owner(name, model=model.model, base_url=model.address, key=model.key)
+
+    async def open(self) -> None:
+        """Have ready what others rely on from the start. Raises BadProvider, BadWebhookKey.
+
+        What may come back later is no reason not to start: `report` tells of it.
+        """
+        if self._settings.memory == "webhook":
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(webhook_key, self._settings.data, self._note)
+        elif self._settings.memory not in BUILT_IN:
+            try:
+                await asyncio.wait_for(self._present(), OPEN_S_MAX)
+            except installed.BadProvider as bad:
+                if not isinstance(bad, installed.NotReady):
+                    raise
+            except (OwnerGone, TimeoutError):
+                pass
+
+    async def report(self) -> None:
+        """Tell people once if whoever remembers is not well now."""
+        provider = self.present
+        if provider is None:
+            return
+        try:
+            health = await in_time(Health, provider.health, PROVIDER_HEALTH_S_MAX)
+        except HoldfastError as error:
+            health = Health(False, str(error))
+        if not health.ok:
+            why = self._mask.whole(health.detail).rstrip(".")
+            self._note(f"holdfast: Memory ({self.described}) does not work now: {why}. What is said waits.")
 
     async def build(self, owner: Owner) -> Provider:
         """The provider of an owner. Raises OwnerGone."""
@@ -95,12 +151,9 @@ class Providers:
         over = [each for each in opening if each.done() and not each.cancelled() and not each.exception()]
         for each in opening:
             each.cancel()
-        closing = [asyncio.create_task(each.result().close()) for each in over]
+        closing = [asyncio.create_task(heard(partial(_close, each.result()))) for each in over]
         if opening:
             await asyncio.wait([*opening, *closing], timeout=CLOSE_S_MAX)
-        for task in closing:
-            if task.done() and not task.cancelled():
-                task.exception()
         if self._embeddings is not None:
             await self._embeddings.close()
 
@@ -140,3 +193,10 @@ class Providers:
             raise OwnerGone(detail=str(error).rstrip(".")) from error
         self._mask.learn(secret)
         return Webhook(url, secret, self._clock, self._ids.telling)
+
+
+async def _close(provider: Provider) -> None:
+    """An installed one may have a plain function for it."""
+    closing: object = provider.close()
+    if inspect.isawaitable(closing):
+        await closing

@@ -102,4 +102,4 @@ def screen() -> Console:
 
 def note(text: str) -> None:
     """Say something beside the result."""
-    print(text, file=sys.stderr)
+    print(text, file=sys.stderr, flush=True)

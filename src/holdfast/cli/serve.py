@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.browser import open_page
+from holdfast.cli.desk import note
 from holdfast.cli.entry import announced, check_door, check_keys, entrance_of
 from holdfast.cli.wiring import (
     DataOption,
@@ -117,11 +118,14 @@ async def attend(
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
         stack.push_async_callback(store.close)
+        if store.copy_before is not None:
+            note(f"What is stored was brought to a newer format; a copy from before is {store.copy_before}")
         keyring = Keyring(store, SystemClock(), Ids(SystemClock()), mask=wiring.mask.whole)
         entrance = entrance_of(settings)
         await check_keys(settings, door.is_local, keyring)
         staff = await wiring.hire(store, settings, door.address)
         stack.push_async_callback(staff.dismiss)
+        await staff.memory.open()
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
         stack.push_async_callback(staff.memory.stop, 0.0)
@@ -137,7 +141,7 @@ async def attend(
             return Overview(
                 settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
                 staff.model.name, staff.model.why, tuple(sorted(await staff.model.takes())),
-                staff.confinement, staff.unprotected,
+                staff.confinement, staff.unprotected, staff.memory.described,
             )  # fmt: skip
 
         overview = await look()

@@ -88,6 +88,13 @@ class MemoryStaff(Protocol):
     @property
     def desk(self) -> MemoryDesk: ...
 
+    @property
+    def described(self) -> str:
+        """Who remembers, in words."""
+
+    async def open(self) -> None:
+        """Have ready who remembers. Raises a HoldfastError where that can never be."""
+
     async def start(self) -> None: ...
 
     async def stop(self, within_s: float) -> None:

@@ -5,6 +5,10 @@ from typing import Protocol, TypeAlias
 
 Instant: TypeAlias = int
 """Milliseconds since 1970 in UTC."""
+INSTANT_MAX: Instant = 253_402_300_799_999
+"""The end of the year 9999: there are no later days."""
+CLOCK_MARGIN_MS = 60_000
+"""How far clocks that are right may be apart, or one may be put back without anyone minding."""
 
 
 class Clock(Protocol):
@@ -30,3 +34,15 @@ class FakeClock:
     def advance(self, ms: int) -> None:
         assert ms >= 0, "time does not run backwards in tests"
         self._at += ms
+
+    def put_back(self, ms: int) -> None:
+        """As the clock of a machine is that was ahead."""
+        self._at -= ms
+
+
+def has_come(at: Instant, now: Instant, ahead_ms_max: int = 0) -> bool:
+    """Whether a time has come that was set at most `ahead_ms_max` before it.
+
+    One that is further away than that was set by a clock that was ahead: nobody waits for it.
+    """
+    return at <= now or at > now + ahead_ms_max + CLOCK_MARGIN_MS

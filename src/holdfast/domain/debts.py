@@ -106,8 +106,14 @@ def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
 
 
 def _owe_rest(book: Book, debt: DebtRow, at: Instant) -> None:
-    """`debt` is over; what still stands of it is owed anew, as another stretch."""
+    """`debt` is over; what still stands of it is owed anew, as another stretch.
+
+    Not if the session is not to be remembered any more, unless memory had it: what is known already stays.
+    """
+    before, session = book.debt(debt.n), book.session()
     book.put_debt(debt)
+    if session is not None and not session.remember and (before is None or before.state != "paid"):
+        return
     standing = ranges_of(n for n in numbers_in(debt.turns) if _stands(book, n))
     if standing:
         book.put_debt(DebtRow(_next(book), standing, standing[-1][1], debt.owed_at, at, owner=debt.owner))
@@ -229,6 +235,15 @@ def forget(
 def drop_all(view: View, by: f.Actor = "server") -> list[f.AnyFact]:
     """Nothing more is told of this session: it is another store's to tell."""
     return [f.MemoryResolved(debt.n, "drop", by) for debt in view.open_debts()]
+
+
+def drop_untold(view: View, by: f.Actor = "user") -> list[f.AnyFact]:
+    """Nothing of this session is told any more, but for what is being told, or taken back."""
+    return [
+        f.MemoryResolved(debt.n, "drop", by)
+        for debt in view.open_debts()
+        if debt.state in ("owed", "failed", "in_doubt") and debt.retraction != "wanted"
+    ]
 
 
 def _tried(view: View, n: int, attempt: int) -> DebtRow | None:

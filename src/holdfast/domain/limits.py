@@ -210,6 +210,8 @@ RECALLED_BYTES_MAX = 16_000
 """What they may say, together."""
 MEMORIES_MAX = 5_000
 """Memories in force that the notes keep; further ones are refused until some are forgotten."""
+FORGOTTEN_MAX = 20_000
+"""Forgotten wordings of notes that are known by their digests, so that they do not come back."""
 MEMORY_CHARS_MAX = 2_000
 """One memory."""
 PAGE_MEMORIES_MAX = 200

@@ -58,7 +58,7 @@ class Known(msgspec.Struct, frozen=True):
     """What memory says that it knows, and how it is; `titles` are those of the conversations it comes from.
 
     `provider` is `off` when there is none. `waiting` is how much it is owed, the oldest of it since
-    `waiting_since`.
+    `waiting_since`. `shows`: it has a way to show what it knows.
     """
 
     provider: str
@@ -68,6 +68,7 @@ class Known(msgspec.Struct, frozen=True):
     titles: Mapping[SessionId, str]
     waiting: int
     waiting_since: Instant
+    shows: bool = True
 
 
 class MemoryTold(msgspec.Struct, frozen=True):

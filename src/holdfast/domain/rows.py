@@ -170,10 +170,14 @@ class DebtRow(msgspec.Struct, frozen=True):
 
 
 class Debt(msgspec.Struct, frozen=True):
-    """Something that memory is owed, and in which conversation. `buried`: that was deleted."""
+    """Something that memory is owed, and in which conversation. `buried`: that was deleted.
+
+    `number` is the store's own for it, which tells conversations apart that had one id, one after another.
+    """
 
     session_id: SessionId
     title: str
     agent: str
     buried: bool
+    number: int
     row: DebtRow

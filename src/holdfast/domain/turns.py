@@ -7,8 +7,8 @@ things are already as asked. Whether a send repeats an earlier one (its key) is 
 from collections.abc import Sequence
 from typing import Literal
 
+from holdfast.domain import debts, runs
 from holdfast.domain import facts as f
-from holdfast.domain import runs
 from holdfast.domain.book import View
 from holdfast.domain.endings import Written, cancel
 from holdfast.domain.errors import (
@@ -127,7 +127,7 @@ def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) ->
     """Change settings; what is the same already is left out.
 
     The folder stays while anything is to be done in it: what a person allows runs where the question said.
-    Raises NoSuchSession, RunRefused.
+    What is not to be remembered is not owed any more either. Raises NoSuchSession, RunRefused.
     """
     row = _session(view, session_id)
     changes = {
@@ -137,7 +137,8 @@ def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) ->
     }
     for run in view.open_runs() if "workspace" in changes else ():
         raise RunRefused(run_id=run.id, status=run.status, verb="be moved to another folder")
-    return [f.SessionConfigured(**changes)] if changes else []
+    dropped = debts.drop_untold(view) if wanted.remember is False else []
+    return [*([f.SessionConfigured(**changes)] if changes else []), *dropped]
 
 
 def archive(view: View, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:

@@ -23,18 +23,21 @@ class StoreLedger:
     def is_alive(self, process_id: ProcessId) -> bool:
         return self._store.is_alive(process_id)
 
-    async def change(self, session_id: SessionId, decide: Decide, buried: bool = False) -> Facts:
+    async def change(self, session_id: SessionId, decide: Decide, number: int = 0) -> Facts:
         decided: list[Facts] = []
 
         def keep(view: View) -> Facts:
             decided[:] = [decide(view)]
             return decided[0]
 
-        await self._store.append(Append(session_id, keep, buried=buried))
+        await self._store.append(Append(session_id, keep, number=number))
         return decided[0]
 
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
         return await self._store.debts(session_id, buried)
+
+    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
+        return await self._store.owing(session_id)
 
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._store.open_debts(limit)
@@ -47,8 +50,8 @@ class StoreLedger:
     async def debt_totals(self) -> tuple[int, Instant]:
         return await self._store.debt_totals()
 
-    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
-        return await self._store.told(session_id, turns, buried)
+    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
+        return await self._store.told(session_id, turns, number)
 
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         """Those of conversations that are there."""

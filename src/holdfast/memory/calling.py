@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, ProviderCannot, ProviderFailure
 from holdfast.domain.facts import Failure
 from holdfast.domain.secrets import Masking
+from holdfast.memory.patience import Raised, heard
 
 DETAIL_CHARS_MAX = 500
 """What is kept of a receipt, or of what a provider says went wrong."""
@@ -49,13 +50,16 @@ class Calls:
         return call.result()
 
     async def _answer(self, question: Callable[[], Awaitable[object]]) -> Answer:
-        try:
-            return Answer(await question())
-        except HoldfastError as error:
-            return Answer(failure=Failure(error.code, self.plain(str(error))))
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return Answer(failure=Failure("memory_failed", self.plain(said)))
+        answer = await heard(question)
+        if not isinstance(answer, Raised):
+            return Answer(answer)
+        match answer.error:
+            case ProviderFailure() | ProviderCannot() as error:
+                return Answer(failure=Failure(error.code, self.plain(str(error))))
+            case HoldfastError() as error:
+                return Answer(failure=Failure(error.code, self.plain(str(error))), cut_off=True)
+        # Where it broke is not known, nor what it had done by then.
+        return Answer(failure=Failure("memory_failed", self.plain(answer.words)), cut_off=True)
 
     def plain(self, text: str) -> str:
         """A provider's words as they can be kept: without secrets, not too long, and text at all."""

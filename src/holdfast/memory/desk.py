@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.domain.clock import INSTANT_MAX
 from holdfast.domain.errors import HoldfastError, MemoryOff, NoSuchDebt, NoSuchSession, TooLarge
 from holdfast.domain.facts import Failure
 from holdfast.domain.ids import Ids, SessionId
@@ -75,16 +77,17 @@ class Desk:
         )
         titles = await self.titles(sorted({each.origin.session_id for each in page.memories} - {""}))
         detail = self._mask(cannot if health.ok and cannot else health.detail)
-        return Known(provider.name, health.ok, detail, page, titles, waiting, since)
+        return Known(provider.name, health.ok, detail, page, titles, waiting, since, not cannot)
 
     async def add(self, text: str) -> Memory:
         key = self._ids.telling()
         provider, text = self._present(), self._checked(text)
-        return await in_time(Memory, lambda: provider.remember(text, SCOPE, Origin("user"), key), self._ask_s)
+        asked = in_time(Memory, lambda: provider.remember(text, SCOPE, Origin("user"), key), self._ask_s)
+        return self._shown(await asked)
 
     async def edit(self, memory_id: str, text: str) -> Memory:
         provider, text = self._present(), self._checked(text)
-        return await in_time(Memory, lambda: provider.edit(memory_id, text), self._ask_s)
+        return self._shown(await in_time(Memory, lambda: provider.edit(memory_id, text), self._ask_s))
 
     async def forget(self, memory_id: str) -> None:
         provider = self._present()
@@ -109,11 +112,13 @@ class Desk:
         done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         return task.result() if done else MemoryTold("working")
 
-    async def resolve(self, session_id: SessionId, segment: int, decision: str) -> None:
+    async def resolve(
+        self, session_id: SessionId, segment: int, decision: str, deleted: bool = False
+    ) -> None:
         if not 0 < segment < _NUMBERS_END:
             raise NoSuchDebt(n=segment)
         await self._check_session(session_id)
-        await self._lifecycle.resolve(session_id, segment, decision)
+        await self._lifecycle.resolve(session_id, segment, decision, deleted)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         return {"commits": self._lifecycle.counts, "recalls": self._recalls()}
@@ -137,6 +142,13 @@ class Desk:
             raise TooLarge(what="the memory", size=len(text), limit=MEMORY_CHARS_MAX)
         return text
 
+    def _shown(self, memory: Memory) -> Memory:
+        """A memory as people are shown it, whatever a provider says: no secrets, no time that is none."""
+        made_at, changed_at = (
+            at if 0 <= at <= INSTANT_MAX else 0 for at in (memory.made_at, memory.changed_at)
+        )
+        return replace(memory, text=self._mask(memory.text), made_at=made_at, changed_at=changed_at)
+
     def _explained(self, debt: Debt) -> Debt:
         """What nobody can tell says why, also where nobody has begun to."""
         why = self._lifecycle.gone.get(debt.row.owner, "") if debt.row.owner else ""
@@ -147,17 +159,18 @@ class Desk:
     async def _check_session(self, session_id: SessionId) -> None:
         if session_id in await self.titles((session_id,)):
             return
-        if not await self._ledger.debts(session_id, buried=True):
+        if not await self._ledger.owing(session_id):
             raise NoSuchSession(session_id=session_id)
 
     async def _page(
         self, provider: Provider, words: str, cursor: str | None, limit: int
     ) -> tuple[MemoryPage, str]:
         try:
-            page = await in_time(MemoryPage, lambda: provider.list_(SCOPE, words, cursor, limit), self._ask_s)
+            listed = partial(provider.list_, SCOPE, words, cursor, limit)
+            page = await in_time(MemoryPage, listed, self._ask_s, limit)
         except ProviderCannot as cannot:
             return MemoryPage(()), str(cannot)
-        return page, ""
+        return MemoryPage(tuple(map(self._shown, page.memories)), page.cursor), ""
 
     async def _health(self, provider: Provider) -> Health:
         try:

@@ -9,12 +9,13 @@ found again by the next.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from holdfast.domain import debts
+from holdfast.domain.book import View
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, NoSuchDebt, NoSuchSession
+from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import (
     COMMIT_S_MAX,
@@ -147,7 +148,7 @@ class Lifecycle:
         if not session_id:
             return Outcome("nothing")
         session_id = SessionId(session_id)
-        paid, tried, failed = 0, set[int](), Outcome("nothing")
+        paid, tried, failed = 0, set[tuple[int, int]](), Outcome("nothing")
         async with self._lanes.lane(session_id):
             while True:
                 at_hand = self.registered(session_id)
@@ -166,14 +167,31 @@ class Lifecycle:
         if session_id and not self._stopping:
             self._spawn(self._settle_quietly(SessionId(session_id)))
 
-    async def resolve(self, session_id: SessionId | str | None, n: int, decision: str) -> None:
-        """A person's word on a stretch: retry, done or drop. Raises NoSuchDebt, DebtRefused, StoreFault."""
+    async def resolve(
+        self, session_id: SessionId | str | None, n: int, decision: str, buried: bool = False
+    ) -> None:
+        """A person's word on a stretch: retry, done or drop. Raises NoSuchDebt, DebtRefused, StoreFault.
+
+        `buried`: of a deleted conversation, the first of them that has such a stretch. Without it the one
+        that is there is meant, or the last that was.
+        """
         if not session_id:
             return
         session_id = SessionId(session_id)
-        rows = await self._ledger.debts(session_id)
-        buried = not any(row.n == n for row in rows)
-        await self._telling.write(session_id, partial(debts.resolve, n=n, decision=decision), buried)
+        owing = await self._ledger.owing(session_id)
+        graves = [debt.number for debt in owing if debt.buried and debt.row.n == n]
+
+        def decide(view: View) -> list[AnyFact]:
+            if view.session() is None:
+                raise NoSuchSession(session_id=session_id)
+            return debts.resolve(view, n, decision)
+
+        if buried and not graves:
+            raise NoSuchDebt(n=n)
+        try:
+            await self._ledger.change(session_id, decide, graves[0] if buried else 0)
+        except NoSuchSession:
+            await self._telling.write(session_id, decide, graves[-1] if graves else 0)
         if decision == "retry" and not self._stopping:
             self._spawn(self._settle_quietly(session_id, asked=True))
 

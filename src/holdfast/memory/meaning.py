@@ -14,7 +14,7 @@ from operator import mul
 
 import msgspec
 
-from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.clock import Clock, Instant, has_come
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
 from holdfast.domain.limits import EMBED_QUERY_MS_MAX, EMBED_REST_S, EMBED_TEXTS_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory
@@ -151,7 +151,7 @@ class Meaning:
     def _places(self, scope: str) -> Sequence[_Place]:
         """What is known of the scope's notes, which is read anew in the background when it is old."""
         map_ = self._maps.get(scope)
-        if map_ is None or self._clock.now_ms() - map_.read_at > _STALE_MS:
+        if map_ is None or not 0 <= self._clock.now_ms() - map_.read_at <= _STALE_MS:
             self.learn(scope)
         return map_.places if map_ is not None else ()
 
@@ -172,7 +172,7 @@ class Meaning:
         return [note_id for note_id, _ in known if note_id not in placed]
 
     def _is_resting(self) -> bool:
-        return self._clock.now_ms() < self._rests_until
+        return not has_come(self._rests_until, self._clock.now_ms(), EMBED_REST_S * 1000)
 
     def _rest(self, why: str) -> None:
         self.trouble = why.rstrip(".")

@@ -118,10 +118,15 @@ class Ledger(Protocol):
 
     def is_alive(self, process_id: ProcessId) -> bool: ...
 
-    async def change(self, session_id: SessionId, decide: Decide, buried: bool = False) -> Facts:
-        """Commit what `decide` says and return it. Raises NoSuchSession, StoreFault, what `decide` raises."""
+    async def change(self, session_id: SessionId, decide: Decide, number: int = 0) -> Facts:
+        """Commit what `decide` says and return it. Raises NoSuchSession, StoreFault, what `decide` raises.
+
+        `number`: of the conversation that the store has it for, also if it was deleted.
+        """
 
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]: ...
+
+    async def owing(self, session_id: SessionId) -> Sequence[Debt]: ...
 
     async def open_debts(self, limit: int) -> Sequence[Debt]: ...
 
@@ -131,7 +136,7 @@ class Ledger(Protocol):
 
     async def debt_totals(self) -> tuple[int, Instant]: ...
 
-    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Page]: ...
+    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Page]: ...
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None: ...
 
@@ -148,7 +153,13 @@ class Notebook(Protocol):
     """The store, as the notes need it; its `Notes` port says what each of these means."""
 
     async def add_notes(
-        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+        self,
+        key: str,
+        receipt: str,
+        origin: Origin,
+        scope: str,
+        fresh: Sequence[NewNote],
+        said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]: ...
 
     async def note_receipt(self, key: str) -> str | None: ...

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.clock import INSTANT_MAX, Clock, Instant, has_come
 from holdfast.domain.errors import HoldfastError, MemoryOff, StoreFault
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
@@ -107,7 +107,7 @@ class Presence:
         self, provider: Provider, query: str, scope: str, given: Collection[str]
     ) -> tuple[str, ...]:
         if not self._is_relied_on:
-            if self._clock.now_ms() >= self._rests_until:
+            if has_come(self._rests_until, self._clock.now_ms(), RECALL_REST_S * 1000):
                 self._begin_trial(provider, query, scope)
             self.recalls["resting"] += 1
             return ()
@@ -137,10 +137,9 @@ class Presence:
         self._rests_until = self._clock.now_ms() + RECALL_REST_S * 1000
 
     async def _ask(self, provider: Provider, query: str, scope: str, within_s: float) -> tuple[Memory, ...]:
-        asked = await in_time(
-            tuple[Memory, ...], lambda: provider.recall(query, scope, RECALLED_MAX), within_s
+        return await in_time(
+            tuple[Memory, ...], lambda: provider.recall(query, scope, RECALLED_MAX), within_s, RECALLED_MAX
         )
-        return asked[:RECALLED_MAX]
 
     def _texts(self, found: Sequence[Memory], given: Collection[str]) -> Iterator[str]:
         """What they say, each once, as far as there is room: a long one leaves its place to shorter ones."""
@@ -180,9 +179,7 @@ class Presence:
 
 
 def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:
-    origin, on = memory.origin, ""
-    if memory.made_at:
-        on = f", {datetime.fromtimestamp(memory.made_at / 1000, UTC):%Y-%m-%d}"
+    origin, on = memory.origin, _day(memory.made_at)
     if origin.by == "user":
         return f"written down by the user{on}"
     if not origin.session_id:
@@ -190,3 +187,10 @@ def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:
     title = titles.get(origin.session_id)
     where = f"from the conversation “{title}”" if title else "from an earlier conversation"
     return f"{where}{on}"
+
+
+def _day(at: Instant) -> str:
+    """The day of a time that a provider names; nothing where there is no such day."""
+    if not 0 < at <= INSTANT_MAX:
+        return ""
+    return f", {datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.clock import Clock, Instant, has_come
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX
 
 _DOUBLINGS_MAX = 20
@@ -35,7 +35,7 @@ class Rests:
     def failed(self, owner: str) -> Instant:
         """Let `owner` rest, and say until when; failures of the same moment count as one."""
         before = self._rests.get(owner)
-        if before is not None and before.until > self._clock.now_ms():
+        if before is not None and self.rests(owner):
             return before.until
         failures = before.failures + 1 if before is not None else 1
         self._rests[owner] = _Rest(self.retry_at(failures), failures)
@@ -46,7 +46,7 @@ class Rests:
 
     def rests(self, owner: str) -> bool:
         rest = self._rests.get(owner)
-        return rest is not None and rest.until > self._clock.now_ms()
+        return rest is not None and not has_come(rest.until, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
 
     def resting(self) -> list[str]:
         """The owners that rest now."""

@@ -51,6 +51,7 @@ class Rounds:
     async def one(self) -> bool:
         """Take up what is due; whether more may be due at once."""
         now = self._clock.now_ms()
+        self._began_at = min(self._began_at, now)  # The clock may have been put back.
         # What was owed before this start waits for nobody: the conversation may never be gone on with.
         quiet_since = max(self._began_at, now - self._idle_ms)
         due = await self._ledger.due_debts(quiet_since, now, DEBTS_SHOWN_MAX, self._resting())

@@ -6,7 +6,7 @@ from holdfast.domain.facts import Failure
 from holdfast.domain.limits import COMMIT_S_MAX
 from holdfast.memory.calling import Calls
 from holdfast.memory.owners import Owners
-from holdfast.memory.ports import Build, Provider
+from holdfast.memory.ports import Build, Provider, ProviderFailure
 
 
 class Teller(msgspec.Struct, frozen=True):
@@ -53,7 +53,11 @@ class Tellers:
 
         async def made() -> Teller:
             provider = await self._build(owner)
-            return Teller(digest, provider, bool(provider.takes_key))
+            takes_key: object = provider.takes_key
+            if not isinstance(takes_key, bool):
+                # What is told twice is at stake: nothing is made of it that it does not say.
+                raise ProviderFailure(detail="it does not say whether it takes a key")
+            return Teller(digest, provider, takes_key)
 
         answer = await self._calls.ask(made, COMMIT_S_MAX)
         if isinstance(answer.value, Teller):

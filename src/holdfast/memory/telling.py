@@ -9,18 +9,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import Literal
 
 import msgspec
 
 from holdfast.domain import debts
 from holdfast.domain.book import Decide, Facts, View
-from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.clock import Clock, Instant, has_come
 from holdfast.domain.errors import HoldfastError, NoSuchSession, ProviderCannot, StoreFault
 from holdfast.domain.facts import AnyFact, Failure, MemoryCommitStarted
 from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.limits import COMMIT_S_MAX
-from holdfast.domain.rows import DebtRow, SessionRow
+from holdfast.domain.limits import COMMIT_RETRY_MS_MAX, COMMIT_S_MAX
+from holdfast.domain.ranges import numbers_in, ranges_of
+from holdfast.domain.rows import Debt, DebtRow, SessionRow
 from holdfast.memory.calling import Answer, Calls
 from holdfast.memory.ports import Ledger, Said, Segment
 from holdfast.memory.resting import Rests
@@ -30,9 +32,13 @@ from holdfast.memory.tellers import Nobody, Teller, Tellers
 Status = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "busy"]
 InDoubt = Literal["ask", "retry"]
 Sleep = Callable[[float], Awaitable[None]]
+Named = tuple[int, int]
+"""A stretch: the store's number for its conversation, and its own in there."""
 
 LOST_MS = COMMIT_S_MAX * 1000 + 60_000
 """A try that began so long ago will never say how it went, even if its process lives."""
+TURNS_AT_ONCE = 20
+"""How many turns of a stretch are read at once: each may be a megabyte and more."""
 LOOKS_MAX = 8
 """How often a stretch that changes while it is looked at is looked at again."""
 WRITES_MAX = 3
@@ -46,13 +52,6 @@ class Outcome(msgspec.Struct, frozen=True):
     status: Status
     paid: int = 0
     detail: str = ""
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A stretch, and whether its conversation was deleted."""
-
-    row: DebtRow
-    buried: bool
 
 
 class Telling:
@@ -107,45 +106,44 @@ class Telling:
         return Outcome("busy", detail="it changes all the time")
 
     async def take_back(
-        self, session_id: SessionId, named: str, registered: str, asked: bool, tried: Collection[int]
-    ) -> tuple[int, Outcome] | None:
+        self, session_id: SessionId, named: str, registered: str, asked: bool, tried: Collection[Named]
+    ) -> tuple[Named, Outcome] | None:
         """Have memory forget one stretch that was undone, none of `tried`. None: there is none whose time has
-        come. Returns its number too. Raises StoreFault."""
+        come. Returns which one it was too. Raises StoreFault."""
         for found in await self._wanted(session_id):
             row = found.row
-            if row.n in tried or not (asked or self._is_due(row)):
+            named_so = (found.number, row.n)
+            if named_so in tried or not (asked or self._is_due(row)):
                 continue
             if row.state == "committing" and not await self._give_up(session_id, found):
                 continue
             async with self._calls.slots:
-                return row.n, await self._retract(session_id, found, (row.owner, named, registered))
+                return named_so, await self._retract(session_id, found, (row.owner, named, registered))
         return None
 
-    async def write(self, session_id: SessionId, decide: Decide, buried: bool) -> Facts:
-        """Commit `decide` to the conversation, deleted or not. Nothing if it is not there any more.
+    async def write(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
+        """Commit `decide` to the conversation of that number, deleted meanwhile or not.
 
-        Raises StoreFault, and what `decide` raises.
+        Nothing if it is not there any more. Raises StoreFault, and what `decide` raises.
         """
-        for where in (buried, not buried):
-            with suppress(NoSuchSession):
-                return await self._ledger.change(session_id, decide, where)
+        with suppress(NoSuchSession):
+            return await self._ledger.change(session_id, decide, number)
         return ()
 
     # One try.
 
-    async def _tell(self, session_id: SessionId, found: Found, teller: Teller) -> Outcome | None:
+    async def _tell(self, session_id: SessionId, found: Debt, teller: Teller) -> Outcome | None:
         """None: it is not as it was read any more."""
-        row = found.row
-        said = said_in(await self._ledger.told(session_id, row.turns, found.buried), row.turns)
-        digest = digest_of(said)
+        said, digest = await self._said(session_id, found)
         begun = await self._begin(session_id, found, teller, digest)
         if begun is None:
             return None
         started, session = begun
         if started.digest != digest:
             detail = "what was said is not what it was when memory was first told of it"
-            return await self._failed(session_id, found.buried, started, Failure("memory_changed", detail))
-        segment = _segment(session_id, started, session, said)
+            return await self._failed(session_id, found.number, started, Failure("memory_changed", detail))
+        messages = await asyncio.to_thread(fitted, said)
+        segment = _segment(session_id, started, session, messages)
         try:
             answer = await self._calls.ask(lambda: teller.provider.commit(segment), self._commit_s)
         except asyncio.CancelledError:
@@ -153,12 +151,22 @@ class Telling:
                 # Best effort: if it cannot be written now, the next start finds the same by itself.
                 with suppress(HoldfastError):
                     stopped = _fail(started, Failure("memory_failed", "the server stopped"), 0)
-                    await self.write(session_id, stopped, found.buried)
+                    await self.write(session_id, stopped, found.number)
             raise
-        return await self._told(session_id, found.buried, started, teller, answer)
+        return await self._told(session_id, found.number, started, teller, answer)
+
+    async def _said(self, session_id: SessionId, found: Debt) -> tuple[tuple[Said, ...], str]:
+        """What was said in a stretch, and its digest. A long one takes a while: nobody else waits for it."""
+        said: list[Said] = []
+        numbers = numbers_in(found.row.turns)
+        for first in range(0, len(numbers), TURNS_AT_ONCE):
+            turns = ranges_of(numbers[first : first + TURNS_AT_ONCE])
+            pages = await self._ledger.told(session_id, turns, found.number)
+            said += await asyncio.to_thread(said_in, pages, turns)
+        return tuple(said), await asyncio.to_thread(digest_of, said)
 
     async def _begin(
-        self, session_id: SessionId, found: Found, teller: Teller, digest: str
+        self, session_id: SessionId, found: Debt, teller: Teller, digest: str
     ) -> tuple[MemoryCommitStarted, SessionRow] | None:
         seen: list[SessionRow | None] = []
         row, key, own = found.row, self._ids.telling(), self._ledger.own_process
@@ -169,7 +177,7 @@ class Telling:
             return debts.start(view, row.n, row.turns, owner, key, digest, own, takes_key)
 
         try:
-            facts = await self._ledger.change(session_id, decide, found.buried)
+            facts = await self._ledger.change(session_id, decide, found.number)
         except NoSuchSession:
             return None
         started, session = facts[0] if facts else None, seen[0]
@@ -180,7 +188,7 @@ class Telling:
     async def _told(
         self,
         session_id: SessionId,
-        buried: bool,
+        number: int,
         started: MemoryCommitStarted,
         teller: Teller,
         answer: Answer,
@@ -190,29 +198,30 @@ class Telling:
         if failure is None and not isinstance(answer.value, str):
             kind = type(answer.value).__name__
             failure = Failure("memory_failed", f"it returned something that is no receipt ({kind})")
+            answer = Answer(failure=failure, cut_off=True)
         if failure is None:
             self._rests.succeeded(teller.owner)
             receipt = self._calls.plain(str(answer.value))
             pay = partial(debts.pay, n=n, attempt=attempt, receipt=receipt)
-            facts = await self._write_down(session_id, pay, buried)
+            facts = await self._write_down(session_id, pay, number)
             # Fenced: another process took this try for lost, and it is for that one to say.
             return self._count(Outcome("paid", 1)) if facts else Outcome("busy")
         self._rests.failed(teller.owner)
         if answer.cut_off and not teller.takes_key and self._in_doubt == "ask":
             lost = partial(_is_try, attempt=attempt)
             doubt = partial(debts.give_up, n=n, is_lost=lost, takes_key=False, failure=failure)
-            await self._write_down(session_id, doubt, buried)
+            await self._write_down(session_id, doubt, number)
             return self._count(Outcome("in_doubt", detail=failure.detail))
-        return await self._failed(session_id, buried, started, failure)
+        return await self._failed(session_id, number, started, failure)
 
     async def _failed(
-        self, session_id: SessionId, buried: bool, started: MemoryCommitStarted, failure: Failure
+        self, session_id: SessionId, number: int, started: MemoryCommitStarted, failure: Failure
     ) -> Outcome:
         retry_at = self._rests.retry_at(started.attempt)
-        await self._write_down(session_id, _fail(started, failure, retry_at), buried)
+        await self._write_down(session_id, _fail(started, failure, retry_at), number)
         return self._count(Outcome("failed", detail=failure.detail))
 
-    async def _retract(self, session_id: SessionId, found: Found, candidates: tuple[str, ...]) -> Outcome:
+    async def _retract(self, session_id: SessionId, found: Debt, candidates: tuple[str, ...]) -> Outcome:
         row, teller = found.row, await self._tellers.first(*candidates)
         if isinstance(teller, Nobody):
             self._rests.failed(row.owner)
@@ -221,7 +230,7 @@ class Telling:
         answer = await self._calls.ask(lambda: provider.retract(row.key, row.receipt), self._commit_s)
         return await self._forgotten(session_id, found, teller.owner, answer)
 
-    async def _forgotten(self, session_id: SessionId, found: Found, owner: str, answer: Answer) -> Outcome:
+    async def _forgotten(self, session_id: SessionId, found: Debt, owner: str, answer: Answer) -> Outcome:
         """Write down what came of taking a stretch back."""
         failure, outcome, retry_at = answer.failure, "done", 0
         if failure is None:
@@ -233,59 +242,57 @@ class Telling:
         forget = partial(
             debts.forget, n=found.row.n, outcome=outcome, failure=failure, retry_at=retry_at
         )  # fmt: skip
-        await self._write_down(session_id, forget, found.buried)
+        await self._write_down(session_id, forget, found.number)
         self.counts[f"forget_{outcome}"] += 1
         detail = failure.detail if failure is not None else ""
         return Outcome("failed" if outcome == "failed" else "nothing", detail=detail)
 
-    async def _give_up(self, session_id: SessionId, found: Found) -> bool:
+    async def _give_up(self, session_id: SessionId, found: Debt) -> bool:
         """Whether a try that is under way was lost; then it is told again, or is in doubt from now on."""
         row = found.row
         # This process is not at it: whoever asks here is the only one who could be.
         is_own = row.process_id == self._ledger.own_process
         is_dead = row.process_id is None or not self._ledger.is_alive(row.process_id)
-        if not (is_own or is_dead or row.started_at <= self._clock.now_ms() - LOST_MS):
+        if not (is_own or is_dead or has_come(row.started_at + LOST_MS, self._clock.now_ms(), LOST_MS)):
             return False
         # What its provider said of itself when it was told: it may not be there to be asked any more.
         again = self._in_doubt == "retry" or row.takes_key
         failure = Failure("memory_failed", "the server stopped while memory was being told")
         lost = partial(_is_try, attempt=row.attempts)
         give_up = partial(debts.give_up, n=row.n, is_lost=lost, takes_key=again, failure=failure)
-        if await self.write(session_id, give_up, found.buried) and not again:
+        if await self.write(session_id, give_up, found.number) and not again:
             self.counts["in_doubt"] += 1
         return True
 
     # Reading and writing.
 
-    async def _oldest(self, session_id: SessionId) -> tuple[Found | None, bool]:
+    async def _oldest(self, session_id: SessionId) -> tuple[Debt | None, bool]:
         """The stretch that is told next, and whether one is in doubt. What was deleted comes last."""
         doubtful = False
-        for buried in (False, True):
-            rows = await self._ledger.debts(session_id, buried)
+        owing = await self._ledger.owing(session_id)
+        for _, those in groupby(owing, lambda debt: debt.number):
+            of_one = {debt.row.n: debt for debt in those}
+            rows = [debt.row for debt in of_one.values()]
             doubtful = doubtful or any(row.state == "in_doubt" for row in rows)
             row = debts.first_payable(rows)
             if row is not None:
-                return Found(row, buried), doubtful
+                return of_one[row.n], doubtful
         return None, doubtful
 
-    async def _wanted(self, session_id: SessionId) -> list[Found]:
-        return [
-            Found(row, buried)
-            for buried in (False, True)
-            for row in await self._ledger.debts(session_id, buried)
-            if row.retraction == "wanted"
-        ]
+    async def _wanted(self, session_id: SessionId) -> list[Debt]:
+        return [debt for debt in await self._ledger.owing(session_id) if debt.row.retraction == "wanted"]
 
     def _is_due(self, row: DebtRow) -> bool:
-        return row.retry_at <= self._clock.now_ms() and not (row.owner and self._rests.rests(row.owner))
+        is_time = has_come(row.retry_at, self._clock.now_ms(), COMMIT_RETRY_MS_MAX)
+        return is_time and not (row.owner and self._rests.rests(row.owner))
 
-    async def _write_down(self, session_id: SessionId, decide: Decide, buried: bool) -> Facts:
+    async def _write_down(self, session_id: SessionId, decide: Decide, number: int) -> Facts:
         """Write what a provider has answered; it would be a pity to forget it because the store stumbled."""
         for _ in range(WRITES_MAX - 1):
             with suppress(StoreFault):
-                return await self.write(session_id, decide, buried)
+                return await self.write(session_id, decide, number)
             await self._sleep(WRITE_AGAIN_S)
-        return await self.write(session_id, decide, buried)
+        return await self.write(session_id, decide, number)
 
     def _count(self, outcome: Outcome) -> Outcome:
         self.counts[outcome.status] += 1
@@ -295,7 +302,7 @@ class Telling:
 def _segment(
     session_id: SessionId, started: MemoryCommitStarted, session: SessionRow, said: tuple[Said, ...]
 ) -> Segment:
-    return Segment(started.key, session_id, session.title, session.agent, started.turns, fitted(said))
+    return Segment(started.key, session_id, session.title, session.agent, started.turns, said)
 
 
 def _fail(started: MemoryCommitStarted, failure: Failure, retry_at: Instant) -> Decide:

@@ -28,7 +28,7 @@ CALL_ID = "c_0cw8hjr9400s1x6d"
 
 SESSION = Session(
     SESSION_ID, "Tidy the downloads folder", "idle", _AT, _AT + 9_000, False, 1, "", "", "", None, None,
-    None, None, None, _USED, False, False, True, 17,
+    None, None, None, _USED, False, False, True, 17, _AT + 60_000,
 )  # fmt: skip
 SESSION_LIST = SessionList((SESSION,), None)
 QUESTION_LIST = QuestionList((

@@ -37,6 +37,7 @@ from holdfast.server.memory_shapes import (
     told_of,
     waiting_of,
 )
+from holdfast.server.problem import BadRequest
 from holdfast.server.shapes import NAME_CHARS_MAX
 from holdfast.server.telling import answers, body
 
@@ -47,7 +48,7 @@ _ONE = Memory(
     "n_0cw8hk0a200z5c7f", "The user's reports go into the folder Reports.", "model", examples.SESSION_ID,
     "Tidy the downloads folder", 1, 1, _AT + 60_000, _AT + 60_000,
 )  # fmt: skip
-_LIST = MemoryList("notes", MemoryHealth(True, ""), (_ONE,), None, 1, _AT + 9_000)
+_LIST = MemoryList("notes", MemoryHealth(True, ""), (_ONE,), None, 1, _AT + 9_000, True)
 _WAITING = WaitingMemory(
     examples.SESSION_ID, "Tidy the downloads folder", 2, 2, 3, "failed", _AT + 9_000, 1, _AT + 39_000,
     "The model's server does not answer.", False,
@@ -92,19 +93,19 @@ class MemoryRoutes:
     ) -> MemoryList:
         """What is remembered, the newest first; with `q`, what holds every word of it.
 
-        A provider that cannot show what it knows has an empty list, and says so in `health`.
+        A provider that cannot show what it knows has an empty list, and says so in `health` and `shows`.
         """
         return memory_list_of(await self._desk.known(q, cursor, limit))
 
     async def add(self, data: Annotated[NewMemory, body(dict(_TEXT))]) -> Memory:
         """Remember something, word for word."""
-        return memory_of(await self._desk.add(data.text), {})
+        return memory_of(await self._desk.add(_words(data.text)), {})
 
     async def edit(
         self, memory_id: FromPath[str], data: Annotated[MemoryChange, body(dict(_TEXT))]
     ) -> Memory:
         """Put something that is remembered into other words; a person has said it then."""
-        memory = await self._desk.edit(memory_id, data.text)
+        memory = await self._desk.edit(memory_id, _words(data.text))
         of_it = (memory.origin.session_id,) if memory.origin.session_id else ()
         return memory_of(memory, await self._desk.titles(of_it))
 
@@ -130,5 +131,14 @@ class MemoryRoutes:
         segment: FromPath[int],
         data: Annotated[DebtDecided, body({"decision": "retry"}, {"decision": "drop"})],
     ) -> None:
-        """A person's word on something that waits: try it again, take it as remembered, or let it be."""
-        await self._desk.resolve(SessionId(session_id), segment, data.decision)
+        """A person's word on something that waits: try it again, take it as remembered, or let it be.
+
+        `deleted` as it is shown: a conversation that was deleted and one that is there may have the same id.
+        """
+        await self._desk.resolve(SessionId(session_id), segment, data.decision, data.deleted)
+
+
+def _words(text: str) -> str:
+    if not text.strip():
+        raise BadRequest(why="the text is blank, so there is nothing to remember")
+    return text

@@ -15,7 +15,7 @@ from holdfast.office import Decided
 from holdfast.server.shapes import Sent
 
 WaitingState = Literal["owed", "committing", "failed", "in_doubt", "retracting"]
-MemoryText = Annotated[str, msgspec.Meta(min_length=1, max_length=MEMORY_CHARS_MAX, pattern=r"\S")]
+MemoryText = Annotated[str, msgspec.Meta(max_length=MEMORY_CHARS_MAX)]
 
 
 class NewMemory(Sent, frozen=True):
@@ -40,9 +40,13 @@ ALL_OF_THEM = WantedCommit()
 
 
 class DebtDecided(Sent, frozen=True):
-    """What is to become of it: tell memory again, take it as told (one in doubt), or never tell it."""
+    """What is to become of it: tell memory again, take it as told (one in doubt), or never tell it.
+
+    `deleted`: what waits of a deleted conversation is meant.
+    """
 
     decision: Decided
+    deleted: bool = False
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -73,7 +77,7 @@ class MemoryList(msgspec.Struct, frozen=True):
     """A page, the newest first; `cursor` asks for the next one. `provider` is `off` when there is none.
 
     `waiting` is how many stretches of conversation wait to be remembered, the oldest since
-    `oldest_waiting_at`.
+    `oldest_waiting_at`. Where the provider has no way to show what it knows, `shows` is false.
     """
 
     provider: str
@@ -82,6 +86,7 @@ class MemoryList(msgspec.Struct, frozen=True):
     cursor: str | None
     waiting: int
     oldest_waiting_at: Instant | None
+    shows: bool
 
 
 class WaitingMemory(msgspec.Struct, frozen=True):
@@ -128,7 +133,7 @@ def memory_of(memory: memories.Memory, titles: Mapping[SessionId, str]) -> Memor
 def memory_list_of(known: Known) -> MemoryList:
     found = tuple(memory_of(each, known.titles) for each in known.page.memories)
     health, since = MemoryHealth(known.is_well, known.detail), known.waiting_since or None
-    return MemoryList(known.provider, health, found, known.page.cursor, known.waiting, since)
+    return MemoryList(known.provider, health, found, known.page.cursor, known.waiting, since, known.shows)
 
 
 def waiting_of(debt: Debt) -> WaitingMemory:

@@ -36,6 +36,11 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
 })  # fmt: skip
 """Every metric with its type and what it means."""
+OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "commits": ("paid", "failed", "in_doubt", "no_owner", "forget_done", "forget_failed", "forget_cannot"),
+    "recalls": ("found", "none", "slow", "failed", "resting"),
+})  # fmt: skip
+"""What may come of telling memory and of asking it: there from the start, so that a first one is a change."""
 
 
 class Metrics:
@@ -103,9 +108,8 @@ class Metrics:
         if name == "holdfast_agent_cache_rebuilds_total":
             return {f'why="{why}"': count for why, count in self._engine.contexts.rebuilds.items()}
         told = name.removeprefix("holdfast_memory_").removesuffix("_total")
-        return {
-            f'outcome="{outcome}"': count for outcome, count in self._memory.counts().get(told, {}).items()
-        }
+        counts = dict.fromkeys(OUTCOMES[told], 0) | dict(self._memory.counts().get(told, {}))
+        return {f'outcome="{outcome}"': count for outcome, count in counts.items()}
 
 
 def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:

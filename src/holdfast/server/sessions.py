@@ -1,5 +1,6 @@
 """Conversations over HTTP: begin, list, look at, change, delete."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,10 +8,12 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 
 from holdfast.domain import facts as f
+from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadCursor, NoSuchSession, RunRefused, SeqMismatch
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.keys import Right
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
+from holdfast.domain.rows import DebtRow
 from holdfast.engine.engine import Engine
 from holdfast.engine.workspaces import OF_SYSTEM, lies_in
 from holdfast.overview import Look
@@ -144,7 +147,14 @@ async def told(store: Store, session_id: SessionId) -> Session:
     """A conversation as one answer tells of it. Raises NoSuchSession."""
     unread = session_id in await store.unread((session_id,))
     pinned = session_id in await store.pinned((session_id,))
-    return session_of(await store.session(session_id), unread, pinned, await store.head(session_id))
+    head, remembered_at = await store.head(session_id), _remembered_at(await store.debts(session_id))
+    return session_of(await store.session(session_id), unread, pinned, head, remembered_at)
+
+
+def _remembered_at(debts: Sequence[DebtRow]) -> Instant | None:
+    """What was let be is not remembered, whatever was told before it."""
+    over = [debt for debt in debts if debt.state in ("paid", "dropped")]
+    return over[-1].started_at if over and over[-1].state == "paid" else None
 
 
 def expected(if_match: str | None) -> Seq | None:

@@ -148,7 +148,8 @@ class Session(msgspec.Struct, frozen=True):
     """A conversation. `unread`: something was said in it that nobody has read, as far as is known.
 
     `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
-    now on. `head` is the number of its newest event; a list does not say it.
+    now on. `head` is the number of its newest event; `remembered_at` is when memory was told the newest that
+    it was to be told, null unless it took that in. A list says neither.
     """
 
     id: str
@@ -171,6 +172,7 @@ class Session(msgspec.Struct, frozen=True):
     pinned: bool
     remember: bool
     head: Seq | None = None
+    remembered_at: Instant | None = None
 
 
 class SessionList(msgspec.Struct, frozen=True):
@@ -260,7 +262,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
     runs with where a person changed what that message says; `reason` is to be known before it is allowed;
-    `ms` is how long it ran. `model` is the one that writes an answer.
+    `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
+    run, at the first of its answers on the page.
     """
 
     id: str
@@ -284,6 +287,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     model: str | None = None
     ms: int | None = None
+    memories: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -369,12 +373,18 @@ def used(usage: Usage) -> Used:
     return Used(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros)
 
 
-def session_of(row: SessionRow, unread: bool, pinned: bool, head: Seq | None = None) -> Session:
+def session_of(
+    row: SessionRow,
+    unread: bool,
+    pinned: bool,
+    head: Seq | None = None,
+    remembered_at: Instant | None = None,
+) -> Session:
     return Session(
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
         row.parent_session_id, row.successor_session_id, used(row.usage), unread,
-        pinned, row.remember, head,
+        pinned, row.remember, head, remembered_at,
     )  # fmt: skip
 
 
@@ -402,11 +412,16 @@ def rule_of(rule: rules.Rule) -> Rule:
 
 
 def message_of(
-    turn: Turn, entry: Entry, approval: Literal["", "requested", "approve", "deny"] = "", reason: str = ""
+    turn: Turn,
+    entry: Entry,
+    approval: Literal["", "requested", "approve", "deny"] = "",
+    reason: str = "",
+    memories: tuple[str, ...] = (),
 ) -> Message:
     return Message(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
         entry.outcome, entry.arguments or None, reason or None, entry.model or None, entry.ms or None,
+        memories,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from holdfast.domain.errors import (
     RunRefused,
     SeqMismatch,
 )
+from holdfast.domain.facts import ContextPrepared
 from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
 from holdfast.domain.ids import RunId, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
@@ -102,8 +103,11 @@ class TurnRoutes:
         transcript = fold.transcript()
         approvals = {str(tool.id): tool.approval for tool in tools.values()}
         reasons = await self._reasons(name) if "requested" in approvals.values() else {}
+        given = await self._given(name, page)
         messages = tuple(
-            message_of(turn, entry, approvals.get(entry.id, ""), reasons.get(entry.id, ""))
+            message_of(
+                turn, entry, approvals.get(entry.id, ""), reasons.get(entry.id, ""), given.get(entry.id, ())
+            )
             for turn in transcript.turns
             for entry in turn.entries
         )
@@ -178,6 +182,18 @@ class TurnRoutes:
         standing = (await self._store.standings([session_id])).get(session_id)
         questions = standing.questions if standing is not None else ()
         return {each.call_id: each.reason for each in questions if each.call_id is not None}
+
+    async def _given(self, session_id: SessionId, page: MessagePage) -> dict[str, tuple[str, ...]]:
+        """What memory brought to each run that answers on the page, by the first of its answers there."""
+        answers = [m.row for m in page.messages if m.row.role == "assistant"]
+        if not answers:
+            return {}
+        first, last = min(row.turn for row in answers), max(row.first_seq for row in answers)
+        events = await self._store.prepared(session_id, first, last)
+        facts = [event.fact for event in events if isinstance(event.fact, ContextPrepared)]
+        brought = {fact.run_id: fact.memories for fact in facts if fact.memories}
+        told = {row.run_id: row.id for row in reversed(answers) if row.run_id is not None}
+        return {told[run]: memories for run, memories in brought.items() if run in told}
 
     async def _open_tools(self, session_id: SessionId, page: MessagePage) -> list[ToolRow]:
         rows = [message.row for message in page.messages]

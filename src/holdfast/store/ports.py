@@ -18,10 +18,10 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Effect, Ranges, Waiting
 from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
-from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
+from holdfast.store.notes import Notes
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
@@ -55,15 +55,15 @@ class Append(msgspec.Struct, frozen=True):
     """Facts for one session, or a decision that yields them inside the transaction.
 
     `expect` is the seq the session must be at (0: it must not exist). A `TurnAccepted` whose key the
-    session has already is not stored again: the receipt then says which turn it was. `buried`: a session that
-    was deleted is meant, which stays until what memory is owed of it is paid or dropped.
+    session has already is not stored again: the receipt then says which turn it was. `number`: the one that
+    the store has this number for is meant, also if it was deleted: it stays until it owes memory nothing.
     """
 
     session_id: SessionId
     facts: Facts | Decide
     expect: Seq | None = None
     fence: Fence | None = None
-    buried: bool = False
+    number: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -275,8 +275,12 @@ class Views(Protocol):
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
-    async def prepared(self, session_id: SessionId, from_turn: int) -> Sequence[Event]:
-        """What the runs of the turns from `from_turn` on were given beside the transcript, in order."""
+    async def prepared(
+        self, session_id: SessionId, from_turn: int, before: Seq | None = None
+    ) -> Sequence[Event]:
+        """What the runs of the turns from `from_turn` on were given beside the transcript, in order; with
+        `before`, only as far as the events before that one tell.
+        """
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
 
@@ -353,6 +357,9 @@ class Debts(Protocol):
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
         """All of a session's, whatever became of them, the oldest first; none if there is no such session."""
 
+    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
+        """What is open of the session with that id and then of those that had it before and were deleted."""
+
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         """What any session owes, or memory is to forget, the oldest first."""
 
@@ -368,8 +375,8 @@ class Debts(Protocol):
     async def debt_totals(self) -> tuple[int, Instant]:
         """How many are open, and since when the oldest of them is; 0 when there is none."""
 
-    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
-        """What was said in these turns, in order."""
+    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
+        """What was said in these turns of the session that the store has this number for, in order."""
 
 
 class Leases(Protocol):
@@ -423,55 +430,12 @@ class Shelf(Protocol):
         """All of a kind by their ids; committed, whichever process put them there."""
 
 
-class Notes(Protocol):
-    """What the built-in memory remembers; see `domain.memories`."""
-
-    async def add_notes(
-        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
-    ) -> tuple[str, Sequence[Memory]]:
-        """Keep what was learned, once for each key: the same key again changes nothing, and gives the receipt
-        of the first time with what is left of what it brought.
-
-        What a new note replaces no longer holds. The same words again are the same note. Raises TooLarge.
-        """
-
-    async def note_receipt(self, key: str) -> str | None:
-        """The receipt of the first time that this key was told; None if it never was."""
-
-    async def count_notes(self) -> int:
-        """How many hold, of all scopes."""
-
-    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        """Those that hold, the newest first; with `words`, those that have them all. Raises BadCursor."""
-
-    async def note(self, note_id: str) -> Memory:
-        """One that holds. Raises NoSuchMemory."""
-
-    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
-        """Those that share words with `text`, the best first: rare words count for more."""
-
-    async def edit_note(self, note_id: str, text: str) -> Memory:
-        """Other words for it. It was said by a person then. Raises NoSuchMemory, TooLarge."""
-
-    async def forget_note(self, note_id: str) -> None:
-        """Remove it and all that it replaced. Raises NoSuchMemory."""
-
-    async def forget_telling(self, key: str) -> int:
-        """Take back what one key brought, and have what it replaced hold again; returns how many went.
-
-        A note that a person has edited since stays, and so does what another key said too. From then on the
-        key counts as told: whoever was still about to tell it brings nothing.
-        """
-
-    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
-        """Every note that holds, by its id, with where it lies in meaning, if that is known."""
-
-    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
-        """Where notes lie in meaning; those that are no more are passed over."""
-
-
 class Upkeep(Protocol):
     """Looking after the store. All of it goes in slices, beside normal work."""
+
+    @property
+    def copy_before(self) -> Path | None:
+        """Where it is as it was before, if opening it brought it to a newer format."""
 
     @property
     def commits(self) -> CommitMeter:

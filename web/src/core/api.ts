@@ -48,6 +48,11 @@ export class Api {
     return this.ask<T>("POST", path, body);
   }
 
+  /** A small thing that is done also by whoever leaves at once. */
+  postLast<T>(path: string, body: unknown): Promise<T> {
+    return this.ask<T>("POST", path, body, undefined, true);
+  }
+
   put<T>(path: string, body: unknown): Promise<T> {
     return this.ask<T>("PUT", path, body);
   }
@@ -75,10 +80,10 @@ export class Api {
     );
   }
 
-  private ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  private ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal, keepalive = method === "DELETE"): Promise<T> {
     const sent = body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
     // Whoever deletes something and leaves at once has deleted it.
-    return this.answered<T>(this.reach(path, { method, ...sent, ...(signal ? { signal } : {}), keepalive: method === "DELETE" }));
+    return this.answered<T>(this.reach(path, { method, ...sent, ...(signal ? { signal } : {}), keepalive }));
   }
 
   private async reach(path: string, init: RequestInit): Promise<Response> {

@@ -39,6 +39,8 @@ export interface Turn {
   live: boolean;
   /** Ascending by place. */
   entries: Entry[];
+  /** What memory brought to it. */
+  memories: readonly string[];
   version: number;
 }
 

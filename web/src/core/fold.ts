@@ -42,6 +42,7 @@ export class Conversation {
       const turn = this.turn(message.turn);
       turn.live = message.live;
       if (message.turn_id) turn.id = message.turn_id;
+      if (message.memories?.length) turn.memories = message.memories;
       this.put(fresh({ ...message, parts: [...message.parts] }));
     }
     for (const run of page.runs) {
@@ -179,6 +180,8 @@ export class Conversation {
         return this.move(event.run_id, { status: "running", waiting: null, detail: "" });
       case "run_waiting":
         return this.move(event.run_id, { status: "waiting", waiting: event.reason, detail: event.detail ?? "" });
+      case "context_prepared":
+        return this.bring(event.run_id, event.memories ?? []);
       case "model_step_started":
         return this.move(event.run_id, { retrying: "" });
       case "model_step_retried":
@@ -202,7 +205,7 @@ export class Conversation {
   private turn(number: number): Turn {
     let turn = this.turns.get(number);
     if (!turn) {
-      turn = { turn: number, id: "", run_id: null, live: false, entries: [], version: 0 };
+      turn = { turn: number, id: "", run_id: null, live: false, entries: [], memories: [], version: 0 };
       this.turns.set(number, turn);
       this.order = null;
     }
@@ -284,6 +287,11 @@ export class Conversation {
       entry.status = "interrupted";
       this.touch(entry);
     }
+  }
+
+  private bring(run_id: string, memories: readonly string[]): void {
+    const turn = this.turns.get(this.work.get(run_id)?.turn ?? 0);
+    if (turn && memories.length) Object.assign(turn, { memories, version: ++this.version });
   }
 
   private move(run_id: string, changes: Partial<Work>): void {

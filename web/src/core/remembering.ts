@@ -23,11 +23,13 @@ export interface Stretch {
 
 /** What is told of the whole conversation, in order of how much it needs a person. */
 export type Remembered = Pick<Stretch, "at" | "retry_at" | "detail"> & {
-  state: "in_doubt" | "failed" | "waiting" | "committing" | "forgetting" | "remembered";
+  state: "in_doubt" | "failed" | "waiting" | "committing" | "forgetting" | "dropped" | "remembered";
 };
 
 export class Remembering {
   readonly stretches = new Map<number, Stretch>();
+  /** When it was remembered before what was seen of it here, if it was. */
+  rememberedAt = 0;
   private readonly turnOf = new Map<string, number>();
   private readonly undone: [number, number][] = [];
   private lastTurn = 0;
@@ -94,8 +96,15 @@ export class Remembering {
     const is = (state: StretchState) => (each: Stretch) => each.state === state && each.retraction !== "wanted";
     return (
       found("in_doubt", is("in_doubt")) ?? found("failed", is("failed")) ?? found("committing", is("committing")) ??
-      found("waiting", is("owed")) ?? found("forgetting", (each) => each.retraction === "wanted") ?? found("remembered", is("paid"))
+      found("waiting", is("owed")) ?? found("forgetting", (each) => each.retraction === "wanted") ?? this.last(all)
     );
+  }
+
+  /** What became of the newest: what was let be is not remembered, whatever was before it. */
+  private last(all: readonly Stretch[]): Remembered | null {
+    const last = all.findLast((each) => each.state === "paid" || each.state === "dropped");
+    if (last) return { state: last.state === "paid" ? "remembered" : "dropped", at: last.at, retry_at: 0, detail: last.detail };
+    return this.rememberedAt ? { state: "remembered", at: this.rememberedAt, retry_at: 0, detail: "" } : null;
   }
 
   /** A turn was completed: the newest stretch grows by it, or it begins another. */
@@ -109,6 +118,7 @@ export class Remembering {
 
   private undo(from_turn: number, at: number): void {
     this.undone.push([from_turn, this.lastTurn]);
+    this.rememberedAt = 0;
     for (const each of this.stretches.values()) {
       if ((each.turns.at(-1) ?? 0) < from_turn) continue;
       if (each.state === "owed") {

@@ -3,7 +3,8 @@
 import { Refused } from "../core/api";
 import type { CommitTold, Session } from "../core/protocol";
 import { whoAmI } from "./following";
-import { api, current, open, panel, say, sessions, showsArchived } from "./state";
+import { readWaiting } from "./memory/watch";
+import { api, ask, current, leaving, notice, open, panel, say, sessions, showsArchived, type Act } from "./state";
 import { s } from "./strings";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip";
@@ -28,6 +29,9 @@ export async function attempt(work: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
+/** How long there is to think again. */
+const THINK_MS = 8_000;
+
 const at = (id: string, verb = "") => `api/sessions/${id}${verb && `/${verb}`}`;
 
 export const actions = {
@@ -42,7 +46,21 @@ export const actions = {
   retry: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "retry"), turn_id ? { turn_id } : {}))),
   undo: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "undo"), turn_id ? { turn_id } : {}))),
   edit: (turn_id: string, text: string) => here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text }))),
-  clear: () => here((id) => attempt(() => api.post(at(id, "clear")))),
+
+  /** What waits to be remembered is, once it is cleared: whoever does not want that says so first. */
+  clear: () =>
+    here(async (id) => {
+      const clear = () => attempt(() => api.post(at(id, "clear")));
+      if (!(await waits(id))) return clear();
+      const wanted = sessions.value.get(id)?.remember ?? true;
+      const apart = () =>
+        attempt(async () => {
+          await api.patch(at(id), { remember: false });
+          await api.post(at(id, "clear")).finally(() => api.patch(at(id), { remember: wanted }));
+        });
+      ask(s.clearAsks, { text: s.clearIt, run: clear }, { text: s.memory.notIt, run: apart }, { text: s.cancel, run: () => undefined });
+      return false;
+    }),
 
   branch: (turn_id: string | null = null) =>
     here((id) =>
@@ -56,7 +74,12 @@ export const actions = {
   archive: (id: string, archived: boolean) => attempt(() => api.patch(at(id), { archived })),
   pin: (id: string, pinned: boolean) => attempt(() => api.patch(at(id), { pinned })),
 
-  remember: (id: string, remember: boolean) => attempt(() => api.patch(at(id), { remember })),
+  remember: (id: string, remember: boolean) =>
+    attempt(async () => {
+      await api.patch(at(id), { remember });
+      if (remember) say(s.memory.keptIn);
+      else say(s.memory.keptOut, { text: s.memory.see, run: () => (location.hash = "memory") });
+    }),
 
   /** Have a conversation remembered now, or all of them; what came of it, in words. */
   rememberNow: async (session_id?: string): Promise<string> => {
@@ -70,23 +93,40 @@ export const actions = {
 
   /** Gone from the list at once, from the disk only when there was time to think again. */
   delete: (id: string) => {
-    const row = sessions.value.get(id);
-    const hide = new Map(sessions.value);
-    hide.delete(id);
-    sessions.value = hide;
+    const undo: Act = { text: s.undo, run: () => (clearTimeout(timer), leave(id, false)) };
+    const go = async (remember: boolean) => {
+      const isGone = await attempt(async () => {
+        if (!remember) await api.patch(at(id), { remember });
+        await api.delete(at(id));
+      });
+      if (!isGone) leave(id, false);
+    };
+    const apart = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => void go(false), THINK_MS);
+      say(s.deletedApart, undo);
+    };
+    leave(id, true);
     if (current.value === id) location.hash = "";
-    const timer = setTimeout(() => void attempt(() => api.delete(at(id))), 8_000);
-    say(s.deleted, {
-      text: s.undo,
-      run: () => {
-        clearTimeout(timer);
-        if (row) sessions.value = new Map(sessions.value).set(id, row);
-      },
-    });
+    let timer = setTimeout(() => void go(true), THINK_MS);
+    say(s.deleted, undo);
+    void waits(id).then((isSo) => isSo && notice.value?.text === s.deleted && leaving.value.has(id) && say(s.deletedWaiting, undo, { text: s.memory.notIt, run: apart }));
   },
 
   signOut: () => attempt(() => api.post("api/sign-out").then(() => location.reload())),
 };
+
+/** Whether some of it is still to be remembered. */
+async function waits(id: string): Promise<boolean> {
+  return (await readWaiting()).some((row) => row.session_id === id && row.state !== "retracting");
+}
+
+function leave(id: string, isLeaving: boolean): void {
+  const all = new Set(leaving.value);
+  if (isLeaving) all.add(id);
+  else all.delete(id);
+  leaving.value = all;
+}
 
 async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
   return current.value ? work(current.value) : false;

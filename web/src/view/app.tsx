@@ -67,7 +67,7 @@ function Notice() {
   const said = notice.value;
   return (
     <div class="notice" role="status" aria-live="polite">
-      {said && <p>{said.text} {said.action && <button type="button" onClick={() => { said.action?.run(); notice.value = null; }}>{said.action.text}</button>}</p>}
+      {said && <p>{said.text} {said.acts.map((act) => <button key={act.text} type="button" onClick={() => { notice.value = null; act.run(); }}>{act.text}</button>)}</p>}
     </div>
   );
 }

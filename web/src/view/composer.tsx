@@ -2,7 +2,7 @@
 // being written. What is typed is kept for each conversation.
 
 import { computed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { IfBusy } from "../core/outbox";
 import type { Draft } from "../core/protocol";
 import { actions, attempt, slash } from "./actions";
@@ -152,7 +152,8 @@ function useDraft(id: string | null, text: { value: string }): void {
     kept.current = written.current;
     void api.post(`api/sessions/${id}/draft`, { text: written.current }).catch(() => undefined);
   };
-  useEffect(() => {
+  // Before anything can be typed: what is typed first is not taken away.
+  useLayoutEffect(() => {
     text.value = written.current = kept.current = "";
     if (!id) return;
     void api.get<Draft>(`api/sessions/${id}/draft`).then((draft) => {

@@ -43,8 +43,19 @@ export function TurnView({ turn }: { turn: Turn; version: number }) {
   return (
     <section class="turn" id={id}>
       {drawn}
+      {turn.memories.length > 0 && <FromMemory texts={turn.memories} />}
       <Ending turn={turn} work={work} />
     </section>
+  );
+}
+
+/** What memory brought to an answer: there for whoever wonders how it knows. */
+function FromMemory({ texts }: { texts: readonly string[] }) {
+  return (
+    <details class="thinking from-memory">
+      <summary>{s.memory.brought(texts.length)}</summary>
+      <ul>{texts.map((text) => <li key={text} class="words">{text}</li>)}</ul>
+    </details>
   );
 }
 

@@ -5,8 +5,9 @@ import { Conversation } from "../core/fold";
 import { openLine, type Line } from "../core/line";
 import type { ToTab } from "../core/hub";
 import { Outbox, type IfBusy, type Letter } from "../core/outbox";
-import type { Me, MessageList, ModelList, Session, WaitingList } from "../core/protocol";
-import { api, base, current, letters, link, loading, me, models, open, place, takeFeed, tick } from "./state";
+import type { Me, MessageList, ModelList, Session } from "../core/protocol";
+import { readWaiting } from "./memory/watch";
+import { api, base, current, leaving, letters, link, loading, me, models, open, place, takeFeed, tick } from "./state";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
 const PAGE = 20;
@@ -44,6 +45,7 @@ function take(message: ToTab): void {
       if (message.session !== current.value) return;
       for (const event of message.events) open.conversation.add(event);
       if (open.conversation.deleted) loading.value = "gone";
+      if (message.events.some((event) => event.kind.startsWith("memory_"))) void readWaiting();
       return redraw();
   }
 }
@@ -96,15 +98,17 @@ export async function show(id: string | null): Promise<void> {
 
 /** Whoever begins anew is done with what was open: it is remembered while they think of what to say. */
 function rememberBefore(): void {
+  if (!before || leaving.value.has(before)) return;
   if (current.value !== before || open.conversation.memory.told()?.state !== "waiting") return;
   void api.post("api/memory/commit", { session_id: before }).catch(() => undefined);
 }
 
-/** What of a conversation waits to be remembered: the pages do not tell, and the events may be long past. */
-async function askWaiting(id: string, conversation: Conversation): Promise<void> {
+/** Whether a conversation is remembered: the pages do not tell, and the events may be long past. */
+async function askRemembered(id: string, { memory }: Conversation): Promise<void> {
   try {
-    const { waiting } = await api.get<WaitingList>("api/memory/waiting");
-    conversation.memory.addWaiting(waiting.filter((each) => each.session_id === id));
+    const [waiting, { remembered_at }] = await Promise.all([readWaiting(), api.get<Session>(`api/sessions/${id}`)]);
+    memory.addWaiting(waiting.filter((each) => each.session_id === id));
+    memory.rememberedAt = remembered_at ?? 0;
     redraw();
   } catch {
     return; // A convenience: the memory page says what is wrong.
@@ -121,7 +125,7 @@ async function load(id: string): Promise<void> {
     tick.value += 1;
     line?.({ type: "follow", session: id, after: conversation.head });
     void seen(id);
-    void askWaiting(id, conversation);
+    void askRemembered(id, conversation);
   } catch (error) {
     if (conversation !== open.conversation || !(error instanceof Refused)) return;
     loading.value = error.problem.status === 404 ? "gone" : "failed";
@@ -181,7 +185,7 @@ async function beginAfter(previous?: string): Promise<string> {
 /** Keep a message and send it; when the server is away it goes out once that is back. */
 export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
   begun = null;
-  const previous = current.value === null && before ? { previous: before } : {};
+  const previous = current.value === null && before && !leaving.value.has(before) ? { previous: before } : {};
   outbox.add({ key: newKey(), session: current.value, ...previous, text, attachments, if_busy, at: Date.now() });
   await carry();
 }

@@ -7,6 +7,7 @@ import type { Session } from "../core/protocol";
 import { age, dayOf } from "../core/times";
 import { actions } from "./actions";
 import { Dots, Gear, Glass, Pen, Ribbon } from "./icons";
+import { needs, watch } from "./memory/watch";
 import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived } from "./state";
 import { s } from "./strings";
 
@@ -89,6 +90,7 @@ export function List() {
   const box = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const height = useSignal(800);
+  useEffect(watch, []);
   const all = useComputed(() => lines(ordered.value, new Set(questions.value.keys()), now.value));
   useEffect(() => {
     const node = box.current;
@@ -116,7 +118,7 @@ export function List() {
         {[...sessions.value.values()].some((row) => row.archived) && (
           <button type="button" class="quiet" onClick={() => (showsArchived.value = !showsArchived.value)}>{showsArchived.value ? s.hideArchived : s.showArchived}</button>
         )}
-        <a class="button quiet" href="#memory" aria-label={s.memory.title} title={s.memory.title} aria-current={place.value === "memory" ? "page" : undefined} onClick={() => (panel.value = "")}><Ribbon /></a>
+        <a class="button quiet" href="#memory" aria-label={s.memory.title} title={needs.value ? s.memory.needsYou : s.memory.title} aria-current={place.value === "memory" ? "page" : undefined} onClick={() => (panel.value = "")}><Ribbon />{needs.value && <i class="dot needs_you" />}</a>
         <button type="button" class="quiet" aria-label={s.settings} title={s.settings} onClick={() => (panel.value = "settings")}><Gear /></button>
       </footer>
     </nav>

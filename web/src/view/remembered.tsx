@@ -12,6 +12,8 @@ export function retryTime(retry_at: number | null, at: number): string {
 
 function words(told: Told, at: number): string {
   switch (told.state) {
+    case "dropped":
+      return s.memory.notThis;
     case "remembered":
       return s.memory.remembered(moment(told.at, at));
     case "failed":

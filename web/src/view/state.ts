@@ -22,8 +22,15 @@ export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Ma
 export const letters = signal<readonly Letter[]>([]);
 export const now = signal(Date.now());
 export const panel = signal<Panel>("");
-export const notice = signal<{ text: string; action?: { text: string; run: () => void } } | null>(null);
+/** Something that can be done about what was said in passing. */
+export interface Act {
+  text: string;
+  run: () => unknown;
+}
+export const notice = signal<{ text: string; acts: readonly Act[] } | null>(null);
 export const showsArchived = signal(false);
+/** Conversations that are about to be deleted: out of sight, and not yet gone. */
+export const leaving = signal<ReadonlySet<string>>(new Set());
 
 /** The conversation that is open; `tick` moves with every change to it. */
 export const current = signal<string | null>(null);
@@ -38,7 +45,7 @@ export const isDemo = computed(() => model.value?.name === "demo");
 export const waiting = computed(() => [...questions.value.values()].flat());
 
 export const ordered = computed(() => {
-  const shown = [...sessions.value.values()].filter((each) => each.archived === showsArchived.value);
+  const shown = [...sessions.value.values()].filter((each) => each.archived === showsArchived.value && !leaving.value.has(each.id));
   return shown.sort((a, b) => b.updated_at - a.updated_at);
 });
 
@@ -73,11 +80,16 @@ function setQuestions(id: string, asked: readonly Question[]): void {
   questions.value = all;
 }
 
-/** Say something in passing. */
-export function say(text: string, action?: { text: string; run: () => void }): void {
-  const said = action ? { text, action } : { text };
+/** Say something in passing, with what can be done about it. */
+export function say(text: string, ...acts: Act[]): void {
+  const said = { text, acts };
   notice.value = said;
   setTimeout(() => {
     if (notice.value === said) notice.value = null;
-  }, action ? 8_000 : 5_000);
+  }, acts.length ? 8_000 : 5_000);
+}
+
+/** Ask something that nothing happens without an answer to. */
+export function ask(text: string, ...acts: Act[]): void {
+  notice.value = { text, acts };
 }

@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from holdfast.domain.limits import PROVIDER_OPEN_S_MAX
+from holdfast.memory.patience import Raised, heard
 from holdfast.memory.ports import Asking, OwnerGone, Provider
 
 GROUP = "holdfast.memory"
@@ -38,6 +39,12 @@ class BadProvider(OwnerGone):
 
     code = "bad_memory_provider"
     remedy = "Update or reinstall the package that has it, or set `memory` to another."
+
+
+class NotReady(BadProvider):
+    """The installed memory {name} cannot be used: {why}."""
+
+    remedy = "It is tried again when it is next needed; what is said waits for it."
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -69,7 +76,7 @@ async def open_installed(
 ) -> Provider:
     """The provider `name`; `folder` is the data folder, `built_in` names those that need no package.
 
-    Raises NoSuchProvider, BadProvider.
+    Raises NoSuchProvider, BadProvider, and NotReady where that may pass.
     """
     found = tuple(entry_points(group=GROUP, name=name))
     if not found:
@@ -78,18 +85,37 @@ async def open_installed(
         raise BadProvider(name=name, why=f"{len(found)} packages have one of that name")
     make = await _load(found[0], wait_s)
     own = folder / FOLDER / name
+
+    async def made() -> Provider:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = make(Given(own, options, ask))
+        provider = await made if inspect.isawaitable(made) else made
+        if missing := _lacks(provider):
+            raise BadProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")
+        return provider
+
+    answer = await _in_time(name, made, wait_s)
+    if isinstance(answer, Raised):
+        if isinstance(answer.error, BadProvider):
+            raise answer.error
+        # A call that it does not take will never do; whatever else it met may pass.
+        kind = BadProvider if isinstance(answer.error, TypeError) else NotReady
+        raise kind(name=name, why=_told(answer)) from answer.error
+    return cast(Provider, answer)
+
+
+async def _in_time(name: str, made: Callable[[], Awaitable[Provider]], wait_s: float) -> object:
+    """What came of making a provider. Raises NotReady where nothing did."""
     try:
-        async with asyncio.timeout(wait_s) as limit:
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = make(Given(own, options, ask))
-            provider = await made if inspect.isawaitable(made) else made
-    except Exception as error:
-        late = isinstance(error, TimeoutError) and limit.expired()
-        why = f"it was not ready within {wait_s:g} s" if late else _told(error)
-        raise BadProvider(name=name, why=why) from error
-    if missing := _lacks(provider):
-        raise BadProvider(name=name, why=f"{type(provider).__name__} has no {', '.join(missing)}")
-    return provider
+        async with asyncio.timeout(wait_s):
+            return await heard(made)
+    except TimeoutError:
+        raise NotReady(name=name, why=f"it was not ready within {wait_s:g} s") from None
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise NotReady(name=name, why="it gave up") from error
 
 
 async def _load(entry: EntryPoint, wait_s: float) -> Make:
@@ -114,9 +140,9 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
     try:
         found = await asyncio.wait_for(loaded, wait_s)
     except TimeoutError:
-        raise BadProvider(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
+        raise NotReady(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
     if isinstance(found, BaseException):
-        raise BadProvider(name=entry.name, why=_told(found)) from found
+        raise BadProvider(name=entry.name, why=_told(Raised(found))) from found
     if not callable(found):
         raise BadProvider(name=entry.name, why=f"{entry.value} cannot be called")
     return cast(Make, found)
@@ -125,12 +151,15 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
 def _lacks(provider: object) -> list[str]:
     """What a would-be provider lacks, in the port's own names."""
     verbs = [verb for verb in VERBS if not callable(getattr(provider, verb, None))]
-    return verbs + [name for name in ("name", "takes_key") if not hasattr(provider, name)]
+    named = [name for name in ("name", "takes_key") if not hasattr(provider, name)]
+    # Whether it may be told twice is no matter of what passes for true.
+    unsaid = "takes_key" not in named and not isinstance(getattr(provider, "takes_key", None), bool)
+    return verbs + named + (["takes_key that is True or False"] if unsaid else [])
 
 
-def _told(error: BaseException) -> str:
+def _told(raised: Raised) -> str:
     """An error as people are told of it: on one line, short, without the last full stop."""
-    words = " ".join(f"{type(error).__name__}: {error}".split())
+    words = " ".join(raised.words.split())
     if len(words) > SAID_CHARS_MAX:
         words = words[: SAID_CHARS_MAX - 1].rstrip() + "…"
     return words.rstrip(".: ")

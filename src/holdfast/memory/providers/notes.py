@@ -14,7 +14,7 @@ from holdfast.domain.ids import Ids
 from holdfast.domain.limits import EXTRACT_KNOWN_MAX, MEMORIES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.secrets import Masking, identity
-from holdfast.memory.extraction import INSTRUCTIONS, facts_in, goes, shown
+from holdfast.memory.extraction import INSTRUCTIONS, as_known, facts_in, goes, said_at, shown
 from holdfast.memory.meaning import Meaning, merged
 from holdfast.memory.ports import Asking, Embedding, Health, Notebook, ProviderFailure, Segment
 
@@ -124,7 +124,7 @@ class Notes:
         first, last = (segment.turns[0][0], segment.turns[-1][1]) if segment.turns else (0, 0)
         origin = Origin("model", segment.session_id, first, last)
         receipt, _ = await self._store.add_notes(
-            segment.key, self._ids.memory(), origin, segment.scope, fresh
+            segment.key, self._ids.memory(), origin, segment.scope, fresh, said_at(segment.messages)
         )
         self._changed(segment.scope)
         return receipt
@@ -136,7 +136,8 @@ class Notes:
             topic = "\n".join(said.text for said in reversed(segment.messages) if said.role == "user")
             notes = await self._store.find_notes(segment.scope, topic[:_TOPIC_CHARS_MAX], EXTRACT_KNOWN_MAX)
             # Numbers instead of ids, which a small model may not copy well.
-            known = {f"k{n}": note.text for n, note in enumerate(notes, 1)}
+            said = said_at(segment.messages)
+            known = {f"k{n}": as_known(note, said) for n, note in enumerate(notes, 1)}
             ids = {f"k{n}": note.id for n, note in enumerate(notes, 1)}
         for text in conversation:
             offered = frozenset(known)

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.domain.clock import Instant
+from holdfast.domain.clock import INSTANT_MAX, Instant
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECEIPT_CHARS_MAX
@@ -25,6 +25,7 @@ _SECRET_BYTES_MIN = 24
 """As the convention has it."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=INSTANT_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 T = TypeVar("T")
 
@@ -152,8 +153,8 @@ class Answered(msgspec.Struct, frozen=True):
     id: _Name
     text: str
     origin: _Origin = _Origin()
-    made_at: _Whole = 0
-    changed_at: _Whole = 0
+    made_at: _Time = 0
+    changed_at: _Time = 0
     key: str = ""
 
     def memory(self) -> Memory:

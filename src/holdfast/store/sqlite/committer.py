@@ -8,6 +8,7 @@ dropped and opened anew: a sync that failed is never tried again on the same fil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import apsw
 
@@ -49,6 +50,8 @@ class SqliteCommitter:
         self._inode = 0
         self._to_index = True
         self._chore_at = 0.0
+        self.copy_before: Path | None = None
+        """The store as it was before its format was changed here, if it was."""
         try:
             self._connected()
         except BaseException:
@@ -191,7 +194,7 @@ class SqliteCommitter:
     def _connect(self) -> apsw.Connection:
         db = connect(self._place, writes=True)
         try:
-            prepare(db, self._place)
+            self.copy_before = prepare(db, self._place) or self.copy_before
             if self._distrusted:
                 # What failed to be synced still reads well from memory. Nothing may follow it in the
                 # log: all of it goes to the main file, and the log begins anew.

@@ -6,9 +6,10 @@ from typing import Any
 import apsw
 import msgspec
 
-from holdfast.domain.clock import Instant
+from holdfast.domain.clock import CLOCK_MARGIN_MS, Instant
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import COMMIT_RETRY_MS_MAX
 from holdfast.domain.ranges import numbers_in
 from holdfast.domain.rows import Debt, DebtRow
 from holdfast.store.ports import Message
@@ -26,11 +27,18 @@ def open_debts(db: apsw.Connection, limit: int) -> Sequence[Debt]:
     return [_debt(row) for row in rows(db, "every_open_debt", limit)]
 
 
+def owing(db: apsw.Connection, session_id: SessionId) -> Sequence[Debt]:
+    return [_debt(row) for row in rows(db, "owing", session_id)]
+
+
 def due_debts(
     db: apsw.Connection, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str]
 ) -> Sequence[Debt]:
     owners = msgspec.json.encode(list(resting)).decode()
-    return [_debt(row) for row in rows(db, "due_debts", quiet_since, now, limit, owners)]
+    # Later than any time can be that was set by now: the clock was wrong then.
+    wrong, wrong_retry = now + CLOCK_MARGIN_MS, now + CLOCK_MARGIN_MS + COMMIT_RETRY_MS_MAX
+    found = rows(db, "due_debts", quiet_since, now, limit, owners, wrong, wrong_retry)
+    return [_debt(row) for row in found]
 
 
 def totals(db: apsw.Connection) -> tuple[int, Instant]:
@@ -38,9 +46,10 @@ def totals(db: apsw.Connection) -> tuple[int, Instant]:
     return (row[0], row[1]) if row is not None else (0, 0)
 
 
-def told(db: apsw.Connection, session_id: SessionId, turns: Ranges, buried: bool) -> Sequence[Message]:
+def told(db: apsw.Connection, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
     with snapshot(db):
-        no = _locate(db, session_id, buried)
+        row = one(db, "numbered_head", number, session_id)
+        no = int(row[0]) if row is not None else 0
         found = [
             MESSAGES.read(row)
             for turn in (numbers_in(turns) if no else ())
@@ -55,4 +64,4 @@ def _locate(db: apsw.Connection, session_id: SessionId, buried: bool) -> int:
 
 
 def _debt(row: tuple[Any, ...]) -> Debt:
-    return Debt(row[0], row[1], row[2], bool(row[3]), DEBTS.read(row[4:]))
+    return Debt(row[0], row[1], row[2], bool(row[3]), row[4], DEBTS.read(row[5:]))

@@ -123,7 +123,10 @@ def _encoded(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
 
 
 def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq]:
-    row = one(db, "buried_head" if append.buried else "session_head", append.session_id)
+    if append.number:
+        row = one(db, "numbered_head", append.number, append.session_id)
+    else:
+        row = one(db, "session_head", append.session_id)
     if row is None:
         return 0, 0, 0
     no, head, context = row

@@ -1,5 +1,6 @@
 """From whatever format a file has to this program's, with a copy of the file before each step."""
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -25,10 +26,11 @@ def migrations() -> Mapping[int, str]:
 
 def prepare(
     db: apsw.Connection, place: Place, steps: Mapping[int, str] | None = None, target: int = FORMAT
-) -> None:
-    """Make `db` a store of format `target`. The caller holds the write turn.
+) -> Path | None:
+    """Make `db` a store of format `target`; returns the copy of it as it was before, where that was older.
 
-    Raises NotAStore, StoreTooNew or StoreCorrupt, and has changed nothing then.
+    The caller holds the write turn. Raises NotAStore, StoreTooNew or StoreCorrupt, and has changed nothing
+    then.
     """
     if db.pragma("schema_version") == 0:
         if place.stamp.exists():
@@ -37,13 +39,23 @@ def prepare(
         _create(db)
     _check(db, place, target)
     found = int(db.pragma("user_version"))
+    copies: list[Path] = []
     for number in range(found + 1, target + 1):
-        _keep_copy(db, place, number - 1)
+        copies.append(_keep_copy(db, place, number - 1))
         _step(db, (steps if steps is not None else migrations())[number], number)
     if not place.stamp.exists():
         sync_names(place.folder)
-        # From here on an empty file is a loss to be told of, not a new store.
-        place.stamp.write_text(f"A Holdfast store lives here. Format {target}.\n")
+    # From here on an empty file is a loss to be told of, not a new store.
+    _write_stamp(place, f"A Holdfast store lives here. Format {target}.\n".encode())
+    return copies[0] if copies else None
+
+
+def _write_stamp(place: Place, text: bytes) -> None:
+    """Whole or not at all: while another is written, the one before stays."""
+    if not place.stamp.exists() or place.stamp.read_bytes() != text:
+        part = place.stamp.with_name(f"{place.stamp.name}.{os.getpid()}.part")
+        part.write_bytes(text)
+        part.replace(place.stamp)
 
 
 def _create(db: apsw.Connection) -> None:
@@ -69,12 +81,13 @@ def _check(db: apsw.Connection, place: Place, target: int) -> None:
         raise StoreCorrupt(path=place.file, detail="the file is shorter than it should be")
 
 
-def _keep_copy(db: apsw.Connection, place: Place, number: int) -> None:
+def _keep_copy(db: apsw.Connection, place: Place, number: int) -> Path:
     folder = place.folder / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"format-{number}-{time.strftime('%Y%m%dT%H%M%S')}.db"
     copy_whole(db, path)
     sync(place.folder)
+    return path
 
 
 def copy_whole(source: apsw.Connection, path: Path) -> None:

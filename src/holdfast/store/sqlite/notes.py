@@ -10,11 +10,13 @@ from typing import Any
 import apsw
 import msgspec
 
+from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadCursor, BadQuery, NoSuchMemory, TooLarge
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.words import any_words, index_text, match_query
+from holdfast.store.sqlite import forgotten
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
 from holdfast.store.sqlite.views import LAST, bounded
@@ -25,9 +27,11 @@ _WORDS_WEIGHED_MAX = 256
 _WORDS_ASKED_MAX = 32
 """The rarest of them, which are asked for."""
 _COMMON_MIN = 20
-"""A word in no more notes than these is never too common."""
+"""Where there are many notes, a word in no more than these is never too common."""
 _COMMON_PART = 4
 """One that is in more than a fourth of all notes is."""
+_FEW = 5
+"""Where there are few notes, one that is in more than half of them is, unless these are all."""
 _TAKEN_BACK = "taken back"
 """The receipt of a telling that was taken back before it was told."""
 _TWIN_WORDS_MAX = 16
@@ -41,6 +45,7 @@ class _Row(msgspec.Struct, frozen=True):
     id: str
     scope: str
     text: str
+    by: str
     made_at: int
     changed_at: int
     replaced_by: str | None
@@ -62,14 +67,24 @@ class _Planned(msgspec.Struct, frozen=True):
 
 
 def add(
-    tx: Tx, ids: Ids, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+    tx: Tx,
+    ids: Ids,
+    key: str,
+    receipt: str,
+    origin: Origin,
+    scope: str,
+    fresh: Sequence[NewNote],
+    said_at: Instant | None = None,
 ) -> tuple[str, list[Memory]]:
-    """Keep what one telling brings, unless it was told already. Raises TooLarge; nothing is written then."""
+    """Keep what one telling brings, unless it was told already. Raises TooLarge; nothing is written then.
+
+    What a person has forgotten or changed since `said_at` stays so.
+    """
     wanted = _merged(fresh)
     first = receipt_of(tx.db, key)
     if first is not None:
         return first, _left(tx.db, key, scope, wanted)
-    plan = _plan(tx.db, scope, wanted)
+    plan = _plan(tx.db, scope, wanted, said_at)
     _refuse_too_many(tx.db, plan)
     run(tx.db, "put_telling", key, receipt, tx.at)
     return receipt, [_keep(tx, ids.memory(), key, origin, scope, each) for each in plan]
@@ -83,6 +98,8 @@ def receipt_of(db: apsw.Connection, key: str) -> str | None:
 def edit(tx: Tx, note_id: str, text: str) -> Memory:
     note = _holding(tx.db, note_id)
     _refuse_too_long(text)
+    if _same(text) != _same(note.text):
+        forgotten.put(tx, note.scope, [_same(note.text)])
     twin = _twin(tx.db, note.scope, text)
     if twin is not None and twin.id != note.id:
         _replace(tx, twin, note.id)
@@ -102,6 +119,7 @@ def put_vectors(tx: Tx, vectors: Mapping[str, bytes]) -> None:
 
 def forget(tx: Tx, note_id: str) -> None:
     note = _holding(tx.db, note_id)
+    forgotten.put(tx, note.scope, {_same(text) for (text,) in rows(tx.db, "note_and_replaced", note_id)})
     run(tx.db, "unindex_note", note.no)
     run(tx.db, "delete_note_and_replaced", note_id)
 
@@ -188,7 +206,8 @@ def vectors(db: apsw.Connection, scope: str) -> list[tuple[str, bytes | None]]:
 
 def _telling_words(db: apsw.Connection, words: Sequence[str]) -> list[str]:
     """Those of `words` that tell notes apart, the rarest first; of words that are all common, the rarest."""
-    common = max(_COMMON_MIN, count(db) // _COMMON_PART)
+    total = count(db)
+    common = min(max(_COMMON_MIN, total // _COMMON_PART), max(_FEW, total // 2))
     counted = sorted((value(db, "count_notes_with", word), place) for place, word in enumerate(words))
     known = [(times, words[place]) for times, place in counted if times][:_WORDS_ASKED_MAX]
     return [word for times, word in known if times <= common] or [word for _, word in known[:1]]
@@ -210,10 +229,14 @@ def _merged(fresh: Sequence[NewNote]) -> list[NewNote]:
     return list(merged.values())
 
 
-def _plan(db: apsw.Connection, scope: str, wanted: Sequence[NewNote]) -> list[_Planned]:
+def _plan(
+    db: apsw.Connection, scope: str, wanted: Sequence[NewNote], said_at: Instant | None
+) -> list[_Planned]:
     plan: list[_Planned] = []
     taken: set[str] = set()
     for note in wanted:
+        if said_at is not None and _is_outdated(db, scope, note, said_at):
+            continue
         twin = _twin(db, scope, note.text)
         found = [_row(db, note_id) for note_id in note.replaces if note_id not in taken]
         replaces = tuple(
@@ -224,6 +247,15 @@ def _plan(db: apsw.Connection, scope: str, wanted: Sequence[NewNote]) -> list[_P
         taken.update(each.id for each in replaces)
         plan.append(_Planned(note.text, twin, replaces))
     return plan
+
+
+def _is_outdated(db: apsw.Connection, scope: str, note: NewNote, said_at: Instant) -> bool:
+    """Whether a person has since had these words forgotten, or written what this would replace."""
+    gone_at = forgotten.at(db, scope, _same(note.text))
+    if gone_at is not None and gone_at >= said_at:
+        return True
+    found = [_row(db, note_id) for note_id in note.replaces]
+    return any(each is not None and each.by == "user" and each.changed_at >= said_at for each in found)
 
 
 def _keep(tx: Tx, note_id: str, key: str, origin: Origin, scope: str, planned: _Planned) -> Memory:

@@ -217,7 +217,7 @@ ORDER BY m.turn DESC, m.place DESC LIMIT ?;
 -- name: prepared_from
 SELECT seq, at, kind, version, body FROM events
 WHERE session = ?1 AND kind = 'context_prepared'
-    AND seq > (SELECT seq FROM turns WHERE session = ?1 AND turn = ?2)
+    AND seq > (SELECT seq FROM turns WHERE session = ?1 AND turn = ?2) AND seq < ?3
 ORDER BY seq;
 
 -- name: totals
@@ -394,17 +394,27 @@ DELETE FROM debts WHERE session = ? AND n = ?;
 DELETE FROM debts WHERE session = ?;
 
 -- name: every_open_debt
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
 ORDER BY d.owed_at, d.session, d.n LIMIT ?;
 
+-- name: owing
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
+FROM debts d JOIN sessions s ON s.no = d.session
+WHERE d.session IN (
+        SELECT no FROM sessions WHERE id = ?1 AND deleted_at IS NULL
+        UNION ALL SELECT no FROM sessions WHERE id = ?1 AND deleted_at IS NOT NULL
+    )
+    AND (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
+ORDER BY s.deleted_at IS NOT NULL, s.no, d.n;
+
 -- name: due_debts
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
-    AND (d.state <> 'owed' OR d.touched_at <= ?1) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')
-    AND d.retry_at <= ?2 AND d.owner NOT IN (SELECT value FROM json_each(?4))
+    AND (d.state <> 'owed' OR d.touched_at <= ?1 OR d.touched_at > ?5) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')
+    AND (d.retry_at <= ?2 OR d.retry_at > ?6) AND d.owner NOT IN (SELECT value FROM json_each(?4))
     AND (d.retraction = 'wanted' OR NOT EXISTS (
         SELECT 1 FROM debts e WHERE e.session = d.session AND e.n < d.n
             AND e.state IN ('owed', 'committing', 'failed') AND e.retraction <> 'wanted'
@@ -422,7 +432,14 @@ SELECT no, max(
 ), context_version
 FROM sessions WHERE id = ? AND deleted_at IS NOT NULL
     AND EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
-ORDER BY no DESC LIMIT 1;
+ORDER BY no LIMIT 1;
+
+-- name: numbered_head
+SELECT no, max(
+    ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
+    ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
+), context_version
+FROM sessions WHERE no = ? AND id = ?;
 
 -- name: messages_of_turn
 SELECT turn, place, id, role, status, first_seq, body_seq, run_id, late FROM messages
@@ -435,6 +452,21 @@ SELECT receipt FROM note_tellings WHERE key = ?;
 
 -- name: put_telling
 INSERT OR IGNORE INTO note_tellings (key, receipt, at) VALUES (?, ?, ?);
+
+-- name: make_forgotten_key
+INSERT OR IGNORE INTO notes_forgotten_key (no, key) VALUES (1, randomblob(32));
+
+-- name: forgotten_key
+SELECT key FROM notes_forgotten_key WHERE no = 1;
+
+-- name: put_forgotten
+INSERT OR REPLACE INTO notes_forgotten (digest, at) VALUES (?, ?);
+
+-- name: forgotten_at
+SELECT at FROM notes_forgotten WHERE digest = ?;
+
+-- name: prune_forgotten
+DELETE FROM notes_forgotten WHERE digest IN (SELECT digest FROM notes_forgotten ORDER BY at DESC LIMIT -1 OFFSET ?);
 
 -- name: insert_note
 INSERT INTO notes (
@@ -459,18 +491,24 @@ WITH RECURSIVE chain (id) AS (
 )
 DELETE FROM notes WHERE id IN (SELECT id FROM chain);
 
+-- name: note_and_replaced
+WITH RECURSIVE chain (id) AS (
+    VALUES (?) UNION SELECT n.id FROM notes n JOIN chain c ON n.replaced_by = c.id
+)
+SELECT text FROM notes WHERE id IN (SELECT id FROM chain);
+
 -- name: note_row
-SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes WHERE id = ?;
+SELECT no, id, scope, text, by, made_at, changed_at, replaced_by FROM notes WHERE id = ?;
 
 -- name: notes_behind
-SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes WHERE replaced_by = ? ORDER BY no;
+SELECT no, id, scope, text, by, made_at, changed_at, replaced_by FROM notes WHERE replaced_by = ? ORDER BY no;
 
 -- name: notes_with_phrase
-SELECT n.no, n.id, n.scope, n.text, n.made_at, n.changed_at, n.replaced_by
+SELECT n.no, n.id, n.scope, n.text, n.by, n.made_at, n.changed_at, n.replaced_by
 FROM note_words f JOIN notes n ON n.no = f.rowid WHERE f.words MATCH ? AND n.scope = ?;
 
 -- name: notes_with_text
-SELECT no, id, scope, text, made_at, changed_at, replaced_by FROM notes
+SELECT no, id, scope, text, by, made_at, changed_at, replaced_by FROM notes
 WHERE scope = ? AND replaced_by IS NULL AND text = ?;
 
 -- name: any_note

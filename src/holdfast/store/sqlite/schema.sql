@@ -251,6 +251,18 @@ CREATE TABLE note_tellings (
     at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Wordings that a person had the notes forget: a keyed digest of each, and when. No words.
+CREATE TABLE notes_forgotten (
+    digest BLOB    NOT NULL PRIMARY KEY,
+    at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX notes_forgotten_by_time ON notes_forgotten (at);
+
+CREATE TABLE notes_forgotten_key (
+    no  INTEGER PRIMARY KEY CHECK (no = 1),
+    key BLOB    NOT NULL
+) STRICT;
+
 -- Chat apps. `inbound` is what came, once for each of the app's update ids, until it is dealt with; `routes` is where each
 -- chat is; `deliveries` is one row per message of the app, written before it is tried.
 CREATE TABLE inbound (

@@ -69,7 +69,14 @@ class SqliteStore:
     """One file that any number of processes share. Open it with `open`; belongs to one event loop."""
 
     def __init__(
-        self, place: Place, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer, hub: Hub
+        self,
+        place: Place,
+        clock: Clock,
+        lock: ProcessLock,
+        readers: Readers,
+        writer: Writer,
+        hub: Hub,
+        copy_before: Path | None = None,
     ) -> None:
         self._place = place
         self._clock = clock
@@ -77,6 +84,7 @@ class SqliteStore:
         self._readers = readers
         self._writer = writer
         self._hub = hub
+        self._copy_before = copy_before
 
     @classmethod
     async def open(
@@ -106,7 +114,8 @@ class SqliteStore:
         except BaseException:
             lock.release()
             raise
-        return cls(place, clock, lock, Readers(place), Writer(committer, hub.publish), hub)
+        writer = Writer(committer, hub.publish)
+        return cls(place, clock, lock, Readers(place), writer, hub, committer.copy_before)
 
     async def close(self) -> None:
         await self._writer.close()
@@ -169,8 +178,10 @@ class SqliteStore:
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return await self._readers.read(views.messages, session_id, before, limit)
 
-    async def prepared(self, session_id: SessionId, from_turn: int) -> Sequence[Event]:
-        return await self._readers.read(views.prepared, session_id, from_turn)
+    async def prepared(
+        self, session_id: SessionId, from_turn: int, before: Seq | None = None
+    ) -> Sequence[Event]:
+        return await self._readers.read(views.prepared, session_id, from_turn, before)
 
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
@@ -235,6 +246,9 @@ class SqliteStore:
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
         return await self._readers.read(debts.debts, session_id, buried)
 
+    async def owing(self, session_id: SessionId) -> Sequence[Debt]:
+        return await self._readers.read(debts.owing, session_id)
+
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._readers.read(debts.open_debts, limit)
 
@@ -246,8 +260,8 @@ class SqliteStore:
     async def debt_totals(self) -> tuple[int, Instant]:
         return await self._readers.read(debts.totals)
 
-    async def told(self, session_id: SessionId, turns: Ranges, buried: bool = False) -> Sequence[Message]:
-        return await self._readers.read(debts.told, session_id, turns, buried)
+    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
+        return await self._readers.read(debts.told, session_id, turns, number)
 
     # Leases.
 
@@ -302,10 +316,16 @@ class SqliteStore:
     # Notes.
 
     async def add_notes(
-        self, key: str, receipt: str, origin: Origin, scope: str, fresh: Sequence[NewNote]
+        self,
+        key: str,
+        receipt: str,
+        origin: Origin,
+        scope: str,
+        fresh: Sequence[NewNote],
+        said_at: Instant | None = None,
     ) -> tuple[str, Sequence[Memory]]:
         ids = Ids(self._clock)
-        return await self._do(lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh))
+        return await self._do(lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh, said_at))
 
     async def note_receipt(self, key: str) -> str | None:
         return await self._readers.read(notes.receipt_of, key)
@@ -388,6 +408,10 @@ class SqliteStore:
         return await self._do(lambda tx: chats.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive))
 
     # Upkeep.
+
+    @property
+    def copy_before(self) -> Path | None:
+        return self._copy_before
 
     @property
     def commits(self) -> CommitMeter:

@@ -101,9 +101,12 @@ def messages(db: apsw.Connection, session_id: SessionId, before: str | None, lim
     return MessagePage(page, head, f"{first.turn}.{first.place}" if first else None)
 
 
-def prepared(db: apsw.Connection, session_id: SessionId, from_turn: int) -> Sequence[Event]:
+def prepared(
+    db: apsw.Connection, session_id: SessionId, from_turn: int, before: Seq | None
+) -> Sequence[Event]:
     no, _ = locate(db, session_id)
-    return [event_of(row) for row in rows(db, "prepared_from", no, from_turn)]
+    end = before if before is not None else LAST
+    return [event_of(row) for row in rows(db, "prepared_from", no, from_turn, end)]
 
 
 def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:

@@ -21,6 +21,7 @@ export interface Session {
   readonly pinned: boolean;
   readonly remember: boolean;
   readonly head: number | null;
+  readonly remembered_at: number | null;
 }
 
 export interface Used {
@@ -57,6 +58,7 @@ export interface Message {
   readonly reason?: string | null;
   readonly model?: string | null;
   readonly ms?: number | null;
+  readonly memories?: readonly (string)[];
 }
 
 export interface TextPart {

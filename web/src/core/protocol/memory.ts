@@ -19,6 +19,7 @@ export interface MemoryList {
   readonly cursor: string | null;
   readonly waiting: number;
   readonly oldest_waiting_at: number | null;
+  readonly shows: boolean;
 }
 
 export interface MemoryHealth {

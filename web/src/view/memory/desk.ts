@@ -2,18 +2,20 @@
 
 import { batch, computed, signal } from "@preact/signals";
 import { Refused } from "../../core/api";
-import type { Memory, MemoryList, WaitingList, WaitingMemory } from "../../core/protocol";
+import type { Memory, MemoryList, SettingList, WaitingMemory } from "../../core/protocol";
 import { actions, attempt } from "../actions";
 import { api, notice, say } from "../state";
 import { s } from "../strings";
+import { readWaiting, waiting } from "./watch";
 
 const PAGE = 50;
 const PAGE_MAX = 200;
-const FORGET_MS = 8_000;
+const THINK_MS = 8_000;
 
-export const about = signal<Pick<MemoryList, "provider" | "health"> | null>(null);
+export const about = signal<Pick<MemoryList, "provider" | "health" | "shows"> | null>(null);
+/** Where it is said that memory is off. */
+export const offBy = signal("");
 export const words = signal("");
-export const waiting = signal<readonly WaitingMemory[]>([]);
 /** Why what is known cannot be shown; what was known before stays in sight. */
 export const problem = signal("");
 export const cursor = signal<string | null>(null);
@@ -25,8 +27,20 @@ const known = signal<readonly Memory[]>([]);
 const going = signal<ReadonlyMap<string, () => void>>(new Map());
 /** What is to be seen: what is about to be forgotten is gone already. */
 export const shown = computed(() => known.value.filter((each) => !going.value.has(each.id)));
+export const shownWaiting = computed(() => waiting.value.filter((each) => !going.value.has(keyOf(each))));
+/** How many conversations could not be remembered so far. */
+export const failing = computed(() => new Set(waiting.value.filter((each) => each.state === "failed").map((each) => each.session_id)).size);
 
 let asked = 0;
+let underWay = 0;
+
+export function keyOf(row: WaitingMemory): string {
+  return `${row.session_id} ${row.segment}${row.deleted ? " deleted" : ""}`;
+}
+
+function placeOf(row: WaitingMemory): string {
+  return `api/memory/waiting/${row.session_id}/${row.segment}`;
+}
 
 function path(limit: number, after: string | null): string {
   const query = new URLSearchParams({ limit: String(limit), ...(words.value.trim() ? { q: words.value.trim() } : {}), ...(after ? { cursor: after } : {}) });
@@ -38,6 +52,7 @@ export async function load(what: "new" | "again" | "more" = "new"): Promise<void
   const mine = ++asked;
   const isMore = what === "more";
   const limit = what === "again" ? Math.min(Math.max(PAGE, known.value.length), PAGE_MAX) : PAGE;
+  underWay += 1;
   try {
     const list = await api.get<MemoryList>(path(limit, isMore ? cursor.value : null));
     if (mine !== asked) return;
@@ -49,27 +64,40 @@ export async function load(what: "new" | "again" | "more" = "new"): Promise<void
     });
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (mine === asked) problem.value = error.message;
+    // A server that is away for a moment is no reason to take away what is in sight.
+    if (mine === asked && !(error.problem.status === 0 && about.value)) problem.value = error.message;
+  } finally {
+    underWay -= 1;
   }
 }
 
-/** Read what waits; when there is less of it than before, more is known. */
+/** Read what waits, and what is known now: it may have been added elsewhere. */
 export async function look(): Promise<void> {
+  // As much as can be read at once; who has gone further down is not thrown back.
+  await Promise.all([readWaiting(), known.value.length > PAGE_MAX ? undefined : load("again")]);
+}
+
+/** Look again, unless somebody slow is still being asked. */
+export async function lookAgain(): Promise<void> {
+  if (!document.hidden && !underWay) await look();
+}
+
+/** Where it is said that memory is off: a convenience, for those who may know the settings. */
+export async function askOffBy(): Promise<void> {
   try {
-    const before = waiting.value;
-    waiting.value = (await api.get<WaitingList>("api/memory/waiting")).waiting;
-    const here = new Set(waiting.value.map((each) => `${each.session_id} ${each.segment}`));
-    if (before.some((each) => !here.has(`${each.session_id} ${each.segment}`))) await load("again");
+    const { settings } = await api.get<SettingList>("api/settings");
+    offBy.value = settings.find((each) => each.name === "memory")?.source ?? "";
   } catch (error) {
-    if (!(error instanceof Refused)) throw error; // Whoever cannot be reached is asked again soon.
+    if (!(error instanceof Refused)) throw error;
   }
 }
 
 export async function add(text: string): Promise<boolean> {
   return attempt(async () => {
     const made = await api.post<Memory>("api/memory", { text });
-    known.value = [made, ...known.value];
+    known.value = [made, ...known.value.filter((each) => each.id !== made.id)];
     say(s.memory.added);
+    void load("again");
   });
 }
 
@@ -80,27 +108,44 @@ export async function edit(id: string, text: string): Promise<boolean> {
   });
 }
 
-/** Gone from sight at once, from memory when there was time to think again, or when the page is left. */
-export function forget(id: string): void {
+/** Gone from sight at once, for good when there was time to think again, or when the page is left. */
+function later(key: string, said: string, work: () => Promise<unknown>): void {
   const stay = () => {
     clearTimeout(timer);
     const rest = new Map(going.value);
-    rest.delete(id);
+    rest.delete(key);
     going.value = rest;
   };
   const go = async () => {
     clearTimeout(timer);
-    await attempt(() => api.delete(`api/memory/${id}`).catch(unlessGone).then(() => (known.value = known.value.filter((each) => each.id !== id))));
+    await attempt(work);
     stay();
   };
-  const timer = setTimeout(() => void go(), FORGET_MS);
-  going.value = new Map(going.value).set(id, () => void go());
-  say(s.memory.forgotten, { text: s.undo, run: stay });
+  const timer = setTimeout(() => void go(), THINK_MS);
+  going.value = new Map(going.value).set(key, () => void go());
+  say(said, { text: s.undo, run: stay });
+}
+
+export function forget(id: string): void {
+  later(id, s.memory.forgotten, async () => {
+    await api.delete(`api/memory/${id}`).catch(unlessGone);
+    known.value = known.value.filter((each) => each.id !== id);
+    await load("again");
+  });
+}
+
+/** Never have it remembered. */
+export function drop(row: WaitingMemory): void {
+  later(keyOf(row), s.memory.dropped, async () => {
+    await api.postLast(placeOf(row), { decision: "drop", deleted: row.deleted });
+    waiting.value = waiting.value.filter((each) => keyOf(each) !== keyOf(row));
+  });
 }
 
 /** Nobody is left to think again. */
-export function forgetNow(): void {
-  if (going.value.size && notice.value?.text === s.memory.forgotten) notice.value = null;
+export function leaveNow(): void {
+  const said = notice.value?.text;
+  if (going.value.size && (said === s.memory.forgotten || said === s.memory.dropped)) notice.value = null;
   for (const go of going.value.values()) go();
 }
 
@@ -112,14 +157,15 @@ function unlessGone(error: unknown): void {
 export async function rememberNow(session?: string): Promise<void> {
   working.value = session ?? "all";
   outcome.value = "";
-  const soon = setTimeout(() => void look(), 300);
+  const soon = setTimeout(() => void readWaiting(), 300);
   outcome.value = await actions.rememberNow(session);
   clearTimeout(soon);
   working.value = "";
-  await Promise.all([look(), load("again")]);
+  await look();
 }
 
+/** A person's word on what may have been remembered already. */
 export async function decide(row: WaitingMemory, decision: "retry" | "done" | "drop"): Promise<void> {
-  await attempt(() => api.post(`api/memory/waiting/${row.session_id}/${row.segment}`, { decision }));
+  await attempt(() => api.post(placeOf(row), { decision, deleted: row.deleted }));
   await look();
 }

@@ -6,7 +6,7 @@ import type { Memory } from "../../core/protocol";
 import { date } from "../../core/times";
 import { now, sessions } from "../state";
 import { s } from "../strings";
-import { about, add, cursor, edit, forget, load, shown, words } from "./desk";
+import { about, add, cursor, edit, forget, load, problem, shown, words } from "./desk";
 
 const SEARCH_MS = 150;
 const TEXT_CHARS_MAX = 2_000;
@@ -23,15 +23,21 @@ export function Known() {
       (next?.querySelector<HTMLElement>(".forget") ?? box.current)?.focus();
     });
   };
-  if (isOff && !shown.value.length) return null;
+  const isAsked = Boolean(words.value.trim());
+  // What cannot be shown is not said to be empty, nor to be searched or added to.
+  const isShown = !problem.value && about.value?.shows === true;
+  const canBeEmpty = isShown && !isOff && (about.value?.health.ok === true || isAsked);
+  if (!shown.value.length && !canBeEmpty) return null;
   return (
     <section aria-labelledby="memory-known">
       <h3 id="memory-known">{s.memory.known}</h3>
-      <div class="memory-tools">
-        <Search box={box} />
-        {!isOff && <Add />}
-      </div>
-      {!shown.value.length && (words.value.trim() ? <p class="note quiet" role="status">{s.noneFound}</p> : <div class="none"><p>{s.memory.none}</p><p class="note quiet">{s.memory.noneMore}</p></div>)}
+      {isShown && (
+        <div class="memory-tools">
+          <Search box={box} />
+          {!isOff && <Add />}
+        </div>
+      )}
+      {!shown.value.length && (isAsked ? <p class="note quiet" role="status">{s.noneFound}</p> : <div class="none"><p>{s.memory.none}</p><p class="note quiet">{s.memory.noneMore}</p></div>)}
       <ul class="memories" ref={list}>{shown.value.map((memory, place) => <One key={memory.id} memory={memory} forgot={() => forgot(memory.id, place)} />)}</ul>
       {cursor.value && <p class="buttons"><button type="button" onClick={() => void load("more")}>{s.memory.more}</button></p>}
     </section>
@@ -53,7 +59,8 @@ function Add() {
   const text = useSignal("");
   const submit = async () => {
     const given = text.value.trim();
-    if (given && (await add(given))) text.value = "";
+    // What was typed meanwhile stays.
+    if (given && (await add(given)) && text.value.trim() === given) text.value = "";
   };
   return (
     <form onSubmit={(event) => (event.preventDefault(), void submit())}>
@@ -99,7 +106,10 @@ function Origin({ memory }: { memory: Memory }) {
 function Edit({ memory, close }: { memory: Memory; close: () => void }) {
   const text = useSignal(memory.text);
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => area.current?.select(), []);
+  useEffect(() => {
+    area.current?.focus();
+    area.current?.setSelectionRange(memory.text.length, memory.text.length);
+  }, []);
   const save = async () => {
     const given = text.value.trim();
     if (!given) return;

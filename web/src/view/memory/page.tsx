@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { isDemo, link, panel } from "../state";
 import { s } from "../strings";
-import { about, forgetNow, load, look, outcome, problem, words } from "./desk";
+import { about, askOffBy, failing, leaveNow, load, look, lookAgain, offBy, outcome, problem, words } from "./desk";
 import { Known } from "./known";
 import { Waiting } from "./waiting";
 
@@ -13,12 +13,12 @@ export function Memory() {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     box.current?.focus({ preventScroll: true });
-    const timer = setInterval(() => document.hidden || void look(), LOOK_MS);
-    addEventListener("pagehide", forgetNow);
+    const timer = setInterval(() => void lookAgain(), LOOK_MS);
+    addEventListener("pagehide", leaveNow);
     return () => {
       clearInterval(timer);
-      removeEventListener("pagehide", forgetNow);
-      forgetNow();
+      removeEventListener("pagehide", leaveNow);
+      leaveNow();
       words.value = outcome.value = "";
     };
   }, []);
@@ -26,7 +26,6 @@ export function Memory() {
   // At once, and whenever the server is back.
   useEffect(() => {
     if (isLost) return;
-    void load("again");
     void look();
   }, [isLost]);
   const told = about.value;
@@ -36,9 +35,9 @@ export function Memory() {
       <div class="memory" ref={box} tabIndex={-1} role="region" aria-label={s.memory.title}>
         {!told && !problem.value && <p class="note quiet" role="status">{s.loading}</p>}
         {problem.value && !isLost && <p class="note wrong buttons" role="alert"><span>{s.memory.failedTitle} {problem.value}</span> <button type="button" onClick={() => void load()}>{s.tryAgain}</button></p>}
-        {told && <Keeper />}
+        {told && !problem.value && <Keeper />}
         {isDemo.value && told?.provider !== "off" && <p class="card"><span>{s.memory.demo}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
-        {told && <Waiting />}
+        {(told || problem.value) && <Waiting />}
         {told && <Known />}
       </div>
     </div>
@@ -49,11 +48,25 @@ export function Memory() {
 function Keeper() {
   const told = about.value;
   if (!told) return null;
-  if (told.provider === "off") return <div class="card"><p>{s.memory.off}</p><p>{s.memory.offHow}</p><p><code>{s.memory.offLine}</code></p></div>;
+  if (told.provider === "off") return <Off />;
   const { ok, detail } = told.health;
+  const well = failing.value ? <span class="note">{s.memory.butNot(failing.value)}</span> : <span class="note good">{s.memory.well}</span>;
   return (
     <p class="keeper note quiet">
-      {s.memory.provider(told.provider)} {ok ? <span class="note good">{s.memory.well}</span> : <span class="note wrong">{s.memory.unwell(detail)}</span>} {ok && detail}
+      {s.memory.provider(told.provider)} {ok ? well : <span class="note wrong">{s.memory.unwell(detail)}</span>} {ok && (told.shows ? detail : s.memory.cannotShow)}
     </p>
+  );
+}
+
+/** How to have it, where that is said. */
+function Off() {
+  useEffect(() => void askOffBy(), []);
+  const how = s.memory.offHow(offBy.value);
+  return (
+    <div class="card">
+      <p>{s.memory.off}</p>
+      <p>{how}</p>
+      <p><code>{s.memory.offLine(offBy.value)}</code></p>
+    </div>
   );
 }

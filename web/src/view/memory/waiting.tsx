@@ -5,10 +5,10 @@ import { age } from "../../core/times";
 import { retryTime } from "../remembered";
 import { now } from "../state";
 import { s } from "../strings";
-import { decide, outcome, rememberNow, waiting, working } from "./desk";
+import { decide, drop, keyOf, outcome, rememberNow, shownWaiting, working } from "./desk";
 
 export function Waiting() {
-  const rows = waiting.value;
+  const rows = shownWaiting.value;
   if (!rows.length && !outcome.value && !working.value) return null;
   const canAll = rows.some((row) => row.state !== "in_doubt");
   return (
@@ -19,7 +19,7 @@ export function Waiting() {
         {canAll && <button type="button" disabled={Boolean(working.value)} onClick={() => void rememberNow()}>{working.value === "all" ? s.memory.working : s.memory.allNow}</button>}
       </div>
       <p class="note quiet outcome" role="status">{working.value ? s.memory.working : outcome.value}</p>
-      <ul class="owing">{rows.map((row) => <Row key={`${row.session_id} ${row.segment}`} row={row} />)}</ul>
+      <ul class="owing">{rows.map((row) => <Row key={keyOf(row)} row={row} />)}</ul>
     </section>
   );
 }
@@ -36,7 +36,7 @@ function Row({ row }: { row: WaitingMemory }) {
         <span>{s.memory.since(age(row.since, now.value))}</span>
         <span class="spread" />
         {isOpen && <button type="button" class="quiet" disabled={Boolean(working.value)} aria-label={`${s.memory.now}: ${title}`} onClick={() => void rememberNow(row.session_id)}>{working.value === row.session_id ? s.memory.working : s.memory.now}</button>}
-        {isOpen && <button type="button" class="quiet" aria-label={`${s.memory.drop}: ${title}`} onClick={() => void decide(row, "drop")}>{s.memory.drop}</button>}
+        {isOpen && <button type="button" class="quiet" aria-label={`${s.memory.drop}: ${title}`} onClick={() => drop(row)}>{s.memory.drop}</button>}
       </p>
     </li>
   );

@@ -58,3 +58,15 @@ CREATE TABLE note_tellings (
     receipt TEXT    NOT NULL,
     at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Wordings that a person had the notes forget: a keyed digest of each, and when. No words.
+CREATE TABLE notes_forgotten (
+    digest BLOB    NOT NULL PRIMARY KEY,
+    at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX notes_forgotten_by_time ON notes_forgotten (at);
+
+CREATE TABLE notes_forgotten_key (
+    no  INTEGER PRIMARY KEY CHECK (no = 1),
+    key BLOB    NOT NULL
+) STRICT;

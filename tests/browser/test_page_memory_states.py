@@ -1,0 +1,203 @@
+"""What the page says of memory, and what can be taken back: all of it agrees, and nothing claims too much."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import TITLE, speaking, talking
+from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
+from tests.browser.memorising import Memory, begin_anew, tell
+from tests.remembering_model import Rememberer
+from tests.witness_memory.watching import Witness
+
+
+@pytest.fixture
+def model() -> Iterator[Rememberer]:
+    with speaking(Rememberer()) as model:
+        assert isinstance(model, Rememberer)
+        yield model
+
+
+@pytest.fixture
+def home(model: Rememberer, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_in(tmp_path, **environ_of(model)) as command:
+        yield command
+
+
+async def delete(chat: Chat) -> None:
+    row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
+    await row.get_by_role("button", name=f"More: {TITLE}").click(timeout=WAIT_MS)
+    await row.get_by_role("menuitem", name="Delete").click()
+    await expect(row).to_have_count(0)
+
+
+async def test_a_deleted_conversation_is_remembered_unless_one_says_otherwise(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    await tell(chat, "My dog is called Rex.")
+    await delete(chat)
+    await expect(chat.told).to_contain_text("still will be", timeout=WAIT_MS)
+    # Not before there was time to think again, though the page has left it.
+    assert model.extractions == []
+    await chat.told.get_by_role("button", name="Don't remember it").click()
+    await expect(chat.told).to_contain_text("will not be", timeout=WAIT_MS)
+    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        pass
+    assert (await deleted.value).status == 204
+    async with talking(server.address) as api:
+        assert (await api.get("/api/memory/waiting"))["waiting"] == []
+        assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
+    assert model.extractions == []
+
+
+async def test_a_conversation_that_is_about_to_be_deleted_comes_back_whole(
+    visitor: Visitor, server: Running
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    told_in = await tell(chat, "My dog is called Rex.")
+    await delete(chat)
+    await chat.told.get_by_role("button", name="Don't remember it").click(timeout=WAIT_MS)
+    await chat.told.get_by_role("button", name="Undo").click(timeout=WAIT_MS)
+    row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
+    await expect(row).to_have_count(1, timeout=WAIT_MS)
+    async with talking(server.address) as api:
+        assert (await api.get(f"/api/sessions/{told_in}"))["remember"] is True
+        assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
+
+
+async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    await tell(chat, "My dog is called Rex.")
+    await chat.message.fill("/clear")
+    await chat.message.press("Enter")
+    await expect(chat.told).to_contain_text("still will be", timeout=WAIT_MS)
+    await chat.told.get_by_role("button", name="Cancel").click()
+    await expect(chat.turns).to_have_count(1)
+    await chat.message.fill("/clear")
+    await chat.message.press("Enter")
+    await chat.told.get_by_role("button", name="Don't remember it").click(timeout=WAIT_MS)
+    await expect(chat.turns).to_have_count(0, timeout=WAIT_MS)
+    await expect(chat.page.locator(".remembered")).to_have_text(
+        "Not remembered, as you chose", timeout=WAIT_MS
+    )
+    async with talking(server.address) as api:
+        assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
+    assert model.extractions == []
+    # What is said from now on is.
+    await chat.say("My cat is called Tom.")
+    await expect(chat.page.locator(".remembered")).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+
+
+async def test_whoever_lets_something_be_can_think_again(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory, line = Memory(chat.page), chat.page.locator(".remembered")
+    session = await tell(chat, "I live in Lisbon.")
+    async with talking(server.address) as api:
+        assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
+        await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
+        await chat.say("My dog is called Rex.")
+        await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+        await line.click()
+        drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
+        await drop.click(timeout=WAIT_MS)
+        await expect(drop).to_have_count(0)
+        await expect(chat.told).to_contain_text("This will not be remembered.")
+        await chat.told.get_by_role("button", name="Undo").click()
+        await expect(drop).to_be_visible(timeout=WAIT_MS)
+        await drop.click()
+        async with chat.page.expect_response(re.compile("/api/memory/waiting/s_")) as dropped:
+            await chat.page.goto(f"{chat.page.url.partition('#')[0]}#{session}")
+        assert (await dropped.value).status == 204
+        # What was let be is not remembered, though what came before it is.
+        await expect(line).to_have_text("Not remembered, as you chose", timeout=WAIT_MS)
+        assert (await api.get(f"/api/sessions/{session}"))["remembered_at"] is None
+    assert len(model.extractions) == 1
+
+
+async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_is_marked(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
+    await memory.open()
+    await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
+    await expect(mark).to_have_count(0)
+    model.extraction.status = 500
+    await tell(chat, "My dog is called Rex.")
+    async with talking(server.address) as api:
+        await api.post("/api/memory/commit", {})
+    await expect(mark).to_be_visible(timeout=WAIT_MS)
+    await memory.open()
+    await expect(memory.region).to_contain_text(
+        "Working, but 1 conversation could not be remembered yet.", timeout=WAIT_MS
+    )
+    model.extraction.status = 0
+    await memory.waiting.get_by_role("button", name="Remember all now").click()
+    await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
+    await expect(mark).to_have_count(0, timeout=WAIT_MS)
+
+
+async def test_memory_that_cannot_show_what_it_knows_claims_nothing(
+    visitor: Visitor, model: Rememberer, tmp_path: Path
+) -> None:
+    visitor.excuse("status of 502")
+    witness = Witness(tmp_path / "witness")
+    environ = environ_of(model) | witness.environ | {"HOLDFAST_MEMORY": "witness"}
+    with living_in(tmp_path / "unseen", **environ) as command:
+        memory = Memory(await sign_in(visitor, command.serve("--port", "0").link))
+        await memory.open()
+        await expect(memory.region).to_contain_text(
+            "Kept by witness. Working. It cannot show what it knows.", timeout=WAIT_MS
+        )
+        await expect(memory.region.get_by_role("textbox")).to_have_count(0)
+        await expect(memory.region.get_by_role("searchbox")).to_have_count(0)
+        await expect(memory.region).not_to_contain_text("Nothing is remembered yet.")
+        # One that fails is told of in one line.
+        witness.order("list", "before", "fail")
+        await expect(memory.region.get_by_role("alert")).to_contain_text("cannot be shown", timeout=WAIT_MS)
+        await expect(memory.region).not_to_contain_text("Working")
+        witness.lift_all()
+        await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
+        await expect(memory.region.get_by_role("alert")).to_have_count(0)
+        await visitor.context.close()
+
+
+async def test_what_is_added_is_there_once_wherever_it_was_added(visitor: Visitor, server: Running) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    memory = Memory(chat.page)
+    await memory.open()
+    field = memory.known.get_by_role("textbox", name="Add something to remember")
+    for _ in range(2):
+        await field.fill("My boat is called Ida.")
+        await field.press("Enter")
+        await expect(field).to_have_value("", timeout=WAIT_MS)
+    await expect(memory.known.get_by_role("listitem")).to_have_count(1, timeout=WAIT_MS)
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": "My car is called Otto."})
+    await memory.knows("Otto")
+
+
+async def test_an_answer_says_what_memory_brought_to_it(visitor: Visitor, server: Running) -> None:
+    async with talking(server.address) as api:
+        await api.post("/api/memory", {"text": "The user's dog is called Rex."})
+    chat = Chat(await sign_in(visitor, server.link))
+    await begin_anew(chat.page)
+    await chat.say("What is my dog called?")
+    await chat.answered()
+    brought = chat.log.locator(".from-memory")
+    for _ in range(2):
+        await expect(brought.locator("summary")).to_have_text("From memory: 1 note", timeout=WAIT_MS)
+        await expect(brought.get_by_text("dog is called Rex")).not_to_be_visible()
+        await brought.locator("summary").click()
+        await expect(brought.get_by_text("dog is called Rex")).to_be_visible()
+        await chat.page.reload()

@@ -1,0 +1,29 @@
+// What waits to be remembered, of all conversations: read now and then, and more often by whoever looks at it.
+
+import { computed, signal } from "@preact/signals";
+import { Refused } from "../../core/api";
+import type { WaitingList, WaitingMemory } from "../../core/protocol";
+import { api } from "../state";
+
+const READ_MS = 60_000;
+
+export const waiting = signal<readonly WaitingMemory[]>([]);
+/** Something is asked, or did not go well. */
+export const needs = computed(() => waiting.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
+
+/** What waits now; as far as was known before while the server cannot be asked. */
+export async function readWaiting(): Promise<readonly WaitingMemory[]> {
+  try {
+    waiting.value = (await api.get<WaitingList>("api/memory/waiting")).waiting;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error; // Told elsewhere, and asked again soon.
+  }
+  return waiting.value;
+}
+
+/** Look now and then, as long as the page is there; returns what ends that. */
+export function watch(): () => void {
+  void readWaiting();
+  const timer = setInterval(() => document.hidden || void readWaiting(), READ_MS);
+  return () => clearInterval(timer);
+}
