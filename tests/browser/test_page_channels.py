@@ -11,8 +11,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import Holdfast, environ_of, living_in
 from tests.acceptance.talking import Speaker
-from tests.browser.driving import WAIT_MS, Visitor, sign_in
-from tests.browser.test_page_axe import _violations
+from tests.browser.driving import WAIT_MS, Visitor, sign_in, violations
 from tests.telegram_api import TOKEN, TelegramApi, on_a_thread
 
 ADA = 77
@@ -98,7 +97,7 @@ async def test_axe_finds_no_violation_in_channels(
     await telegram.get_by_label("Bot token").fill("nonsense")
     await page.keyboard.press("Enter")
     await expect(telegram.get_by_role("status")).to_contain_text("not a bot's token", timeout=WAIT_MS)
-    found = {"wrong": await _violations(page)}
+    found = {"wrong": await violations(page)}
     await telegram.get_by_label("Bot token").fill(TOKEN)
     await page.keyboard.press("Enter")
     await telegram.get_by_role("button", name="Test Telegram").click()
@@ -106,11 +105,11 @@ async def test_axe_finds_no_violation_in_channels(
     platform.say(ADA, "let me in")
     (told,) = await platform.until(lambda: platform.texts(ADA))
     await expect(section).to_contain_text("Ada", timeout=WAIT_MS)
-    found["waiting"] = await _violations(page)
+    found["waiting"] = await violations(page)
     await section.get_by_label("Code").fill(CODE.findall(told)[0])
     await page.keyboard.press("Enter")
     await expect(section.get_by_role("button", name="Remove Ada")).to_be_visible(timeout=WAIT_MS)
-    found["let in"] = await _violations(page)
+    found["let in"] = await violations(page)
     await visitor.shoot(f"channels-{scheme}")
     await visitor.context.close()
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}

@@ -169,7 +169,7 @@ async def test_the_provider_receives_the_actual_messages(tmp_path: Path) -> None
         ProviderFailure(detail="no room"), ValueError("odd"), KeyError(), TimeoutError(), OSError(5, "I/O"),
         asyncio.CancelledError(), None, 17, b"receipt", ["receipt"], object(),
     ],
-    ids=repr,
+    ids=lambda answer: type(answer).__name__,
 )  # fmt: skip
 async def test_whatever_a_provider_does_wrong_is_a_failure_and_never_a_success(
     tmp_path: Path, answer: object
