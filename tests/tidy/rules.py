@@ -13,7 +13,7 @@ AVOIDED_STARTS = ("do_", "process_")
 BROAD_EDGES = frozenset(
     {"holdfast.store.sqlite.committer.commit", "holdfast.engine.runner._work"}
     | {"holdfast.gateway.keeping.keep_on", "holdfast.gateway.inbound._attempt"}
-    | {"holdfast.gateway.delivering._try"}
+    | {"holdfast.gateway.delivering._try", "holdfast.gateway.channels.telegram._keep"}
 )
 """The functions that may catch everything, as `module.function`: edges of a task or a request.
 

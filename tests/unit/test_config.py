@@ -158,12 +158,17 @@ def test_what_people_are_told_is_the_default_that_holds() -> None:
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
         "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
         "runs_at_once", "resume", "memory", "memory_idle_s", "memory_in_doubt", "memory_webhook_url",
-        "memory_embedding_url", "memory_embedding_model", "telegram", "telegram_api_url", "channel_webhook_url",
-        "stop_grace_s",
+        "memory_embedding_url", "memory_embedding_model", "telegram", "telegram_api_url",
+        "channel_webhook_url", "stop_grace_s",
     ]  # fmt: skip
     defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
     in_words = {"data", "public_url", "allowed_hosts", "model", "never_run"}
-    in_words |= {"channel_webhook_url", "memory_webhook_url", "memory_embedding_url", "memory_embedding_model"}
+    in_words |= {
+        "channel_webhook_url",
+        "memory_webhook_url",
+        "memory_embedding_url",
+        "memory_embedding_model",
+    }
     for name in told.keys() - in_words:
         default = defaults[name]
         assert told[name].default == (f"{default:g}" if isinstance(default, float) else str(default))
