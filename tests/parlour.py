@@ -55,6 +55,7 @@ class Parlour:
         self.edit_faults: list[Fault] = []
         self.fetch_faults: list[Fault] = []
         self.hold: asyncio.Event | None = None
+        self.is_well = True
         self.sends = 0
         self.typed = 0
         self._updates = 0
@@ -165,7 +166,9 @@ class ParlourChannel:
         return self.app.files[file.ref]
 
     async def health(self) -> ChannelHealth:
-        return ChannelHealth(True, "It answers.")
+        return (
+            ChannelHealth(True, "It answers.") if self.app.is_well else ChannelHealth(False, "It does not.")
+        )
 
     async def close(self) -> None:
         return

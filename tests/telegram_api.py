@@ -141,6 +141,11 @@ class TelegramApi:
         with self._lock:
             self._faults[method].extend(faults)
 
+    def behave(self) -> None:
+        """Nothing goes wrong any more of what was to go wrong."""
+        with self._lock:
+            self._faults.clear()
+
     def shown(self, chat: int) -> list[Shown]:
         with self._lock:
             return list(self._chats.get(chat, ()))
@@ -264,6 +269,9 @@ class TelegramApi:
     def _deleteWebhook(self, asked: Json) -> bool:
         self.webhook = {}
         return True
+
+    def _setMyCommands(self, asked: Json) -> bool:
+        return bool(asked["commands"])
 
     def _sendChatAction(self, asked: Json) -> bool:
         self._chat(asked)

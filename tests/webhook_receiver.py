@@ -57,6 +57,10 @@ class Receiver:
         """The next calls of that type go wrong in these ways, one each."""
         self._faults[kind].extend(faults)
 
+    def behave(self) -> None:
+        """Nothing goes wrong any more of what was to go wrong."""
+        self._faults.clear()
+
     def texts(self, chat: str) -> list[str]:
         """What a chat shows now, in order."""
         return list(self._shown.get(chat, {}).values())

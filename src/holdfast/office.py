@@ -237,6 +237,13 @@ class NotListening(HoldfastError):
     remedy = "Try again in a moment."
 
 
+class TooManyCalls(HoldfastError):
+    """More calls come in for {name} than are read at once."""
+
+    code, status = "too_many_calls", 503
+    remedy = "Try again in a moment."
+
+
 class ChannelTold(msgspec.Struct, frozen=True):
     """A way in from a chat app, and how it fares.
 
@@ -320,6 +327,9 @@ class ChannelDesk(Reception, Protocol):
 
     async def disconnect_telegram(self) -> None:
         """Forget the bot. Raises SettingFixed, CannotEditSettings."""
+
+    def check_call(self, name: str, headers: Mapping[str, str]) -> None:
+        """Whether a chat app may be calling, by what is known before its call is read. Raises as `heard`."""
 
     async def heard(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         """A chat app has called; returns once what it told is kept. Header names are in lower case.

@@ -208,6 +208,19 @@ def test_a_server_that_does_not_come_back_is_waited_for_a_bounded_time(home: Hol
     assert "The message is kept" in errors
 
 
+def test_a_server_that_does_not_come_back_is_replaced_by_the_chat_itself(home: Holdfast) -> None:
+    running = home.serve("--port", "0")
+    process = begun(home, "-p", "count 300")
+    seen = read_until(process, "40 ")
+    running.process.kill()
+    running.process.wait()
+    rest, errors = to_its_end(process)
+    assert (process.returncode, errors) == (0, "")
+    assert seen + rest == COUNTED + "\n"
+    (session,) = sessions(home.serve("--port", "0"))
+    assert session["turns"] == 1
+
+
 def test_nothing_that_steers_a_terminal_is_printed(home: Holdfast) -> None:
     said = "red \x1b[31m title \x1b]0;gone\x07 csi \x9b2J turned \u202e over\rwritten"
     done = chat(home, "-p", "-", said=said)

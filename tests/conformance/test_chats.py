@@ -7,7 +7,7 @@ from holdfast.domain.chats import Chat, Inbound, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import LeaseHeld
 from holdfast.domain.ids import SessionId
-from holdfast.domain.limits import CHATS_KEPT_MS
+from holdfast.domain.limits import CHANNEL_LEASE_MS, CHATS_KEPT_MS
 from holdfast.store.ports import Store
 from tests.conformance.factories import Home
 
@@ -33,6 +33,16 @@ async def test_the_same_update_is_kept_once_also_by_another_process(store: Store
     assert [row.inbound.text for row in await store.received("telegram", 10)] == ["hello", "hello"]
     assert not await store.received("webhook", 10)
     await other.close()
+
+
+async def test_what_came_together_is_kept_together_in_its_order_and_what_was_there_stays(
+    store: Store,
+) -> None:
+    await store.receive(came(2, "before"))
+    assert await store.receive(came(3, "three"), came(2, "two"), came(1, "one"))
+    assert not await store.receive(came(1), came(3))
+    kept = [(row.inbound.update_id, row.inbound.text) for row in await store.received("telegram", 10)]
+    assert kept == [("2", "before"), ("3", "three"), ("1", "one")]
 
 
 async def test_what_something_is_for_stays_as_it_was_first_said(store: Store) -> None:
@@ -106,6 +116,23 @@ async def test_one_process_sends_and_a_dead_ones_try_is_seen_as_begun(store: Sto
     await other.close()
     taken = await store.begin_delivery(KEY, 1)
     assert taken is not None and (taken.state, taken.attempts) == ("sending", 2)
+
+
+async def test_what_a_living_process_has_had_for_too_long_may_be_taken_over_as_begun(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    other = await home.open(clock)
+    await store.put_route(RouteRow(CHAT, HERE))
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one")])
+    first = await other.begin_delivery(KEY, 1)
+    await store.plan(KEY, HERE, 1, 2, [said("m_1", "one more")])
+    clock.advance(CHANNEL_LEASE_MS - 1)
+    assert first is not None and await store.begin_delivery(KEY, 1) is None
+    clock.advance(1)
+    taken = await store.begin_delivery(KEY, 1)
+    assert taken is not None and (taken.state, taken.attempts) == ("sending", 2)
+    assert not await other.settle_delivery(KEY, replace(first, state="sent"))
+    await other.close()
 
 
 async def test_a_late_word_on_an_old_try_changes_nothing(store: Store) -> None:

@@ -48,3 +48,14 @@ async def test_an_item_that_is_too_large_changes_nothing(store: Store) -> None:
     with pytest.raises(TooLarge):
         await store.put_item("rule", "a", bytes(ITEM_BYTES_MAX + 1))
     assert not await store.items("rule")
+
+
+async def test_an_item_is_swapped_only_for_what_it_is(store: Store) -> None:
+    await store.put_item("rule", "a", b"one")
+    assert not await store.swap_item("rule", "a", b"other", b"two")
+    assert await store.item("rule", "a") == b"one"
+    assert await store.swap_item("rule", "a", b"one", b"two")
+    assert await store.item("rule", "a") == b"two"
+    await store.take_item("rule", "a")
+    assert not await store.swap_item("rule", "a", b"two", b"three")
+    assert await store.item("rule", "a") is None

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from random import random
 
+from msgspec.structs import replace
+
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
@@ -217,6 +219,24 @@ async def test_an_undo_and_a_message_elsewhere_are_noticed_and_titles_and_delive
         await here.engine.verbs.rename(session_id, "A better one", by="user")
         await answered(here, session_id, "Four", "Fourth")
         assert counted(here) == (2, {"new": 1, "foreign": 1})
+
+
+async def test_a_conversation_that_is_another_under_the_same_id_and_version_is_noticed(
+    tmp_path: Path,
+) -> None:
+    assert moved(Baseline(ONE, 7, incarnation=1), ONE, 7, 9, 1) == Baseline(ONE, 9, incarnation=1)
+    assert moved(Baseline(ONE, 7, incarnation=1), ONE, 7, 9, 2).state == "stale"
+    async with house(tmp_path, started=False) as here, house(tmp_path, started=False) as there:
+        session_id = await here.begin()
+        await answered(here, session_id, "It is red", "Yes")
+        events = await here.store.read(session_id, 0, 1_000)
+        other = [replace(event, body=event.body.replace(b"red", b"tan")) for event in events]
+        await there.engine.verbs.delete(session_id)
+        await there.store.adopt(session_id, other, closes=True)
+        assert await there.store.head(session_id) == events[-1].seq
+        await answered(here, session_id, "What is it?", "Tan")
+        assert shown(here.model.requests[-1]) == ["It is tan", "What is it?"]
+        assert counted(here) == (0, {"new": 1, "foreign": 1})
 
 
 def _change(seq: int, before: int, fact: f.AnyFact) -> Change:

@@ -21,7 +21,7 @@ KILLS_EACH = 40
 METHODS = ("getUpdates", "sendMessage", "sendMessage", "editMessageText", "message", "message", "edit", "")
 """What is being asked of an app when the server is killed; the empty one stands for any time at all."""
 STEPS = ("arrived", "accepted", "answered")
-WAIT_S_MAX = 1.5
+WAIT_S_MAX = 1.0
 FAULTS = (DROPPED, DROPPED_AFTER, BROKEN, BROKEN_AFTER, flood(1))
 PROGRAM_FAULTS = ("dropped", (503, {}), (429, {"retry-after": "1"}))
 
@@ -71,6 +71,9 @@ async def _talk(guests: Party, room: Room, chance: random.Random, is_late: async
 
 def _misbehave(guests: Party, chance: random.Random) -> None:
     guests.telegram.copies = chance.choice((1, 2))
+    # One thing at a time: an app that fails again and again is rightly let alone for minutes.
+    guests.telegram.behave()
+    guests.program.behave()
     if chance.random() < 0.5:
         guests.telegram.misbehave(
             chance.choice(("sendMessage", "editMessageText", "getUpdates")), chance.choice(FAULTS)

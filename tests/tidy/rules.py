@@ -20,6 +20,7 @@ BROAD_EDGES = frozenset(
         "holdfast.gateway.keeping.keep_on",
         "holdfast.gateway.inbound._attempt",
         "holdfast.gateway.delivering._try",
+        "holdfast.gateway.channels.telegram._keep",
     }
 )
 """The functions that may catch everything, as `module.function`: edges of a task or a request.

@@ -53,6 +53,21 @@ class TestSafeText:
         assert safe(f"a{steering}b").startswith("a�")
         assert not set(safe(steering)) & {steering[0]}
 
+    @pytest.mark.parametrize("unseen", "\u200b\u200d\u2060\u00ad\u3164\U000e0041\ufeff")
+    def test_nothing_hides(self, unseen: str) -> None:
+        assert safe(f"rm{unseen}dir") == "rm\ufffddir"
+
+    def test_pictures_and_scripts_that_need_joining_stay(self) -> None:
+        family, word = "\U0001f468\u200d\U0001f469", "\u0645\u06cc\u200c\u062e"
+        assert safe(f"{family} {word}") == f"{family} {word}"
+
+    def test_what_markdown_names_is_safe_too_and_links_say_where_they_lead(self) -> None:
+        text = "turned &#x202e; over &#8203; [bank.example](https://evil.example/x)"
+        printed = Drawing(Mask().whole).printed([Block(text)], 100)
+        assert not {"\u202e", "\u200b"} & set(printed)
+        assert "turned \ufffd over \ufffd bank.example (https://evil.example/x)" in plain(printed)
+        assert "\x1b]8" not in printed
+
     def test_lines_stay_and_tabs_have_a_width(self) -> None:
         assert safe("a\n\tb\r\nc") == "a\n    b\nc"
 

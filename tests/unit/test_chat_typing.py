@@ -51,7 +51,22 @@ class TestProposals:
         assert attached(text, folder) == [
             Attached("notes.txt", b"notes.txt"), Attached("not here.md", b"not here.md"),
         ]  # fmt: skip
-        assert attached("@sub @nothing.txt", folder) == []
+        assert attached("@sub @alice. @types/node @pytest.fixture @app.get('/x') @3.5", folder) == []
+
+    @pytest.mark.parametrize(
+        ("typed", "shown"),
+        [
+            ("see @nosuch.txt", "nosuch.txt"),
+            ("see @nosuch.txt, please", "nosuch.txt"),
+            ("@./nosuch", "./nosuch"),
+            ("@notes.txt @sub/nosuch.md", "sub/nosuch.md"),
+            ('@"no such file"', "no such file"),
+        ],
+    )
+    def test_a_file_that_is_not_there_is_no_word(self, folder: Path, typed: str, shown: str) -> None:
+        with pytest.raises(FileNotFoundError) as caught:
+            attached(typed, folder)
+        assert (caught.value.filename, caught.value.strerror) == (shown, "there is no such file")
 
     def test_no_more_than_a_message_may_have(self, folder: Path) -> None:
         for number in range(11):

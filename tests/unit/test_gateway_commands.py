@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from holdfast.domain import slash
+from holdfast.gateway.asking import TOO_LONG
 from holdfast.gateway.commands import Asked
 from tests.house import Lever, calls, house, says
 from tests.parlour import Desk, desk
@@ -197,6 +198,40 @@ async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None
         assert await typed(at, "/model") == "puppet-1 answers."
         assert await typed(at, "/memory fruit") == "Of fruit: much."
         assert await typed(at, "/memory") == "Nothing is remembered of that."
+
+
+async def test_in_a_group_nothing_is_shown_of_elsewhere_whatever_is_pressed(tmp_path: Path) -> None:
+    async def remembered(words: str) -> str:
+        return "a secret"
+
+    async with house(tmp_path) as home, desk(home, asked=Asked(None, remembered)) as at:
+        home.model.steps = [says("one"), says("two")]
+        await typed(at, "private")
+        at.app.say("hello", chat="g", kind="group")
+        await at.shown("two", chat="g")
+        at.app.say("", chat="g", kind="group", press=f"switch {await at.session()}")
+        await at.quiet()
+        assert at.app.texts("g")[1:] == ["That conversation is not of this group."]
+        at.app.say("/memory all", chat="g", kind="group")
+        await at.quiet()
+        assert "secret" not in at.app.texts("g")[-1] and "not told in a group" in at.app.texts("g")[-1]
+
+
+async def test_what_is_too_long_to_be_shown_is_not_approved_by_typing_either(tmp_path: Path) -> None:
+    lever = Lever("shell", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as home, desk(home) as at:
+        home.model.steps = [calls("shell", '{"command":"' + "x" * 2_000 + '"}'), says("Then not.")]
+        at.app.say("go")
+        await at.quiet_question()
+        at.app.say("/approve")
+
+        async def is_refused() -> bool:
+            return at.app.texts()[-1] == TOO_LONG
+
+        await home.until(is_refused)
+        at.app.press("Deny")
+        await at.quiet()
+        assert not lever.pulled
 
 
 async def test_without_a_memory_that_is_said(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERIES_AT_ONCE_MAX, DELIVERY_MS_MAX
 from holdfast.gateway.delivering import Delivering
+from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.state import Ledger
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import house, says
@@ -78,15 +79,70 @@ async def test_a_notice_of_which_nobody_knows_is_let_be(tmp_path: Path) -> None:
         assert states["> **You** (from elsewhere): from the page"] == "in_doubt"
 
 
-async def test_it_is_not_sent_again_for_ever(tmp_path: Path) -> None:
+async def test_what_nobody_has_seen_is_sent_however_often_the_app_was_silent(tmp_path: Path) -> None:
     app = Parlour()
-    app.faults = ["accepted_then_silent"] * 10
+    app.faults = ["silent"] * 6
     async with house(tmp_path) as home, desk(home, app, retry_ms=1) as at:
         home.model.steps = [says("one")]
         app.say("1")
+        await at.shown("(again) one")
+        await at.quiet()
+        assert (await home.events(await at.session())).count("delivery_in_doubt") == 1
+
+
+async def test_an_app_that_does_not_answer_is_waited_for_before_there_are_more_copies(tmp_path: Path) -> None:
+    app = Parlour()
+    app.faults, app.is_well = ["accepted_then_silent"] * 3, False
+    async with house(tmp_path) as home, desk(home, app, retry_ms=1) as at:
+        home.model.steps = [says("one")]
+        app.say("1")
+
+        async def is_tried() -> bool:
+            rows = await home.store.deliveries(KEY, 10)
+            return bool(rows) and rows[0].attempts >= 6
+
+        await home.until(is_tried)
+        assert app.texts() == ["one", *["(again) one"] * 2]
+        app.is_well = True
         await at.quiet()
         assert app.texts() == ["one", *["(again) one"] * 3]
-        assert [row.state for row in await home.store.deliveries(KEY, 10)] == ["in_doubt"]
+
+
+async def test_there_are_a_dozen_copies_at_most_of_what_always_may_have_arrived(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    app.faults = ["accepted_then_silent"] * 1_000
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(store, app, clock)
+    await loose.plan("one")
+    task = asyncio.create_task(loose.delivering.run())
+    for _ in range(3_000):
+        loose.delivering.ring()
+        await asyncio.sleep(0.002)
+        clock.advance(300_000)
+        (row,) = await store.deliveries(KEY, 1)
+        if row.state not in ("waiting", "sending"):
+            break
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+    assert row.state == "dropped" and row.failure is not None and row.failure.code == "too_old"
+    assert 2 <= len(app.texts()) <= 14
+
+
+async def test_who_is_stopped_while_sending_hands_it_back(tmp_path: Path) -> None:
+    clock, app = FakeClock(), Parlour()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    other = await SqliteStore.open(tmp_path, clock=clock)
+    loose = Loose(other, app, clock)
+    await loose.plan("one")
+    app.hold = asyncio.Event()
+    await loose.until("sending")
+    app.hold = None
+    assert (await store.deliveries(KEY, 1))[0].process_id is None
+    await Loose(store, app, clock).until("sent")
+    assert app.texts() == ["(again) one"]
+    await other.close()
+    await store.close()
 
 
 async def test_what_the_app_refuses_for_good_is_dropped_with_the_reason_and_the_rest_goes_on(
@@ -138,7 +194,8 @@ class Loose:
     def __init__(self, store: SqliteStore, app: Parlour, clock: FakeClock) -> None:
         self.store = store
         self.ledger = Ledger(ParlourChannel(app), clock, print)
-        self.delivering = Delivering(store, self.ledger, clock, lambda: 0.0, 20)
+        pairing = Pairing(store, clock, lambda bits: 1)
+        self.delivering = Delivering(store, self.ledger, pairing, clock, lambda: 0.0, 20)
 
     async def plan(self, *texts: str, chat: Chat = CHAT) -> None:
         await self.store.put_route(RouteRow(chat, SessionId("")))

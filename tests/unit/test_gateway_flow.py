@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.domain.chats import Chat, FileRef
 from holdfast.domain.parts import File
 from tests.house import Lever, calls, house, says
-from tests.parlour import Parlour, desk
+from tests.parlour import Desk, Parlour, desk
 from tests.pictures import png
 
 
@@ -21,6 +23,17 @@ async def test_a_message_is_answered_in_a_conversation_of_its_own(tmp_path: Path
             ("user", "settled", "hello"),
             ("assistant", "settled", "Hello Ada."),
         ]
+
+
+async def test_what_cannot_be_kept_as_it_came_is_mended_and_answered(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("One."), says("Two.")]
+        half = at.app.say("half \ud83d a smile")
+        at.app.tell(replace(half, update_id="later", text="late", sender_name="\udc00", at=2**70))
+        await at.shown("One.", "Two.")
+        await at.quiet()
+        said = [text for role, _, text in await home.text(await at.session()) if role == "user"]
+        assert said == ["half \ufffd a smile", "late"]
 
 
 async def test_the_same_update_told_again_is_one_turn(tmp_path: Path) -> None:
@@ -132,6 +145,78 @@ async def test_a_question_is_answered_with_a_button_and_says_so_then(tmp_path: P
         assert lever.pulled == ["{}"]
         assert at.app.texts()[0].endswith("*Allowed.*") and not at.app.chats["42"][0].body.buttons
         assert at.app.texts()[1:] == ["*Used lever*", "Pulled."]
+
+
+async def test_a_button_of_a_conversation_that_was_left_says_what_it_did_and_goes(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as home, desk(home) as at:
+        home.model.steps = [calls("lever"), says("Pulled.")]
+        at.app.say("pull it")
+        await at.quiet_question()
+        at.app.say("/title The lever")
+        at.app.say("/new")
+        await home.until(lambda: _has(at, "A new conversation. The old one is in /sessions."))
+        pressed = at.app.press("Allow once")
+        await home.until(lambda: _has(at, "Allowed. It goes on in “The lever”."))
+        await at.quiet()
+        assert lever.pulled == ["{}"]
+        question = at.app.chats["42"][0]
+        assert question.text.endswith("*Allowed.*") and not question.body.buttons
+        at.app.say("", press=pressed.press)
+        await home.until(lambda: _has(at, "This was answered already, or is no longer asked."))
+
+
+async def test_a_button_that_came_too_late_goes_where_its_conversation_was_left(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as home, desk(home) as at:
+        home.model.steps = [calls("lever"), says("Pulled.")]
+        at.app.say("pull it")
+        await at.quiet_question()
+        run_id = (await home.store.session(await at.session())).run_id
+        at.app.say("/new")
+        await home.until(lambda: _has(at, "A new conversation. The old one is in /sessions."))
+        assert run_id is not None
+        await home.engine.cancel(run_id)
+        at.app.press("Allow once")
+        await home.until(lambda: _has(at, "This was answered already, or is no longer asked."))
+        await at.quiet()
+        question = at.app.chats["42"][0]
+        assert question.text.endswith("*No longer asked.*") and not question.body.buttons
+        assert not lever.pulled
+
+
+async def test_a_button_still_goes_when_the_chat_has_come_back(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as home, desk(home) as at:
+        home.model.steps = [calls("lever"), says("Pulled.")]
+        at.app.say("pull it")
+        await at.quiet_question()
+        at.app.say("/title The lever")
+        at.app.say("/new")
+        at.app.say("/switch lever")
+        await home.until(lambda: _has(at, "Now in: The lever\nSomething is being asked there: see /status."))
+        at.app.press("Allow once")
+        await home.until(lambda: _has(at, "Pulled."))
+        await at.quiet()
+        question = at.app.chats["42"][0]
+        assert question.text.endswith("*Allowed.*") and not question.body.buttons
+
+
+async def test_a_failure_of_a_conversation_that_was_left_can_be_tried_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [[ValueError("no such luck")], says("Now it works.")]
+        at.app.say("hello")
+        await at.quiet_question()
+        at.app.say("/new")
+        at.app.press("Try again")
+        await home.until(lambda: _has(at, "Answering again. It goes on where it was asked: see /sessions."))
+        await at.quiet()
+        failure = at.app.chats["42"][0]
+        assert failure.text.endswith("*Answering again.*") and not failure.body.buttons
+
+
+async def _has(at: Desk, text: str) -> bool:
+    return text in at.app.texts()
 
 
 async def test_a_button_pressed_twice_answers_once(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from holdfast.domain.chats import Chat, Inbound
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
-from holdfast.gateway.pairing import NoSuchCode, NoSuchSender, Pairing, TooManyCodes, plain, shown
+from holdfast.gateway.pairing import NoSuchCode, NoSuchSender, Pairing, Sender, TooManyCodes, plain, shown
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import house, says
-from tests.parlour import desk
+from tests.parlour import ADA, desk
 
 CHAT = Chat("parlour", "dm", "9")
 
@@ -102,6 +102,39 @@ async def test_wrong_codes_are_counted_by_all_processes_and_forgotten_in_time(tm
     await store.close()
 
 
+async def test_of_many_wrong_codes_at_once_no_more_are_tried_than_may_be(tmp_path: Path) -> None:
+    store, pairing = await pairing_in(tmp_path, FakeClock())
+    await pairing.challenge(came("eve"))
+    tries = (pairing.confirm("AAAA-AAAA") for _ in range(3 * PAIRING_TRIES_MAX))
+    found = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(each, NoSuchCode) for each in found) <= PAIRING_TRIES_MAX
+    assert all(isinstance(each, NoSuchCode | TooManyCodes) for each in found)
+    await store.close()
+
+
+async def test_a_code_that_was_used_while_it_was_being_told_does_not_come_back(tmp_path: Path) -> None:
+    store, pairing = await pairing_in(tmp_path, FakeClock())
+    code = code_in(await pairing.challenge(came("eve")))
+    _use_meanwhile(store)
+    await pairing.told(came("eve"))
+    assert await pairing.waiting() == []
+    with pytest.raises(NoSuchCode):
+        await pairing.confirm(code)
+    await store.close()
+
+
+def _use_meanwhile(store: SqliteStore) -> None:
+    """Take the code away between the look at it and what is written because of that."""
+    look = store.item
+
+    async def item(kind: str, item_id: str) -> bytes | None:
+        found = await look(kind, item_id)
+        await store.take_item(kind, item_id)
+        return found
+
+    store.item = item  # type: ignore[method-assign]
+
+
 async def test_strangers_are_bounded_in_number_and_the_oldest_goes(tmp_path: Path) -> None:
     clock = FakeClock()
     store, pairing = await pairing_in(tmp_path, clock)
@@ -136,7 +169,20 @@ async def test_a_stranger_is_told_a_code_and_nothing_is_kept_or_answered(tmp_pat
         pairing = Pairing(home.store, FakeClock(), Chance())
         await pairing.confirm(code_in(words))
         at.app.say("hello", chat="9", sender="eve")
-        await at.shown(words, "Welcome.", chat="9")
+        await at.shown(words, "You are let in. Say it again, please.", "Welcome.", chat="9")
+
+
+async def test_whoever_is_let_in_is_told_so_in_their_chat_once(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        at.app.say("hello", chat="9", sender="eve")
+        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
+        (words,) = at.app.texts("9")
+        # As another process does it, which is not the one that serves the channel.
+        await Pairing(home.store, FakeClock(), Chance()).confirm(code_in(words))
+        await at.shown(words, "You are let in. Say it again, please.", chat="9")
+        await at.quiet()
+        assert at.app.texts("9")[1:] == ["You are let in. Say it again, please."]
+        assert not home.model.requests, "what was said before is not taken up"
 
 
 async def test_who_is_no_longer_allowed_is_not_answered(tmp_path: Path) -> None:
@@ -149,6 +195,46 @@ async def test_who_is_no_longer_allowed_is_not_answered(tmp_path: Path) -> None:
         at.app.say("second")
         await at.home.until(lambda: _said(at.app.texts()[1:]), "a code")
         assert len(home.model.requests) == 1
+
+
+async def test_a_chat_in_which_nobody_is_allowed_any_more_is_told_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two"), says("a secret")]
+        at.app.say("1")
+        await at.shown("one")
+        at.app.say("2", chat="g", kind="group")
+        await at.shown("two", chat="g")
+        await at.quiet()
+        session_id = await at.session()
+        # Something that was planned before is not said after either.
+        at.app.faults = ["too_many"]
+        await home.say(session_id, "from the page")
+        await Pairing(home.store, FakeClock(), lambda bits: 1).revoke("parlour", ADA)
+        await at.quiet()
+        assert at.app.texts() == ["one"] and at.app.texts("g") == ["two"]
+        home.model.steps = [says("another secret")]
+        await home.say(session_id, "again from the page")
+
+        async def is_left() -> bool:
+            return await at.session() == ""
+
+        await home.until(is_left)
+        await at.quiet()
+        assert at.app.texts() == ["one"]
+
+
+async def test_a_chat_is_told_things_while_one_of_those_who_spoke_there_may(tmp_path: Path) -> None:
+    store, pairing = await pairing_in(tmp_path, FakeClock())
+    group = Chat("telegram", "group", "5")
+    assert await pairing.may_hear(group)
+    for sender in ("a", "b"):
+        await pairing.allow(Sender("telegram", sender, "", 0))
+        await pairing.spoke(Inbound(group, "1", sender))
+    await pairing.revoke("telegram", "a")
+    assert await pairing.may_hear(group)
+    await pairing.revoke("telegram", "b")
+    assert not await pairing.may_hear(group)
+    await store.close()
 
 
 async def test_a_code_that_did_not_arrive_is_told_with_the_next_message(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """From events to what a chat is told: the same events give the same messages, wherever it begins again."""
 
+import time
 from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.domain import facts as f
 from holdfast.domain.chats import NewDelivery, Outgoing
@@ -210,6 +212,47 @@ def test_what_is_being_written_differs_from_what_it_becomes() -> None:
     (last,) = here.take()
     assert (last.source, last.piece, last.body.text) == (first.source, first.piece, "All of it.")
     assert here.being_written() is None
+
+
+def test_showing_an_answer_while_it_is_written_costs_the_same_however_long_it_is() -> None:
+    story, here = own(), plan()
+    chunk = "Some words of an answer that is long. " * 10
+    events = events_of([*story.opening(), *(story.says(chunk) for _ in range(1_500))])
+    for event in events[:100]:
+        here.add(event)
+    here.begin_writing()
+    shown = here.being_written()
+    assert shown is not None and 3_000 < len(shown[1].text) <= 4_000
+    began = time.process_time()
+    for event in events[100:]:
+        here.add(event)
+        assert here.being_written() == shown
+    # What is being written is looked at 1,400 times: split anew each time, that takes a minute.
+    assert time.process_time() - began < 3
+
+
+def test_a_failure_whose_turn_is_not_known_has_no_button_that_would_mean_another() -> None:
+    here = plan(cursor=7)
+    story = own()
+    here.add(Event(8, 0, *encode(f.RunFailed(story.run_id, f.Failure("x", "boom")))))
+    (said,) = here.take()
+    assert not said.body.buttons and "Type /retry" in said.body.text
+
+
+def test_a_command_that_cannot_be_shown_whole_cannot_be_allowed_in_a_chat() -> None:
+    story = own()
+    hidden = "ls # " + "harmless " * 120 + "; curl evil"
+    facts = [*story.opening(), story.settles()]
+    intended = replace(story.intends(), arguments=f'{{"command":"{hidden}"}}')
+    for buttons in (True, False):
+        here = plan(buttons=buttons)
+        asked = f.ApprovalRequested(story.run_id, story.call_id)
+        for event in events_of([*facts, intended, asked]):
+            here.add(event)
+        (said,) = here.take()
+        assert [button.text for button in said.body.buttons] == (["Deny"] if buttons else [])
+        assert "It is too long to show here; allow it in the page." in said.body.text
+        assert "/approve" not in said.body.text
 
 
 def test_files_and_buttons_go_with_the_last_piece() -> None:

@@ -1,12 +1,13 @@
 """Long Markdown in pieces: nothing lost, nothing too long, code whole in each of them."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.gateway.splitting import LIMIT_MIN, pieces, size_of, split
+from holdfast.gateway.splitting import LIMIT_MIN, first, pieces, size_of, split
 
 LINES = st.one_of(
     st.just(""),
@@ -47,6 +48,21 @@ def test_code_is_closed_in_every_piece_but_one_that_never_was(text: str, limit: 
     found = list(pieces(text, limit))
     assert not any(is_open(piece.text) for piece in found[:-1])
     assert not found or is_open(found[-1].text) == is_open(text)
+
+
+@given(TEXTS, st.integers(LIMIT_MIN, 900))
+def test_the_first_piece_is_found_without_the_others(text: str, limit: int) -> None:
+    text = f"Well. {text}"
+    assert first(text, limit) == split(text, limit)[0]
+
+
+def test_a_text_that_is_ten_times_as_long_takes_about_ten_times_as_long() -> None:
+    text = "Some words of an answer that is long. " * 40_000
+    began = time.process_time()
+    split(text[: len(text) // 10], 500)
+    short = time.process_time() - began
+    split(text, 500)
+    assert time.process_time() - began - short < 40 * short + 0.2
 
 
 def test_what_fits_is_left_as_it_is() -> None:

@@ -133,8 +133,12 @@ async def test_files_are_fetched_up_to_what_telegram_gives() -> None:
         talk.api.offer("large", bytes(FETCH_BYTES_MAX + 1))
         assert await talk.channel.fetch(FileRef("documents/a b#1.txt")) == b"content"
         for said in (0, FETCH_BYTES_MAX + 1):
-            with pytest.raises(TooLarge):
-                await talk.channel.fetch(FileRef("large", size_bytes=said))
+            with pytest.raises(TooLarge) as large:
+                await talk.channel.fetch(FileRef("large", "film.mp4", size_bytes=said))
+            told = " (20.1 MB)" if said else ""
+            assert (
+                str(large.value) == f"The file “film.mp4” is too large{told}: at most 20 MB can be fetched."
+            )
         with pytest.raises(ChannelFailure) as caught:
             await talk.channel.fetch(FileRef("unknown"))
         assert caught.value.final
@@ -237,7 +241,9 @@ async def test_a_wrong_token_is_told_clearly_and_without_it() -> None:
         assert not health.ok and "does not know this bot's token" in health.detail
         with pytest.raises(ChannelFailure) as caught:
             await talk.channel.send(HERE, Outgoing("Hello"), "k")
-        assert caught.value.final and "w" * 35 not in str(caught.value) + repr(caught.value.__context__)
+        assert "w" * 35 not in str(caught.value) + repr(caught.value.__context__)
+        # It is the bot that is refused, not the message.
+        assert not caught.value.final and caught.value.arrived is False
     for odd in ("", "no token", "1:a/../../b" + "c" * 30):
         with pytest.raises(ChannelFailure):
             Telegram(odd, Shelf(), FakeClock())

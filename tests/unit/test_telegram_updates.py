@@ -10,13 +10,15 @@ import pytest
 from aiohttp import web
 
 from holdfast.domain.chats import Button, DeliveryRow, FileRef, Inbound, Outgoing
-from holdfast.domain.errors import NoSuchBlob
+from holdfast.domain.errors import NoSuchBlob, TooLarge
+from holdfast.domain.limits import INBOUND_TRIES_MAX
+from holdfast.domain.slash import COMMANDS
 from holdfast.gateway.channels.telegram import WrongSecret
 from holdfast.gateway.channels.telegram_updates import short_press
 from holdfast.gateway.ports import ChannelFailure
 from tests.telegram_api import TOKEN, US
 from tests.telegram_faults import BROKEN, DROPPED, DROPPED_AFTER, Fault, flood, slow
-from tests.telegram_talk import ADA, GROUP, HERE, NAME, THERE, listening, taking, talking
+from tests.telegram_talk import ADA, GROUP, HERE, NAME, THERE, Talk, listening, taking, talking
 
 
 async def test_a_message_comes_in_with_who_said_it_and_where() -> None:
@@ -29,10 +31,27 @@ async def test_a_message_comes_in_with_who_said_it_and_where() -> None:
         assert inbound.at > 1_600_000_000_000
 
 
+async def test_the_commands_are_offered_and_nothing_depends_on_it() -> None:
+    async with talking() as talk:
+        talk.api.misbehave("setMyCommands", BROKEN)
+        async with taking(talk):
+            talk.api.say(ADA, "hello")
+            assert [each.text for each in await talk.heard()] == ["hello"]
+        async with taking(talk):
+            await talk.api.until(lambda: len(offered(talk)) == 2)
+        commands = msgspec.json.decode(offered(talk)[-1])
+        assert {"command": "new", "description": "Begin another conversation."} in commands
+        assert [each["command"] for each in commands] == list(COMMANDS)
+
+
+def offered(talk: Talk) -> list[str]:
+    return [asked["commands"] for method, asked in talk.api.calls if method == "setMyCommands"]
+
+
 async def test_telegram_forgets_an_update_only_after_it_was_kept() -> None:
     began = asyncio.Event()
 
-    async def never_kept(inbound: Inbound) -> None:
+    async def never_kept(*inbound: Inbound) -> None:
         began.set()
         await asyncio.Event().wait()
 
@@ -54,6 +73,49 @@ async def test_an_update_that_could_not_be_kept_comes_again() -> None:
         for number in range(3):
             talk.api.say(ADA, f"{number}")
         assert [each.text for each in await talk.heard(3)] == ["0", "1", "2"]
+
+
+async def test_an_update_that_never_can_be_kept_is_passed_over_in_the_end() -> None:
+    kept: list[str] = []
+    tries: list[str] = []
+
+    async def take(*inbound: Inbound) -> None:
+        tries.extend(each.text for each in inbound if each.text == "bad")
+        if tries and any(each.text == "bad" for each in inbound):
+            raise TooLarge(what="It", size=2, limit=1)
+        kept.extend(each.text for each in inbound)
+
+    async with talking() as talk:
+        for text in ("before", "bad", "after"):
+            talk.api.say(ADA, text)
+        async with taking(talk, take):
+            await talk.api.until(lambda: "after" in kept)
+            talk.api.say(ADA, "later")
+            await talk.api.until(lambda: "later" in kept)
+        assert INBOUND_TRIES_MAX <= len(tries) <= 2 * INBOUND_TRIES_MAX
+        assert "1 updates could not be read" in (await talk.channel.health()).detail
+
+
+async def test_half_a_character_in_a_group_is_read() -> None:
+    async with listening() as talk:
+        talk.api.say(GROUP, f"/status{NAME} half \ud83d", sender=5)
+        (inbound,) = await talk.heard()
+        assert inbound.addressed
+
+
+async def test_what_is_told_together_is_handed_over_together() -> None:
+    """Whoever says much at once does not keep those behind them waiting for one transaction each."""
+    taken: list[list[str]] = []
+
+    async def take(*inbound: Inbound) -> None:
+        taken.append([each.text for each in inbound])
+
+    async with talking() as talk:
+        for number in range(50):
+            talk.api.say(ADA if number < 49 else GROUP, f"{number}")
+        async with taking(talk, take):
+            await talk.api.until(lambda: taken)
+    assert taken == [[f"{number}" for number in range(50)]]
 
 
 async def test_updates_told_twice_and_out_of_order_are_taken_in_order_under_the_same_ids() -> None:

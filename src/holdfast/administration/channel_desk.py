@@ -33,11 +33,15 @@ class TelegramBot(Channel, Protocol):
     @property
     def secret(self) -> str: ...
 
+    def check(self, secret_header: str) -> None: ...
+
     async def arrived(self, body: bytes, secret_header: str) -> None: ...
 
 
 class Called(Channel, Protocol):
     """A channel that programs call."""
+
+    def check(self, headers: Mapping[str, str]) -> None: ...
 
     def heard(self, headers: Mapping[str, str], body: bytes) -> Inbound: ...
 
@@ -137,6 +141,14 @@ class Channels(Porter):
         async with self._turn:
             await self._save(None)
             await self._let_go()
+
+    def check_call(self, name: str, headers: Mapping[str, str]) -> None:
+        if name == TELEGRAM and self._bot is not None:
+            self._bot.check(headers.get(SECRET_HEADER, ""))
+        elif name == WEBHOOK and self._called is not None:
+            self._called.check(headers)
+        else:
+            raise NoSuchChannel(name=name)
 
     async def heard(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         if name == TELEGRAM and self._bot is not None:

@@ -47,6 +47,7 @@ class Entry:
         self._is_reading = False
         self._last: tuple[Seq, Seq | None] = 0, None
         """Where our last change left the session: its head, and the context version there."""
+        self._incarnation: int | None = None
         self._waiting: list[Change] = []
         self.building = asyncio.Lock()
         """Held while it is built, by whoever builds it; others wait for that."""
@@ -73,6 +74,7 @@ class Entry:
         elif self._fold is not None:
             self._take_in(change)
         self._last = change.last_seq, change.context_after
+        self._incarnation = change.incarnation
 
     async def build(self, chars: int, read: Read) -> None:
         """Read it back. One that went on while it was read is read again, and if it does so each time, is
@@ -81,7 +83,7 @@ class Entry:
         self._is_reading = True
         try:
             for _ in range(_READS_MAX):
-                known, self._waiting = dict([self._last]), []
+                known, self._waiting, incarnation = dict([self._last]), [], self._incarnation
                 back = await read()
                 if back.head is not None:
                     break
@@ -90,14 +92,14 @@ class Entry:
         self._fold, self._head = back.fold, back.head or 0
         self.size_bytes = self._built_bytes = back.size_bytes
         self._chars, self._is_all = chars, back.is_all
-        self._begin(back.head, known)
+        self._begin(back.head, known, incarnation)
 
     def close(self) -> None:
         """Let go of what it holds. Whoever still works with it has it until the end."""
         self._fold, self.size_bytes = None, 0
         self._at = Baseline(self.session_id, state="building")
 
-    def _begin(self, head: Seq | None, known: dict[Seq, Seq | None]) -> None:
+    def _begin(self, head: Seq | None, known: dict[Seq, Seq | None], incarnation: int | None) -> None:
         """Where it stands when it has been read; then what has happened since, in order.
 
         If the version there is not `known`, the next change tells it.
@@ -105,7 +107,7 @@ class Entry:
         changes, self._waiting = self._waiting, []
         known |= {change.last_seq: change.context_after for change in changes}
         self._live = known.get(head) if head is not None else None
-        self._at = Baseline(self.session_id, self._live)
+        self._at = Baseline(self.session_id, self._live, incarnation=incarnation)
         if head is None:
             self._doubt("stale")
         for change in changes:
@@ -118,7 +120,9 @@ class Entry:
             self._doubt("stale")
         self._live = change.context_after
         was_ready = self._at.state == "ready"
-        self._at = moved(self._at, change.session_id, change.context_before, change.context_after)
+        self._at = moved(
+            self._at, change.session_id, change.context_before, change.context_after, change.incarnation
+        )
         if was_ready and self._at.state == "stale":
             self._why = "foreign"
         if not is_next and any(event.kind in _ENDINGS for event in change.events):

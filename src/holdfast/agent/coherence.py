@@ -15,12 +15,14 @@ from holdfast.domain.ids import Seq, SessionId
 class Baseline(msgspec.Struct, frozen=True):
     """Which conversation a cache's entry is of, and the context version that it holds.
 
-    Without a conversation, it is not known whose it is; without a version, not how far it has come.
+    Without a conversation, it is not known whose it is; without a version, not how far it has come. The
+    incarnation tells it from one of the same id that was deleted: that one may have come just as far.
     """
 
     session_id: SessionId | None = None
     version: Seq | None = None
     state: Literal["building", "ready", "stale"] = "ready"
+    incarnation: int | None = None
 
 
 def may_reuse(baseline: Baseline, session_id: SessionId, live: Seq | None) -> bool:
@@ -37,7 +39,13 @@ def may_reuse(baseline: Baseline, session_id: SessionId, live: Seq | None) -> bo
     return baseline.version is None or live is None or baseline.version == live
 
 
-def moved(baseline: Baseline, session_id: SessionId, before: Seq | None, after: Seq | None) -> Baseline:
+def moved(
+    baseline: Baseline,
+    session_id: SessionId,
+    before: Seq | None,
+    after: Seq | None,
+    incarnation: int | None = None,
+) -> Baseline:
     """The baseline after a change of this process took `session_id` from the version `before` to `after`.
 
     It goes along if nobody else has changed what the model is shown; otherwise the entry is stale, and stays
@@ -45,8 +53,10 @@ def moved(baseline: Baseline, session_id: SessionId, before: Seq | None, after: 
     """
     if baseline.state != "ready" or baseline.session_id not in (None, session_id):
         return baseline
+    if None not in (known := baseline.incarnation, incarnation) and known != incarnation:
+        return replace(baseline, state="stale")
     if baseline.session_id is None or baseline.version is None:
-        return Baseline(session_id, after)
+        return Baseline(session_id, after, incarnation=incarnation)
     if before != baseline.version or after is None:
         return replace(baseline, state="stale")
     return replace(baseline, version=after)

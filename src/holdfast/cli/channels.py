@@ -53,7 +53,8 @@ def list_channels(
         return
     table = _table("Channel", "", "May speak", "Wait")
     for each in given:
-        state = "connected" if each.connected else "not connected"
+        # A running server may have been given it otherwise: its environment is not this one.
+        state = "set up" if each.connected else "not set up here"
         table.add_row(each.name, state, str(_count(allowed, each.name)), str(_count(waiting, each.name)))
     screen().print(table)
     if waiting:

@@ -13,7 +13,8 @@ class Change(msgspec.Struct, frozen=True):
     """One change of this process, as it was committed: its events, and the context version around it.
 
     A change without events has the session's head as its `last_seq`, and what follows that as its
-    `first_seq`. The versions are None where nobody asked for them, as in an import.
+    `first_seq`. The versions are None where nobody asked for them, as in an import. `incarnation` differs
+    between a session and one that has its id after it was deleted.
     """
 
     session_id: SessionId
@@ -22,6 +23,7 @@ class Change(msgspec.Struct, frozen=True):
     context_before: Seq | None
     context_after: Seq | None
     events: Sequence[Event] = ()
+    incarnation: int | None = None
 
 
 class ReadBack(msgspec.Struct, frozen=True):

@@ -3,9 +3,11 @@
 A *route* is one chat (or one thread of it) as one agent serves it; it is at one conversation at a time.
 """
 
+import re
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.facts import Failure
@@ -18,6 +20,9 @@ DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dr
 """`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
 TERMINAL_KEY = "terminal:"
 """How the keys of messages begin that were typed in a terminal: chats show where something was said."""
+_HALVES = re.compile("[\ud800-\udfff]")
+_NUMBER_MAX = 2**53 - 1
+"""What every reader of JSON can hold."""
 
 
 class Chat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +65,26 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     press: str = ""
     addressed: bool = True
     at: Instant = 0
+
+
+def sound(inbound: Inbound) -> Inbound:
+    """`inbound` as it can be kept: halves of characters, and times that no clock shows, come in as well."""
+    files = tuple(
+        FileRef(_whole(each.ref), _whole(each.name), _whole(each.media_type), _bounded(each.size_bytes))
+        for each in inbound.files
+    )
+    return replace(
+        inbound, sender=_whole(inbound.sender), sender_name=_whole(inbound.sender_name),
+        text=_whole(inbound.text), files=files, press=_whole(inbound.press), at=_bounded(inbound.at),
+    )  # fmt: skip
+
+
+def _whole(text: str) -> str:
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _bounded(number: int) -> int:
+    return min(max(number, 0), _NUMBER_MAX)
 
 
 class InboundRow(msgspec.Struct, frozen=True):
@@ -112,7 +137,10 @@ class NewDelivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryRow(msgspec.Struct, frozen=True):
-    """A message of a chat app, recorded before it is tried. `platform_id` is the app's own name for it."""
+    """A message of a chat app, recorded before it is tried. `platform_id` is the app's own name for it.
+
+    `retry_at`: not before that; while a process has it (`process_id`), when that began.
+    """
 
     n: int
     source: str

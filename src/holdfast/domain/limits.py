@@ -292,10 +292,14 @@ INBOUND_TRIES_MAX = 3
 DELIVERY_MS_MAX = 259_200_000
 """How long it is tried to say something in a chat; then it is let be."""
 DELIVERY_AGAIN_MAX = 3
-"""How often a message is sent again of which nobody can say whether it arrived."""
+"""How often a message may have arrived before it is sent more slowly, and only to an app that answers."""
 STRANGERS_AT_ONCE_MAX = 8
 """Strangers who are told their code at the same time; others are told when they write again."""
 WEBHOOK_BODY_BYTES_MAX = 1_000_000
 """What a chat app may tell in one call."""
+CALLS_AT_ONCE_MAX = 16
+"""Calls of one chat app that are read at the same time; others are told to come again."""
+CALL_S_MAX = 30
+"""How long one may take to arrive."""
 WEBHOOK_SKEW_S = 300
 """How old what is called in by the webhook channel may be, and how far the clocks may differ."""

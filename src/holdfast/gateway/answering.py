@@ -1,10 +1,13 @@
 """A person's word from a chat on what is asked there: by a button, or typed."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from holdfast.domain import facts as f
-from holdfast.domain.chats import InboundRow
+from holdfast.domain.chats import DeliveryRow, InboundRow, NewDelivery, Outgoing
 from holdfast.domain.errors import (
     NoSuchRun,
     NoSuchSession,
@@ -16,15 +19,33 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
+from holdfast.domain.reading import title_of
 from holdfast.domain.rules import ONCE, Allowing
 from holdfast.engine.engine import Engine
-from holdfast.gateway.presses import Press
+from holdfast.gateway import presses
+from holdfast.gateway.asking import TOO_LONG, is_too_long
+from holdfast.gateway.presses import Press, Verb
 from holdfast.gateway.router import NOWHERE, Done, Place, said
 from holdfast.store.ports import Question, Store
 
 ANSWERED = "This was answered already, or is no longer asked."
 OVERTAKEN = "Something was said here meanwhile, so nothing was changed. Say it again if you still want it."
 NOTHING_ASKED = "Nothing is being asked here."
+_OVER = "No longer asked."
+_PRESSED: Mapping[Verb, str] = MappingProxyType({
+    "allow": "Allowed.",
+    "always": "Always allowed there.",
+    "deny": "Not allowed.",
+    "rerun": "Run again.",
+    "ran": "It ran.",
+    "skip": "Skipped.",
+    "go": "Continued.",
+    "stop": "Stopped.",
+    "again": "Answering again.",
+})  # fmt: skip
+"""What is said of a press in a chat that is not told of what comes of it."""
+_LOOK_BACK = 200
+"""Among how many of a chat's messages the one is looked for whose button was pressed."""
 _TRIES_MAX = 100
 _ENDS = (f.RunCompleted, f.RunCancelled, f.RunFailed)
 
@@ -39,12 +60,20 @@ class Answering:
     async def press(self, row: InboundRow, place: Place, press: Press) -> Done | None:
         """What a button says."""
         if press.verb == "again":
-            return await self.change(row, SessionId(press.what), TurnId(press.which) or None, "retry")
+            session_id = SessionId(press.what)
+            # One without its turn was for the last one of its day, which may be another by now.
+            turn_id = TurnId(press.which)
+            done = await self.change(row, session_id, turn_id, "retry") if turn_id else said(ANSWERED)
+        else:
+            try:
+                session_id, _ = await self._store.run(RunId(press.what))
+            except NoSuchRun:
+                return await self._told(place, press, NOWHERE, said(ANSWERED))
+            done = await self._press(row, session_id, press)
+        return await self._told(place, press, session_id, done) if done is not None else None
+
+    async def _press(self, row: InboundRow, session_id: SessionId, press: Press) -> Done | None:
         run_id = RunId(press.what)
-        try:
-            session_id, _ = await self._store.run(run_id)
-        except NoSuchRun:
-            return said(ANSWERED)
         assigned = await self._assign(row, session_id)
         if assigned is None:
             return None
@@ -127,12 +156,36 @@ class Answering:
         if not questions:
             return await self._continue(place) if yes else said(NOTHING_ASKED)
         first = questions[0]
+        if yes and (first.arguments_cut or is_too_long(first.name, first.arguments)):
+            return said(TOO_LONG)
         try:
             await self._answer(first.run_id, _press_of(first, yes), reason)
         except (ToolRefused, RunRefused, NoSuchTool):
             return said(ANSWERED)
         more = len(questions) - 1
         return said(f"{more} more {'waits' if more == 1 else 'wait'} for your answer.") if more else Done()
+
+    async def _told(self, place: Place, press: Press, session_id: SessionId, done: Done) -> Done:
+        """What a chat sees of its press where it is told nothing more of what was asked.
+
+        It has turned away from that conversation since, and may be back: what is over is not asked any more.
+        """
+        touched_at = place.route.touched_at if place.route is not None else 0
+        is_there = bool(session_id) and session_id == place.session_id
+        left = [
+            row
+            for row in await self._store.deliveries(place.key, _LOOK_BACK)
+            if _asks(row, press) and not (is_there and row.made_at >= touched_at)
+        ]
+        if not left:
+            return done
+        words = _OVER if done.replies else _PRESSED[press.verb]
+        changed = tuple(_over(row, words) for row in left)
+        if is_there or done.replies:
+            return replace(done, changed=changed)
+        title = (await self._store.session(session_id)).title
+        where = f"in “{title_of(title)}”" if title else "where it was asked: see /sessions"
+        return replace(said(f"{words} It goes on {where}."), changed=changed)
 
     async def _continue(self, place: Place) -> Done:
         """Have an answer go on that stopped with the server."""
@@ -181,6 +234,16 @@ class Answering:
             facts += [event.fact for event in events if event.kind not in f.DELTA_KINDS]
             at = events[-1].seq
         return facts, at
+
+
+def _asks(row: DeliveryRow, press: Press) -> bool:
+    """Whether a message has the button, or one beside it."""
+    found = [presses.read(button.press) for button in row.body.buttons]
+    return any(each is not None and (each.what, each.which) == (press.what, press.which) for each in found)
+
+
+def _over(row: DeliveryRow, words: str) -> NewDelivery:
+    return NewDelivery(row.source, row.piece, row.kind, Outgoing(f"{row.body.text}\n\n*{words}*"))
 
 
 def _is_an_answer(fact: object) -> bool:

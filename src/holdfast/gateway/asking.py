@@ -15,6 +15,7 @@ from holdfast.gateway.presses import Press, Verb
 
 _SHOWN_CHARS_MAX = 1_000
 _TYPED = "Type /approve or /deny."
+TOO_LONG = "It is too long to show here; allow it in the page."
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -39,8 +40,12 @@ def about_allowing(fact: f.ApprovalRequested, call: f.ToolIntended | None) -> Qu
     labels: list[tuple[str, Verb]] = [("Allow once", "allow"), ("Always here", "always"), ("Deny", "deny")]
     if call is not None and not _can_be_a_rule(call):
         del labels[1]
+    typed = _TYPED
+    if call is not None and is_too_long(call.name, call.arguments):
+        # Nobody says yes to what they cannot read.
+        labels, typed = [("Deny", "deny")], "Type /deny if it is not to be done."
     buttons = _of_call(fact.run_id, fact.call_id, labels)
-    return Question(f"ask:{fact.run_id}:{fact.call_id}", fact.run_id, fact.call_id, text, buttons)
+    return Question(f"ask:{fact.run_id}:{fact.call_id}", fact.run_id, fact.call_id, text, buttons, typed)
 
 
 def about_doubt(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> Question:
@@ -48,6 +53,8 @@ def about_doubt(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> Q
     labels: list[tuple[str, Verb]] = [("Run again", "rerun"), ("It ran", "ran"), ("Skip", "skip")]
     buttons = _of_call(fact.run_id, fact.call_id, labels)
     typed = "Type /approve to run it again, or /deny to skip it."
+    if call is not None and is_too_long(call.name, call.arguments):
+        buttons, typed = buttons[1:], "Type /deny to skip it."
     source = f"doubt:{seq}:{fact.call_id}"
     return Question(source, fact.run_id, fact.call_id, _shown(MAY_HAVE_RUN, call), buttons, typed)
 
@@ -93,11 +100,20 @@ def fenced(text: str) -> str:
 def _shown(words: str, call: f.ToolIntended | None) -> str:
     if call is None:
         return words
-    command = command_of(call.name, call.arguments)
-    code = command if command is not None else f"{call.name} {call.arguments}"
+    code = _code(call.name, call.arguments)
     if len(code) > _SHOWN_CHARS_MAX:
-        code = code[:_SHOWN_CHARS_MAX] + "…"
+        return f"{words}\n\n{fenced(code[:_SHOWN_CHARS_MAX] + '…')}\n\n{TOO_LONG}"
     return f"{words}\n\n{fenced(code)}"
+
+
+def is_too_long(name: str, arguments: str) -> bool:
+    """Whether a call cannot be shown whole in a chat, so that nobody can allow it there."""
+    return len(_code(name, arguments)) > _SHOWN_CHARS_MAX
+
+
+def _code(name: str, arguments: str) -> str:
+    command = command_of(name, arguments)
+    return command if command is not None else f"{name} {arguments}"
 
 
 def _of_call(run_id: str, call_id: str, labels: list[tuple[str, Verb]]) -> tuple[Button, ...]:

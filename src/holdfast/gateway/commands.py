@@ -79,7 +79,7 @@ class Commands:
             case "model":
                 return said(await self._model(place))
             case "memory":
-                return said(await self._memory(command.rest))
+                return said(await self._memory(place, command.rest))
             case "help":
                 return said(slash.told())
 
@@ -87,6 +87,8 @@ class Commands:
         """Go on in another conversation: the chat is told of it from where it stands now on."""
         if wanted == place.session_id:
             return said("You are there already.")
+        if not self._may_see(place, wanted):
+            return said("That conversation is not of this group.")
         try:
             head = await self._store.head(wanted)
         except NoSuchSession:
@@ -163,7 +165,9 @@ class Commands:
         model = model or (self._asked.model() if self._asked.model is not None else "")
         return f"{model} answers." if model else "Whichever model is connected answers."
 
-    async def _memory(self, words: str) -> str:
+    async def _memory(self, place: Place, words: str) -> str:
+        if place.chat.kind != "dm":
+            return "What is remembered is not told in a group. Ask in a chat with me alone."
         if self._asked.memory is None:
             return "There is no memory here."
         return await self._asked.memory(words) or "Nothing is remembered of that."

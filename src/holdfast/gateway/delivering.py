@@ -1,7 +1,8 @@
 """Saying in chats what was planned: recorded before it is tried, receipted after, in order per chat.
 
 An edit may be repeated. A first message whose outcome nobody knows is sent again where the app can tell that
-it is the same one; elsewhere an answer or a question is sent again and says so, and a notice is let be.
+it is the same one; elsewhere an answer or a question is sent again and says so, more slowly each time, and a
+notice is let be.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from holdfast.domain.limits import (
     DELIVERY_RETRY_MS_MAX,
 )
 from holdfast.gateway.keeping import Bell
+from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.state import Ledger
 from holdfast.store.ports import Append, Store
@@ -49,6 +51,7 @@ class Delivering:
         self,
         store: Store,
         ledger: Ledger,
+        pairing: Pairing,
         clock: Clock,
         chance: Callable[[], float],
         retry_ms: int = DELIVERY_RETRY_MS,
@@ -56,6 +59,7 @@ class Delivering:
         self._retry_ms = retry_ms
         self._store = store
         self._ledger = ledger
+        self._pairing = pairing
         self._clock = clock
         self._chance = chance
         self._bell = Bell()
@@ -79,7 +83,7 @@ class Delivering:
             await asyncio.wait(list(self._tasks.values()))
 
     async def run(self) -> None:
-        """Until cancelled; what is being sent then is found as begun by whoever comes next."""
+        """Until cancelled; what is being sent then is handed back as begun, to whoever comes next."""
         self._closed = False
         try:
             while True:
@@ -130,7 +134,11 @@ class Delivering:
                 self._held[key] = asyncio.get_running_loop().time() + LOOK_S
             return
         self._held.pop(key, None)
-        after = await self._attempt(route, row)
+        try:
+            after = await self._attempt(route, row)
+        except asyncio.CancelledError:
+            await self._hand_back(key, row)
+            raise
         await self._store.settle_delivery(key, after)
         if after.state in ("sent", "in_doubt", "dropped"):
             self._doubts.pop((key, n), None)
@@ -138,19 +146,31 @@ class Delivering:
             delay_s = max(0, after.retry_at - self._clock.now_ms()) / 1000
             asyncio.get_running_loop().call_later(delay_s, self.ring)
 
+    async def _hand_back(self, key: str, row: DeliveryRow) -> None:
+        """It may have been sent, and who began it is no longer at it: the next need not wait for them."""
+        with suppress(StoreFault):
+            state = "changed" if row.state == "changed" else "sending"
+            await self._store.settle_delivery(key, replace(row, state=state, retry_at=0))
+
     async def _attempt(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
         """Say it, as it was found, and what became of that."""
         if self._clock.now_ms() - row.made_at > DELIVERY_MS_MAX:
             return self._over(row, "dropped", f.Failure("too_old", "It could not be said for too long."))
+        if not await self._pairing.may_hear(route.chat):
+            return self._over(row, "dropped", f.Failure("not_allowed", "Nobody there may speak any more."))
         if row.state == "changed":
             return await self._edit(route.chat, row)
         body, is_again = row.body, False
         if row.state == "sending" and not self._ledger.channel.abilities.dedupes_sends:
             # Somebody began to send it, and nobody knows whether it arrived.
             doubts = self._doubts.get((route.chat.route, row.n), 0)
-            await self._record_doubt(route, row)
-            if row.kind == "notice" or doubts > DELIVERY_AGAIN_MAX:
+            if doubts <= 1:
+                await self._record_doubt(route, row)
+            if row.kind == "notice":
                 return self._over(row, "in_doubt", row.failure)
+            if doubts >= DELIVERY_AGAIN_MAX and not (await self._ledger.channel.health()).ok:
+                # Nobody answers: another copy would be as doubtful as the last.
+                return replace(row, retry_at=self._retry_at(row, 0))
             body, is_again = replace(body, is_again=True), True
         return await self._send(route.chat, row, body, is_again)
 
@@ -162,8 +182,8 @@ class Delivering:
         if failure.arrived:
             self._ledger.count("sent")
             return replace(row, state="sent", failure=_reason(failure), retry_at=0)
+        name = (chat.route, row.n)
         if failure.arrived is None:
-            name = (chat.route, row.n)
             self._doubts[name] = self._doubts.get(name, 0) + 1
         if failure.final:
             return self._over(row, "dropped" if failure.arrived is False else "in_doubt", _reason(failure))
@@ -172,7 +192,7 @@ class Delivering:
         in_doubt = failure.arrived is None or is_again
         return replace(
             row, state="sending" if in_doubt else "waiting", failure=_reason(failure),
-            retry_at=self._retry_at(row, failure),
+            retry_at=self._retry_at(row, failure.retry_after_ms or 0, self._doubts.get(name, 0)),
         )  # fmt: skip
 
     async def _edit(self, chat: Chat, row: DeliveryRow) -> DeliveryRow:
@@ -190,7 +210,8 @@ class Delivering:
         if not failure.final:
             # Repeating an edit does no harm, whatever became of it.
             self._ledger.count("retried")
-            return replace(row, failure=_reason(failure), retry_at=self._retry_at(row, failure))
+            retry_at = self._retry_at(row, failure.retry_after_ms or 0)
+            return replace(row, failure=_reason(failure), retry_at=retry_at)
         if row.kind != "answer":
             return self._over(row, "dropped", _reason(failure))
         # It cannot be changed any more; what it says now is not to be lost.
@@ -206,7 +227,7 @@ class Delivering:
         if sent.final or sent.arrived is not False:
             return self._over(row, "in_doubt" if sent.arrived is None else "dropped", _reason(sent))
         self._ledger.count("retried")
-        return replace(row, failure=_reason(sent), retry_at=self._retry_at(row, sent))
+        return replace(row, failure=_reason(sent), retry_at=self._retry_at(row, sent.retry_after_ms or 0))
 
     async def _try(self, work: Callable[[], Awaitable[str]]) -> str | ChannelFailure:
         """What the app calls it, or why it does not know it."""
@@ -239,11 +260,14 @@ class Delivering:
         self._ledger.count(state)
         return replace(row, state=state, failure=failure, retry_at=0)
 
-    def _retry_at(self, row: DeliveryRow, failure: ChannelFailure) -> int:
+    def _retry_at(self, row: DeliveryRow, after_ms: int, doubts: int = 0) -> int:
         delay_ms = min(self._retry_ms << min(row.attempts - 1, 20), DELIVERY_RETRY_MS_MAX)
+        if doubts >= DELIVERY_AGAIN_MAX:
+            # Each may be one more copy of the same: before it is let be, there are a dozen at most.
+            delay_ms = max(delay_ms, min(self._retry_ms << min(2 * doubts - 2, 40), DELIVERY_MS_MAX))
         # Those that failed together do not come back together.
         delay_ms = round(delay_ms * (0.75 + self._chance() / 2))
-        return self._clock.now_ms() + max(delay_ms, failure.retry_after_ms or 0)
+        return self._clock.now_ms() + max(delay_ms, after_ms)
 
 
 def _reason(failure: ChannelFailure) -> f.Failure:

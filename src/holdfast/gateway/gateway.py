@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from holdfast.domain.chats import Inbound
+from holdfast.domain.chats import Inbound, sound
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchChannel, StoreFault
 from holdfast.domain.ids import Ids
@@ -84,7 +84,7 @@ class Gateway:
         """One more channel, or another in place of one that was removed."""
         assert channel.name not in self._posts, f"{channel.name} is there already"
         ledger = Ledger(channel, self._clock, lambda lines: self._tell(self._engine.mask(lines)))
-        outbox = Outbox(self._store, ledger, self._clock, self._chance, self._retry_ms)
+        outbox = Outbox(self._store, ledger, self._pairing, self._clock, self._chance, self._retry_ms)
         inbox = Inbox(
             self._store, self._engine, ledger, self._pairing, outbox, self._ids, self._clock, self._asked,
             self._sleep,
@@ -175,7 +175,7 @@ class _Post:
         Nor of what is said in a group to others.
         """
         kept = []
-        for each in inbound:
+        for each in map(sound, inbound):
             self.ledger.came()
             is_meant = each.chat.kind == "dm" or each.addressed
             if is_meant and not await self._strangers.turned_away(each):

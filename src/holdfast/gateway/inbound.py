@@ -42,6 +42,7 @@ LOOK_S = 1.0
 RETRY_S = 0.5
 APOLOGY = "Sorry, something went wrong here, and this could not be taken up."
 NOT_FETCHED = "What you sent could not be fetched. Please send it again."
+LET_IN = "You are let in. Say it again, please."
 EMPTY = "I can read words, images, PDF files and text files; there was none of them in this."
 
 
@@ -183,6 +184,7 @@ class Inbox:
         if not is_meant or not await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
             await self._store.finish(row.no)
             return
+        await self._pairing.spoke(inbound)
         place = await router.find(self._store, inbound.chat)
         if pending.words:
             self._outbox.stay(place.key)
@@ -205,6 +207,8 @@ class Inbox:
             press = presses.read(inbound.press)
             if press is None:
                 return router.said("This button is not known any more.")
+            if press.verb == "welcome":
+                return router.said(LET_IN)
             if press.verb == "switch":
                 return await self._commands.switch_to(row, place, SessionId(press.what))
             return await self._answering.press(row, place, press)
@@ -271,8 +275,9 @@ class Inbox:
         if move is None and replies and place.route is None:
             # A chat that has no conversation yet can be spoken to all the same.
             move = RouteRow(place.chat, router.NOWHERE, (), 0, self._clock.now_ms())
-        await self._store.finish(row.no, replies, move)
+        # What is planned under a name that is there already is changed: edited, if it was sent.
+        await self._store.finish(row.no, (*done.changed, *replies), move)
         if move is not None:
             self._outbox.moved(move)
-        if replies:
+        if replies or done.changed:
             self._outbox.ring()

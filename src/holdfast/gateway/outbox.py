@@ -6,6 +6,7 @@ from collections.abc import Callable
 from holdfast.domain.chats import RouteRow
 from holdfast.domain.clock import Clock
 from holdfast.gateway.delivering import Delivering
+from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.state import Ledger
 from holdfast.gateway.telling import Telling
 from holdfast.store.ports import Store
@@ -15,10 +16,16 @@ class Outbox:
     """Of one channel. Works while its two loops run."""
 
     def __init__(
-        self, store: Store, ledger: Ledger, clock: Clock, chance: Callable[[], float], retry_ms: int
+        self,
+        store: Store,
+        ledger: Ledger,
+        pairing: Pairing,
+        clock: Clock,
+        chance: Callable[[], float],
+        retry_ms: int,
     ) -> None:
-        self._delivering = Delivering(store, ledger, clock, chance, retry_ms)
-        self._telling = Telling(store, ledger, self._delivering.ring)
+        self._delivering = Delivering(store, ledger, pairing, clock, chance, retry_ms)
+        self._telling = Telling(store, ledger, pairing, self._delivering.ring)
 
     async def tell_for_ever(self) -> None:
         await self._telling.run()

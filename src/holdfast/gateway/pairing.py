@@ -15,15 +15,15 @@ from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import NoSuchCode, NoSuchSender, TooManyCodes
 from holdfast.domain.keys import digest_of
 from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
-from holdfast.store.ports import Shelf
+from holdfast.gateway.presses import Press
+from holdfast.store.ports import Store
 
-PAIRING, SENDER, TRIES = "pairing", "sender", "pairing_tries"
+PAIRING, SENDER, TRIES, SPEAKERS = "pairing", "sender", "pairing_tries", "speakers"
 """The kinds on the shelf."""
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Without those that are taken for one another when they are read aloud or typed."""
 _CODE_CHARS = 8
 _NAME_CHARS_MAX = 80
-_THE_TRIES = "the"
 
 T = TypeVar("T")
 
@@ -54,11 +54,6 @@ class Sender(msgspec.Struct, frozen=True):
     allowed_at: Instant
 
 
-class _Tries(msgspec.Struct, frozen=True):
-    since: Instant = 0
-    count: int = 0
-
-
 def sender_id(channel: str, sender: str) -> str:
     return f"{channel}:{sender}"
 
@@ -77,13 +72,32 @@ def plain(code: str) -> str:
 class Pairing:
     """`chance(bits)` is where codes come from. Several processes may have one over the same store."""
 
-    def __init__(self, store: Shelf, clock: Clock, chance: Callable[[int], int]) -> None:
+    def __init__(self, store: Store, clock: Clock, chance: Callable[[int], int]) -> None:
         self._store = store
         self._clock = clock
         self._chance = chance
 
     async def is_allowed(self, channel: str, sender: str) -> bool:
         return await self._store.item(SENDER, sender_id(channel, sender)) is not None
+
+    async def spoke(self, inbound: Inbound) -> None:
+        """Somebody who may spoke in a chat: it is told things for as long as one of those may."""
+        route, sender = inbound.chat.route, inbound.sender
+        known = await self._speakers(route)
+        if sender not in known:
+            await self._store.put_item(SPEAKERS, route, msgspec.json.encode((*known, sender)))
+
+    async def may_hear(self, chat: Chat) -> bool:
+        """Whether a chat may be told anything: nobody has spoken in it, or somebody who still may."""
+        known = await self._speakers(chat.route)
+        for sender in known:
+            if await self.is_allowed(chat.channel, sender):
+                return True
+        return not known
+
+    async def _speakers(self, route: str) -> tuple[str, ...]:
+        body = await self._store.item(SPEAKERS, route)
+        return msgspec.json.decode(body, type=tuple[str, ...]) if body is not None else ()
 
     async def challenge(self, inbound: Inbound) -> str | None:
         """The words for a stranger; None if they have been told, and can still be let in by that.
@@ -115,7 +129,8 @@ class Pairing:
         body = await self._store.item(PAIRING, item_id)
         if body is not None:
             stranger = replace(msgspec.json.decode(body, type=Stranger), told=True)
-            await self._store.put_item(PAIRING, item_id, msgspec.json.encode(stranger))
+            # Only in its own place: a code that was used meanwhile does not come back.
+            await self._store.swap_item(PAIRING, item_id, body, msgspec.json.encode(stranger))
 
     async def waiting(self) -> Sequence[Stranger]:
         """Who waits to be let in, the first first."""
@@ -124,17 +139,18 @@ class Pairing:
     async def confirm(self, code: str) -> Sender:
         """Let someone in. Raises NoSuchCode, TooManyCodes."""
         now = self._clock.now_ms()
-        tries = await self._tries(now)
-        if tries.count >= PAIRING_TRIES_MAX:
-            raise TooManyCodes()
+        a_try = await self._count_try(now)
         digest = digest_of(plain(code))
         found = next((each for each in await self._open(now) if each.digest == digest), None)
         if found is None or await self._store.take_item(PAIRING, found.id) is None:
-            counted = _Tries(tries.since or now, tries.count + 1)
-            await self._store.put_item(TRIES, _THE_TRIES, msgspec.json.encode(counted))
             raise NoSuchCode()
+        await self._store.take_item(TRIES, a_try)
         sender = Sender(found.channel, found.sender, found.name, now)
         await self.allow(sender)
+        # Whoever serves the channel takes it up, and says so to them.
+        let_in = str(Press("welcome", found.sender))
+        update_id = f"welcome:{found.sender}:{now}"
+        await self._store.receive(Inbound(found.chat, update_id, found.sender, found.name, press=let_in))
         return sender
 
     async def allow(self, sender: Sender) -> None:
@@ -161,13 +177,26 @@ class Pairing:
         lasting = [each for each in found if each.expires_at > now]
         return sorted(lasting, key=lambda each: (each.asked_at, each.id))
 
-    async def _tries(self, now: Instant) -> _Tries:
-        body = await self._store.item(TRIES, _THE_TRIES)
-        tries = msgspec.json.decode(body, type=_Tries) if body is not None else _Tries()
-        return tries if now < tries.since + PAIRING_MS_MAX else _Tries()
+    async def _count_try(self, now: Instant) -> str:
+        """Before it is tried, so that of many at once no more than may be are. Raises TooManyCodes."""
+        a_try = f"{now}-{self._chance(64):x}"
+        await self._store.put_item(TRIES, a_try, b"")
+        known = await self._store.items(TRIES)
+        over = [each for each in known if _tried_at(each) + PAIRING_MS_MAX <= now]
+        for each in over:
+            await self._store.take_item(TRIES, each)
+        if len(known) - len(over) > PAIRING_TRIES_MAX:
+            await self._store.take_item(TRIES, a_try)
+            raise TooManyCodes()
+        return a_try
 
     def _new_code(self) -> str:
         return "".join(_ALPHABET[self._chance(16) % len(_ALPHABET)] for _ in range(_CODE_CHARS))
+
+
+def _tried_at(a_try: str) -> Instant:
+    at = a_try.partition("-")[0]
+    return int(at) if at.isdecimal() else 0
 
 
 def _read(bodies: Iterable[bytes], shape: type[T]) -> list[T]:

@@ -21,7 +21,7 @@ from holdfast.gateway import asking
 from holdfast.gateway.activity import line_of
 from holdfast.gateway.asking import Question
 from holdfast.gateway.presses import Press
-from holdfast.gateway.splitting import split
+from holdfast.gateway.splitting import first, split
 
 GOES_ON = " …"
 """Behind the words of an answer that is still being written: it never ends up as it was begun."""
@@ -77,7 +77,9 @@ class Plan:
         self.seen = cursor
         """Up to here events were taken in."""
         self._runs: dict[RunId, _Run] = {}
-        self._writing: dict[MessageId, list[str]] = {}
+        self._words_max = 2 * chars_max
+        self._writing: dict[MessageId, str] = {}
+        self._last_shown = "", ""
         self._begun: set[MessageId] = set()
         self._questions: dict[str, Question] = {}
         self._calls: dict[str, f.ToolIntended] = {}
@@ -197,7 +199,9 @@ class Plan:
             return
         if not words:
             self._tell_tools(fact.run_id)
-        words.append(fact.text)
+        # What is past the first piece is shown once it is settled: it is not gathered here.
+        if len(words) < self._words_max:
+            self._writing[fact.message_id] = words + fact.text[: self._words_max]
 
     def _settle(self, fact: f.MessageSettled) -> None:
         self._writing.pop(fact.message_id, None)
@@ -211,10 +215,11 @@ class Plan:
         for n, body in enumerate(bodies):
             self._say(fact.message_id, "answer", body, n)
 
-    def _so_far(self, words: list[str]) -> str:
-        text = "".join(words)
-        words[:] = [text]
-        return split(text, self._chars_max - _SPARE_CHARS)[0].rstrip() + GOES_ON
+    def _so_far(self, words: str) -> str:
+        if self._last_shown[0] is not words:
+            shown = first(words, self._chars_max - _SPARE_CHARS).rstrip() + GOES_ON
+            self._last_shown = words, shown
+        return self._last_shown[1]
 
     # Calls and what is asked about them.
 
@@ -273,7 +278,7 @@ class Plan:
                 self._run(fact.run_id).status = "working"
             case f.ModelStepStarted():
                 self._run(fact.run_id, fact.turn).status = "working"
-                self._writing[fact.message_id] = []
+                self._writing[fact.message_id] = ""
             case f.RunResumed():
                 self._run(fact.run_id).status = "working"
                 self._go_on(fact.run_id)
@@ -299,10 +304,11 @@ class Plan:
         run = self._runs.pop(fact.run_id, None)
         if not isinstance(fact, f.RunFailed):
             return
-        # A turn that began before the cursor is not known here: the last one is meant then.
-        again = Press("again", self._session_id, run.turn_id if run is not None else "")
-        buttons = (Button("Try again", str(again)),) if self._buttons else ()
-        typed = "" if self._buttons else "\n\nType /retry to try again."
+        # A turn that began before the cursor is not known here: a button, which stays, could mean another.
+        turn_id = run.turn_id if run is not None else ""
+        again = Press("again", self._session_id, turn_id)
+        buttons = (Button("Try again", str(again)),) if self._buttons and turn_id else ()
+        typed = "" if buttons else "\n\nType /retry to try again."
         words = f"This could not be answered: {fact.failure.detail}{typed}"
         self._say(f"failed:{fact.run_id}", "question", Outgoing(words, buttons))
 

@@ -5,7 +5,9 @@ from typing import Protocol
 import msgspec
 
 from holdfast.domain.chats import Chat, FileRef, Inbound, Outgoing
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, TooLarge
+
+_NAME_CHARS_MAX = 80
 
 
 class ChannelFailure(HoldfastError):
@@ -27,6 +29,27 @@ class ChannelFailure(HoldfastError):
         self.arrived = arrived
         self.retry_after_ms = retry_after_ms
         self.final = final
+
+
+class FileTooLarge(TooLarge):
+    """{what} is too large{size}: at most {limit} can be fetched."""
+
+
+def file_too_large(file: FileRef, bytes_max: int, size: int = 0) -> FileTooLarge:
+    """As people are told. `size`: if it is known."""
+    name = file.name[:_NAME_CHARS_MAX]
+    known = max(size, file.size_bytes)
+    return FileTooLarge(
+        what=f"The file “{name}”" if name else "The file",
+        size=f" ({_megabytes(known)})" if known > bytes_max else "",
+        limit=_megabytes(bytes_max),
+    )
+
+
+def _megabytes(size: int) -> str:
+    """Rounded up: what is too large never seems to be as large as may be."""
+    tenths = -(-size // 100_000)
+    return f"{tenths / 10:,.1f} MB".replace(".0 MB", " MB")
 
 
 class Abilities(msgspec.Struct, frozen=True):

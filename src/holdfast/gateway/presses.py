@@ -4,9 +4,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-Verb = Literal["allow", "always", "deny", "rerun", "ran", "skip", "go", "stop", "again", "switch"]
+Verb = Literal["allow", "always", "deny", "rerun", "ran", "skip", "go", "stop", "again", "switch", "welcome"]
 """The first six are about a call of a run, `go` and `stop` about a run, `again` about a turn of a
-conversation, `switch` about a conversation."""
+conversation, `switch` about a conversation. `welcome` is on no button: whoever is let in is told so by it."""
 
 
 class Press(msgspec.Struct, frozen=True):

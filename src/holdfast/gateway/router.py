@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.domain.chats import Chat, Outgoing, RouteRow
+from holdfast.domain.chats import Chat, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import Seq, SessionId
@@ -27,10 +27,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What became of something that came: what is said to it, and where the chat is from now on."""
+    """What became of something that came: what is said to it, and where the chat is from now on.
+
+    `changed` are messages of the chat that say something else since.
+    """
 
     replies: tuple[Outgoing, ...] = ()
     move: RouteRow | None = None
+    changed: tuple[NewDelivery, ...] = ()
 
 
 def said(text: str) -> Done:

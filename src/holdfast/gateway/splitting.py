@@ -11,6 +11,8 @@ import msgspec
 
 LIMIT_MIN = 200
 """Pieces that are smaller cannot be cut well."""
+_AHEAD_CHARS = 160
+"""So far past a piece is looked: the line that opens or closes code is shorter."""
 _FENCE = re.compile(r" {0,3}(`{3,16}|~{3,16})([^`\n]{0,100})$")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 _SENTENCE = re.compile("[.!?:;…][\"')\\]]*\\s|[\u3002\uff01\uff1f]")
@@ -39,20 +41,29 @@ def split(text: str, limit: int) -> list[str]:
     return [piece.text for piece in pieces(text, limit) if piece.chunk.strip()]
 
 
+def first(text: str, limit: int) -> str:
+    """The first piece, however long `text` is: more than what decides it is not looked at."""
+    found = (piece.text for piece in pieces(text[: 2 * limit], limit) if piece.chunk.strip())
+    return next(found, "")
+
+
 def pieces(text: str, limit: int) -> Iterator[Piece]:
     """Stretches that together are `text`."""
     assert limit >= LIMIT_MIN, f"{limit} is too short a piece"
     fence: tuple[str, str] | None = None
-    while text:
+    at = 0
+    while at < len(text):
         opening = f"{fence[0]}{fence[1]}\n" if fence is not None else ""
         room = limit - size_of(opening)
-        if size_of(text) <= room:
+        # Only what decides this piece: looking at all the rest each time makes a long text slow.
+        ahead = text[at : at + room + _AHEAD_CHARS]
+        if size_of(ahead) <= room:
             # As it was written, closed or not: there is no next piece that it could spoil.
-            yield Piece(opening, text, "")
+            yield Piece(opening, ahead, "")
             return
         # Sixteen, and the end of a line before them: the longest that closing can take.
-        chunk = text[: _cut(text, _fitting(text, room - 17), fence)]
-        text = text[len(chunk) :]
+        chunk = ahead[: _cut(ahead, _fitting(ahead, room - 17), fence)]
+        at += len(chunk)
         fence = _fence_after(chunk, fence)
         yield Piece(opening, chunk, f"\n{fence[0]}" if fence is not None else "")
 

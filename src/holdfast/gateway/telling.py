@@ -10,12 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.chats import NewDelivery, Outgoing, RouteRow
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
 from holdfast.domain.ids import MessageId, Seq, SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.gateway.keeping import Bell
+from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.planning import GOES_ON, Plan
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.state import Ledger
@@ -47,9 +49,10 @@ class _Following(msgspec.Struct):
 class Telling:
     """All chats of one channel. `planned` is called when there is something to deliver."""
 
-    def __init__(self, store: Store, ledger: Ledger, planned: Callable[[], None]) -> None:
+    def __init__(self, store: Store, ledger: Ledger, pairing: Pairing, planned: Callable[[], None]) -> None:
         self._store = store
         self._ledger = ledger
+        self._pairing = pairing
         self._planned = planned
         self._bell = Bell()
         self._routes: dict[str, RouteRow] = {}
@@ -186,9 +189,15 @@ class Telling:
         route = await self._store.route(key)
         if route is None or not route.session_id:
             return
+        if not await self._pairing.may_hear(route.chat):
+            # Nobody there may speak any more: it has no conversation, also for whoever is let in again.
+            nowhere = replace(route, session_id=SessionId(""), sessions=(), cursor=0)
+            await self._store.put_route(nowhere)
+            self._keep(nowhere)
+            return
         following = self._begin(route)
         bell = self._bells[key]
-        live = _Live(self._store, self._ledger, following, self._planned)
+        live = _Live(self._store, self._ledger, self._pairing, following, self._planned)
         with self._store.follow(route.session_id, route.cursor, bell.ring) as follower:
             heard = _now()
             while await self._take_in(following, follower):
@@ -259,9 +268,15 @@ class _Live:
     """Shows an answer while it is being written, and that it is being worked on. Nothing of it is kept."""
 
     def __init__(
-        self, store: Store, ledger: Ledger, following: _Following, planned: Callable[[], None]
+        self,
+        store: Store,
+        ledger: Ledger,
+        pairing: Pairing,
+        following: _Following,
+        planned: Callable[[], None],
     ) -> None:
         self._store = store
+        self._pairing = pairing
         self._planned = planned
         self._ledger = ledger
         self._following = following
@@ -334,6 +349,8 @@ class _Live:
             if row is None or row.state != "sent":
                 return
             self._platform_id = row.platform_id
+        if not await self._pairing.may_hear(chat):
+            return
         try:
             async with asyncio.timeout(_LIVE_S_MAX):
                 await self._ledger.channel.edit(chat, self._platform_id, body)

@@ -152,7 +152,7 @@ class _Telling:
                 allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
                 error = MethodNotAllowed(path=path, method=request.method, allowed=allowed)
             case 413:
-                error = TooLarge(what="The body", size="more", limit=BODY_BYTES_MAX)
+                error = TooLarge(what="The body", size=f"more than {BODY_BYTES_MAX}", limit=BODY_BYTES_MAX)
             case _:
                 error = BadRequest(why=_why(refusal))
         return self.problem(request, error)

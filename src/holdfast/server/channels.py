@@ -3,6 +3,8 @@
 Those doors need no sign-in: what comes through them is looked at only once it is shown to be the app's own.
 """
 
+import asyncio
+from collections import Counter
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +20,7 @@ from holdfast.domain.errors import (
     TooLarge,
     TooManyCodes,
 )
-from holdfast.domain.limits import WEBHOOK_BODY_BYTES_MAX
+from holdfast.domain.limits import CALL_S_MAX, CALLS_AT_ONCE_MAX, WEBHOOK_BODY_BYTES_MAX
 from holdfast.office import (
     CannotEditSettings,
     ChannelDesk,
@@ -29,10 +31,11 @@ from holdfast.office import (
     SenderTold,
     SettingFixed,
     StrangerTold,
+    TooManyCalls,
 )
 from holdfast.server.auth.guard import address_of
 from holdfast.server.auth.tries import Tries
-from holdfast.server.problem import TooManyTries
+from holdfast.server.problem import TooManyTries, TooSlow
 from holdfast.server.shapes import Sent
 from holdfast.server.telling import answers, body
 
@@ -98,6 +101,8 @@ class ChannelRoutes:
         """`tries` counts the calls that no chat app signed."""
         self._desk = desk
         self._tries = tries
+        self._reading: Counter[str] = Counter()
+        """How many calls of each chat app are being read."""
 
     def table(self) -> list[Any]:
         """The routes with what each is said to answer."""
@@ -122,7 +127,7 @@ class ChannelRoutes:
         ]
 
     def _called(self) -> list[Any]:
-        kept = (Kept, Kept(), NoSuchChannel, NotListening)
+        kept = (Kept, Kept(), NoSuchChannel, NotListening, TooManyCalls, TooSlow)
         most = WEBHOOK_BODY_BYTES_MAX
         by_telegram, by_webhook = answers(200, *kept, sends=True), answers(202, *kept, sends=True)
         telegram, webhook = CALLED_PATHS
@@ -174,20 +179,34 @@ class ChannelRoutes:
         return await self._hear("webhook", request)
 
     async def _hear(self, name: str, request: Request[Any, Any, Any]) -> Kept:
-        try:
-            told = await request.body()
-        except HTTPException as refusal:
-            if refusal.status_code == TooLarge.status:
-                raise TooLarge(what="The call", size="more", limit=WEBHOOK_BODY_BYTES_MAX) from None
-            raise
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in request.scope["headers"]}
         try:
-            await self._desk.heard(name, headers, told)
+            # Whoever cannot be the app has nothing of theirs read.
+            self._desk.check_call(name, headers)
+            await self._desk.heard(name, headers, await self._read(name, request))
         except HoldfastError as error:
             if error.status == _UNSHOWN:
                 self._fail(address_of(request.scope))  # type: ignore[arg-type]
             raise
         return Kept()
+
+    async def _read(self, name: str, request: Request[Any, Any, Any]) -> bytes:
+        """All of a call. Raises TooLarge, TooSlow, TooManyCalls."""
+        if self._reading[name] >= CALLS_AT_ONCE_MAX:
+            raise TooManyCalls(name=name)
+        self._reading[name] += 1
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                return await request.body()
+        except TimeoutError:
+            raise TooSlow() from None
+        except HTTPException as refusal:
+            if refusal.status_code == TooLarge.status:
+                size, limit = f"more than {WEBHOOK_BODY_BYTES_MAX}", WEBHOOK_BODY_BYTES_MAX
+                raise TooLarge(what="The call", size=size, limit=limit) from None
+            raise
+        finally:
+            self._reading[name] -= 1
 
     def _fail(self, address: str) -> None:
         """However often others failed, what is signed is heard: it cannot be guessed. Raises TooManyTries."""

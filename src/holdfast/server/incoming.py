@@ -139,7 +139,7 @@ class Incoming:
                 if not limit and (len(held) >= HEAD_BYTES or self._ended):
                     limit = bytes_max(check_start(bytes(held[:HEAD_BYTES]), self._claimed))
                 if limit and len(held) > limit:
-                    raise TooLarge(what="The file", size="more", limit=limit)
+                    raise TooLarge(what="The file", size=f"more than {limit}", limit=limit)
             return bytes(held)
         finally:
             # A refusal keeps its frames, and this with them, while the rest is still being read.

@@ -48,7 +48,10 @@ class Chats(Protocol):
         """The first delivery of each chat that is not over, if it may be tried now: they go in order."""
 
     async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
-        """It is about to be sent, by this process; None if another has it or it is over."""
+        """It is about to be sent, by this process; None if another has it or it is over.
+
+        Another that lives has it for CHANNEL_LEASE_MS: whoever was slower may not be heard of again.
+        """
 
     async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
         """What became of it. False, and nothing changed, if another try was begun since (`attempts`)."""

@@ -70,6 +70,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """Proof that an append is durable: its first and last seq, and the context version before and after.
 
     `repeated` is the turn that an earlier send with the same key made; nothing was stored then.
+    `incarnation` differs between a session and one that has its id after it was deleted.
     """
 
     session_id: SessionId
@@ -78,6 +79,7 @@ class Receipt(msgspec.Struct, frozen=True):
     context_before: Seq
     context_after: Seq
     repeated: TurnRow | None = None
+    incarnation: int = 0
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -423,6 +425,12 @@ class Shelf(Protocol):
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         """Remove an item and return it; of several who take the same one, one gets it."""
+
+    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
+        """Keep `after` in place of `before`; False, and nothing changes, where that is not what is there.
+
+        Raises TooLarge.
+        """
 
     async def item(self, kind: str, item_id: str) -> bytes | None: ...
 

@@ -308,7 +308,7 @@ def changes_of(results: Sequence[object], news: News) -> Iterator[Change]:
         at += count
         yield Change(
             receipt.session_id, receipt.first_seq, receipt.last_seq,
-            receipt.context_before, receipt.context_after, events,
+            receipt.context_before, receipt.context_after, events, receipt.incarnation,
         )  # fmt: skip
     yield from _imported(news[at:])
 

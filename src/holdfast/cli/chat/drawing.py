@@ -168,13 +168,16 @@ class Drawing:
 def _block(text: str, columns: int) -> RenderableType:
     """Markdown, drawn two columns in, without the empty lines that rich puts around some of it."""
     console = Console(width=max(10, columns - 4), file=StringIO(), force_terminal=True, legacy_windows=False)
-    lines = console.render_lines(Markdown(text, code_theme="ansi_dark"), pad=False)
+    # Where a link leads to is written beside its words, which may say anything.
+    lines = console.render_lines(Markdown(text, code_theme="ansi_dark", hyperlinks=False), pad=False)
     told = [any(segment.text.strip() for segment in line) for line in lines]
     first = told.index(True) if True in told else len(told)
     last = len(told) - told[::-1].index(True) if True in told else 0
     drawn: list[Segment] = []
     for line in lines[first:last]:
-        drawn += [Segment("  "), *line, Segment.line()]
+        # Once more: Markdown can name characters (`&#x202e;`) that were none before.
+        shown = [Segment(safe(each.text), each.style, each.control) for each in line]
+        drawn += [Segment("  "), *shown, Segment.line()]
     return Segments(drawn)
 
 

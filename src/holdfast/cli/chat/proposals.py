@@ -2,6 +2,7 @@
 folders.
 """
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,10 @@ _COMMAND = re.compile(r"/([a-z]*)")
 _FILE = re.compile(r'(?:^|(?<=\s))@("[^"\n]*"|[^\s"]+)')
 _FILE_BEGUN = re.compile(r'(?:^|\s)@("[^"\n]*|[^\s"]*)$')
 _PLAIN = re.compile(r'[^\s"]+')
+_MEANS_A_FILE = re.compile(r"(?:~|\.{1,2})?/.+|.*[^/.]\.[A-Za-z][A-Za-z0-9]{0,4}")
+"""What is a path, or ends as files do: not `@ada`, nor `@types/node`, nor `@app.command`."""
+_BEHIND = ".,;:!?)"
+"""A word at the end of a sentence has its full stop behind it."""
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -83,18 +88,26 @@ class TooMany(Exception):
 
 
 def attached(text: str, folder: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> list[Attached]:
-    """The files that a message names after an @, read now. A name that is no file here is only a word.
+    """The files that a message names after an @, read now. Where no file can be meant it is only a word.
 
-    Raises OSError for a file that cannot be read, and TooMany.
+    Raises OSError for a file that cannot be read or is not there, and TooMany.
     """
     found: dict[Path, Attached] = {}
     for named in _FILE.findall(text):
         path = folder / Path(named.strip('"')).expanduser()
-        # A word at the end of a sentence has its full stop behind it.
-        for candidate in (path, Path(str(path).rstrip(".,;:!?)"))):
+        for candidate in (path, Path(str(path).rstrip(_BEHIND))):
             if candidate.is_file():
                 found.setdefault(candidate, Attached(candidate.name, b""))
                 break
+        else:
+            _check_is_a_word(named, path)
     if len(found) > ATTACHMENTS_MAX:
         raise TooMany
     return [Attached(each.name, read(path)) for path, each in found.items()]
+
+
+def _check_is_a_word(named: str, path: Path) -> None:
+    """Raises FileNotFoundError for what was meant to be a file."""
+    shown = named.strip('"') if named.startswith('"') else named.rstrip(_BEHIND)
+    if not path.is_dir() and (named.startswith('"') or _MEANS_A_FILE.fullmatch(shown)):
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", shown)

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -18,6 +18,8 @@ from holdfast.cli.wiring import Staff
 from holdfast.domain.errors import HoldfastError
 
 PROBE_S_MAX = 5.0
+ALONE_S = 10.0
+"""How long a server that went is waited for before the chat does its work itself."""
 LOOPBACK = "127.0.0.1"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,15 +42,17 @@ async def running_server(desk: Desk, http: aiohttp.ClientSession) -> Place | Non
 
 @asynccontextmanager
 async def reaching(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Client]:
-    """A client of the server that runs, or of one of our own for as long as this lasts, which `say` tells."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    """A client of the server that runs, or of one of our own for as long as this lasts, which `say` tells.
+
+    That goes too if the server goes and none comes back.
+    """
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as http, AsyncExitStack() as parts:
+        finding = _Finding(desk, http, parts, say)
         place = await running_server(desk, http)
-        if place is not None:
-            yield Client(http, _finding(desk, http), place)
-            return
-        async with own_server(desk, say) as place:
-            say("No server runs here, so this chat does its work itself, until you leave.")
-            yield Client(http, _always(place), place)
+        if place is None:
+            place = await finding.serve("No server runs here")
+        yield Client(http, finding, place)
 
 
 @asynccontextmanager
@@ -87,18 +91,36 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
         door.close()
 
 
-def _finding(desk: Desk, http: aiohttp.ClientSession) -> Callable[[], Any]:
-    async def find() -> Place | None:
+class _Finding:
+    """Looks for a server, and becomes one when there has been none for a while. `parts` lasts as long."""
+
+    def __init__(
+        self, desk: Desk, http: aiohttp.ClientSession, parts: AsyncExitStack, say: Callable[[str], None]
+    ) -> None:
+        self._desk = desk
+        self._http = http
+        self._parts = parts
+        self._say = say
+        self._own: Place | None = None
+        self._gone_at: float | None = None
+
+    async def __call__(self) -> Place | None:
+        if self._own is not None:
+            return self._own
         # A store that is being closed, restored or is out of room may be there again a moment later.
         with suppress(HoldfastError, OSError):
-            return await running_server(desk, http)
+            found = await running_server(self._desk, self._http)
+            if found is not None:
+                self._gone_at = None
+                return found
+            now = asyncio.get_running_loop().time()
+            self._gone_at = self._gone_at or now
+            if now - self._gone_at >= ALONE_S:
+                return await self.serve("No server came back")
         return None
 
-    return find
-
-
-def _always(place: Place) -> Callable[[], Any]:
-    async def find() -> Place | None:
-        return place
-
-    return find
+    async def serve(self, why: str) -> Place:
+        """Be the server from now on."""
+        self._own = await self._parts.enter_async_context(own_server(self._desk, self._say))
+        self._say(f"{why}, so this chat does its work itself, until you leave.")
+        return self._own

@@ -6,8 +6,13 @@ import msgspec
 
 from holdfast.domain.reading import clean
 
-_UNSEEN = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Marks that turn the direction of writing or break lines: what is shown would not be what is there."""
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "|(?<=[\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\x00-\x7f])"
+)
+"""Marks that turn the direction of writing, break lines or take no room: what is shown would not be what is
+there. Those that join letters are left where some scripts and pictures need them."""
 _STEERING = re.compile("[\x7f-\x9f]")
 TAB = "    "
 

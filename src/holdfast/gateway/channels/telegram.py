@@ -8,16 +8,19 @@ import asyncio
 import base64
 import contextlib
 import hmac
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.domain import slash
 from holdfast.domain.chats import Button, Chat, DeliveryRow, FileRef, Inbound, Outgoing
 from holdfast.domain.clock import Clock
-from holdfast.domain.errors import HoldfastError, TooLarge
+from holdfast.domain.errors import HoldfastError, StoreFault
 from holdfast.domain.files import GIF, HEAD_BYTES, clean_name, kind_of, likely_type
+from holdfast.domain.limits import INBOUND_TRIES_MAX
 from holdfast.gateway.channels.telegram_markup import (
     CAPTION_UNITS_MAX,
     TEXT_UNITS_MAX,
@@ -36,7 +39,7 @@ from holdfast.gateway.channels.telegram_updates import (
     told,
 )
 from holdfast.gateway.channels.telegram_wire import Line, Patience, Refusal, Rows, Target, Words
-from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take
+from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
 
 ABILITIES = Abilities(
     text_chars_max=4_000,  # Telegram takes 4,096; the rest is for the line that says that it is sent again.
@@ -51,7 +54,7 @@ FETCH_BYTES_MAX = 20_000_000
 """What Telegram lets a bot download."""
 PHOTO_BYTES_MAX = 10_000_000
 """What it shows as a picture; larger ones go as files."""
-AGAIN = "(Sent again after a restart.)"
+AGAIN = "(Sent again: it may be here twice.)"
 _ROW_BUTTONS_MAX, _ROW_CHARS_MAX = 3, 30
 _DELIVERIES_KNOWN = 200
 """Among which a button is looked for whose press was too long to be carried."""
@@ -104,7 +107,10 @@ class Telegram:
         self._us: Us | None = None
         self._fault = ""
         self._unread = 0
-        self._acknowledging: set[asyncio.Task[None]] = set()
+        self._tries: Counter[int] = Counter()
+        """How often each update could not be kept that is at fault itself."""
+        self._offered = False
+        self._asides: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -121,9 +127,9 @@ class Telegram:
         return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
     async def close(self) -> None:
-        for task in (*self._acknowledging,):
+        for task in (*self._asides,):
             task.cancel()
-        await asyncio.gather(*self._acknowledging, return_exceptions=True)
+        await asyncio.gather(*self._asides, return_exceptions=True)
         await self._line.close()
 
     async def health(self) -> ChannelHealth:
@@ -154,14 +160,18 @@ class Telegram:
         finally:
             self._take = None
 
+    def check(self, secret_header: str) -> None:
+        """Whether it is Telegram who calls, by its secret alone. Raises WrongSecret."""
+        if not hmac.compare_digest(secret_header.encode(), self.secret.encode()):
+            raise WrongSecret()
+
     async def arrived(self, body: bytes, secret_header: str, take: Take | None = None) -> None:
         """Telegram has called. Answer it only once this returns: until then it keeps what it told.
 
         Any process can hear it for the one that listens, given `take`. Raises WrongSecret, and ChannelFailure
         where there is nobody to take it (yet): Telegram calls again.
         """
-        if not hmac.compare_digest(secret_header.encode(), self.secret.encode()):
-            raise WrongSecret()
+        self.check(secret_header)
         take = take or self._take
         if take is None:
             raise ChannelFailure(channel=CHANNEL, detail="nobody listens here at the moment")
@@ -170,11 +180,13 @@ class Telegram:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._unread += 1
             return
-        await self._hand_over([update], take)
+        await self._keep([update], take)
 
     async def _heard(self, take: Take) -> AsyncGenerator[None, None]:
         """Yields whenever all is well. Raises ChannelFailure, and whatever keeping an update raises."""
         await self._who()
+        if not self._offered:
+            self._aside(self._offer_commands())
         if self._mode == "webhook":
             while True:
                 await self._be_called()
@@ -184,16 +196,54 @@ class Telegram:
         offset = 0
         while True:
             updates = sorted(await self._line.updates(offset), key=number_of)
-            await self._hand_over(updates, take)
+            await self._keep(updates, take)
             # Telegram is asked for those after them, and so forgets them, only now that they are kept.
             offset = max([offset, *(number_of(update) + 1 for update in updates)])
             yield
+
+    async def _offer_commands(self) -> None:
+        """The menu is a convenience: where it cannot be set, everything can be typed all the same."""
+        with contextlib.suppress(ChannelFailure):
+            await self._line.offer([(name, each.does) for name, each in slash.COMMANDS.items()])
+            self._offered = True
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Nothing waits for it."""
+        task = asyncio.create_task(work)
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     async def _be_called(self) -> None:
         if not self._webhook_url:
             detail = "Telegram cannot call: the public address of this server is not set"
             raise ChannelFailure(channel=CHANNEL, detail=detail, final=True)
         await self._line.be_called(self._webhook_url, self.secret)
+
+    async def _keep(self, updates: Sequence[Any], take: Take) -> None:
+        """Have them kept. One that never can be is passed over in the end: nothing behind it would come.
+
+        Raises what stands against keeping them now.
+        """
+        try:
+            await self._hand_over(updates, take)
+        except (ChannelFailure, StoreFault):
+            raise
+        except Exception:
+            if len(updates) == 1 and self._is_hopeless(number_of(updates[0])):
+                return
+            if len(updates) == 1:
+                raise
+            for update in updates:
+                await self._keep([update], take)
+
+    def _is_hopeless(self, number: int) -> bool:
+        """Whether an update that could not be kept has been tried often enough."""
+        self._tries[number] += 1
+        if self._tries[number] < INBOUND_TRIES_MAX:
+            return False
+        del self._tries[number]
+        self._unread += 1
+        return True
 
     async def _hand_over(self, updates: Sequence[Any], take: Take) -> None:
         """All together: whoever says much at once does not keep those behind them waiting."""
@@ -211,9 +261,7 @@ class Telegram:
         if came:
             await take(*came)
         for query_id in presses:
-            task = asyncio.create_task(self._acknowledge(query_id))
-            self._acknowledging.add(task)
-            task.add_done_callback(self._acknowledging.discard)
+            self._aside(self._acknowledge(query_id))
 
     async def _with_press(self, inbound: Inbound) -> Inbound:
         """With what its button stands for, where that was too long to be carried."""
@@ -239,17 +287,16 @@ class Telegram:
         return max(min(grown, self._patience.retry_s_max), (asked_ms or 0) / 1_000)
 
     async def fetch(self, file: FileRef) -> bytes:
-        _check_size(file.size_bytes)
+        _check_size(file, file.size_bytes)
         try:
             path, size = await self._line.where(file.ref)
         except Refusal as refusal:
             if refusal.says("file is too big"):
-                size = max(file.size_bytes, FETCH_BYTES_MAX + 1)
-                raise TooLarge(what="The file", size=size, limit=FETCH_BYTES_MAX) from None
+                raise file_too_large(file, FETCH_BYTES_MAX) from None
             raise
-        _check_size(size)
+        _check_size(file, size)
         content = await self._line.content(path)
-        _check_size(len(content))
+        _check_size(file, len(content))
         return content
 
     # What goes out.
@@ -387,6 +434,6 @@ def _rows(buttons: Sequence[Button]) -> Rows:
     return rows
 
 
-def _check_size(size: int) -> None:
+def _check_size(file: FileRef, size: int) -> None:
     if size > FETCH_BYTES_MAX:
-        raise TooLarge(what="The file", size=size, limit=FETCH_BYTES_MAX)
+        raise file_too_large(file, FETCH_BYTES_MAX, size)

@@ -236,7 +236,7 @@ def _is_addressed(message: _Message, us: Us) -> bool:
 
 def _part(text: str, offset: int, length: int) -> str:
     """Telegram counts in UTF-16 units."""
-    raw = text.encode("utf-16-le")[2 * offset : 2 * (offset + length)]
+    raw = text.encode("utf-16-le", "surrogatepass")[2 * offset : 2 * (offset + length)]
     return raw.decode("utf-16-le", "replace")
 
 

@@ -143,6 +143,10 @@ class Line:
         """No longer be called. What waits to be told is kept."""
         await self._asked(self._bot.delete_webhook(drop_pending_updates=False))
 
+    async def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+        """What Telegram proposes to whoever types a slash: each command and what it does."""
+        await self._asked(self._bot.set_my_commands(commands))
+
     async def acknowledge(self, query_id: str) -> None:
         await self._asked(self._bot.answer_callback_query(query_id))
 
@@ -276,7 +280,8 @@ def _refusal(error: _Refused, words: str) -> Refusal:
             return Refusal(detail, words, 0, retry_after_ms=int(1_000 * error.retry_after_s))
         case 401 | 404:
             detail = "Telegram does not know this bot's token; BotFather tells the one that counts"
-            return Refusal(detail, words, 0, final=True)
+            # It is the bot that is refused, not what was to be said: that waits until its token is right.
+            return Refusal(detail, words, 0)
         case 409:
             return Refusal(f"somebody else asks Telegram for this bot's messages: {words}", words, 0)
         case status if 400 <= status <= 499:

@@ -20,8 +20,8 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.files import HEAD_BYTES, clean_name, likely_type
 from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX
-from holdfast.gateway.channels.webhook_signing import check, signed
-from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take
+from holdfast.gateway.channels.webhook_signing import check, check_head, signed
+from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
 
 CHANNEL = "webhook"
 ABILITIES = Abilities(
@@ -121,6 +121,10 @@ class Webhook:
 
     # What comes in.
 
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Whether what is called in could be signed, before it is read. Raises BadSignature."""
+        check_head(headers, self._clock.now_ms())
+
     def heard(self, headers: Mapping[str, str], body: bytes) -> Inbound:
         """What was called in, if it is signed: the same id is the same thing.
 
@@ -148,7 +152,7 @@ class Webhook:
 
     async def fetch(self, file: FileRef) -> bytes:
         if file.size_bytes > FILE_BYTES_MAX:
-            raise TooLarge(what="The file", size=file.size_bytes, limit=FILE_BYTES_MAX)
+            raise file_too_large(file, FILE_BYTES_MAX)
         headers = signed(self._key, self._new_id(), self._clock.now_ms(), b"")
         return await self._ask("GET", file.ref, headers, b"", FILE_BYTES_MAX, "The file")
 
@@ -213,7 +217,7 @@ class Webhook:
                 async for piece in answer.content.iter_any():
                     found += piece
                     if len(found) > bytes_max:
-                        raise TooLarge(what=what, size="more", limit=bytes_max)
+                        raise TooLarge(what=what, size=f"more than {bytes_max}", limit=bytes_max)
                 return bytes(found)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise _failed(f"cannot be reached: {_words(error)}", arrived=False) from None

@@ -62,19 +62,25 @@ def signed(key: bytes, webhook_id: str, now: Instant, body: bytes) -> dict[str, 
     }
 
 
-def check(key: bytes, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
-    """The id under which `body` was signed. Header names are in lower case. Raises BadSignature."""
+def check_head(headers: Mapping[str, str], now: Instant) -> Signed:
+    """What the headers say, if a body could go with them. Names are in lower case. Raises BadSignature."""
     told = Signed(headers.get(ID, ""), headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, ""))
     if not _ID.fullmatch(told.id) or not _TIMESTAMP.fullmatch(told.timestamp) or not told.signature:
         raise BadSignature(why=f"the headers {ID}, {TIMESTAMP} and {SIGNATURE} are not all there")
+    if abs(now // 1000 - int(told.timestamp)) > WEBHOOK_SKEW_S:
+        raise BadSignature(why=f"it was signed more than {WEBHOOK_SKEW_S} s ago, or the clocks differ")
+    return told
+
+
+def check(key: bytes, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
+    """The id under which `body` was signed. Raises BadSignature."""
+    told = check_head(headers, now)
     expected = _digest(key, told.id, told.timestamp, body).encode()
     # Several: while a key is changed, a sender may sign with the old and the new one.
     offered = told.signature.split(" ")[:_SIGNATURES_MAX]
     shown = [each.removeprefix(_VERSION).encode() for each in offered if each.startswith(_VERSION)]
     if not any(hmac.compare_digest(each, expected) for each in shown):
         raise BadSignature(why="the signature is of something else, or by another key")
-    if abs(now // 1000 - int(told.timestamp)) > WEBHOOK_SKEW_S:
-        raise BadSignature(why=f"it was signed more than {WEBHOOK_SKEW_S} s ago, or the clocks differ")
     return told.id
 
 

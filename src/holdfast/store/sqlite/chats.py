@@ -11,6 +11,7 @@ from holdfast.domain.chats import Chat, DeliveryRow, Inbound, InboundRow, NewDel
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import LeaseHeld
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.domain.limits import CHANNEL_LEASE_MS
 from holdfast.store.ports import Lease
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import Columns
@@ -97,9 +98,10 @@ def begin(
     if row is None or row.state not in _OPEN:
         return None
     held = row.process_id
-    if row.state == "sending" and held is not None and held != process_id and is_alive(held):
+    is_under_way = row.state == "sending" and tx.at < row.retry_at + CHANNEL_LEASE_MS
+    if is_under_way and held is not None and held != process_id and is_alive(held):
         return None
-    begun = replace(row, attempts=row.attempts + 1, process_id=process_id)
+    begun = replace(row, attempts=row.attempts + 1, process_id=process_id, retry_at=tx.at)
     if row.state == "waiting":
         begun = replace(begun, state="sending")
     _put(tx, key, begun)
@@ -153,7 +155,9 @@ def _put_new(tx: Tx, key: str, fresh: NewDelivery) -> None:
         _put(tx, key, DeliveryRow(n, fresh.source, fresh.piece, fresh.kind, fresh.body, "waiting", tx.at))
     elif stored.body != fresh.body and stored.state in (*_OPEN, "sent"):
         state = "changed" if stored.state == "sent" else stored.state
-        _put(tx, key, replace(stored, body=fresh.body, state=state, retry_at=0))
+        # While somebody has it, that is when they began.
+        retry_at = stored.retry_at if stored.process_id is not None else 0
+        _put(tx, key, replace(stored, body=fresh.body, state=state, retry_at=retry_at))
 
 
 def _put(tx: Tx, key: str, row: DeliveryRow) -> None:

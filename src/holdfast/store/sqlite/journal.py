@@ -71,6 +71,7 @@ class _Checked(msgspec.Struct):
     no: int
     head: Seq
     context: Seq
+    incarnation: int
     facts: Facts
     encoded: list[tuple[str, int, bytes]]
     repeated: TurnRow | None = None
@@ -90,13 +91,13 @@ def apply_all(tx: Tx, appends: Sequence[Append]) -> tuple[Receipt, ...]:
 
 
 def _check(tx: Tx, append: Append) -> _Checked:
-    no, head, context = _locate(tx.db, append)
+    no, head, context, born = _locate(tx.db, append)
     if append.fence is not None:
         _check_fence(tx.db, append.fence)
     facts = append.facts(SqlBook(tx.db, no)) if callable(append.facts) else append.facts
     if no and len(facts) == 1 and isinstance(facts[0], Delta) and append.expect is None:
         # Text, a hundred times for everything else: nothing but its size can stand against it.
-        return _Checked(append, no, head, context, facts, [_encoded(facts[0])])
+        return _Checked(append, no, head, context, born, facts, [_encoded(facts[0])])
     creates = bool(facts) and isinstance(facts[0], SessionCreated)
     if no and creates:
         raise SessionExists(session_id=append.session_id)
@@ -106,13 +107,13 @@ def _check(tx: Tx, append: Append) -> _Checked:
         raise TooLarge(what="A change", size=len(facts), limit=FACTS_PER_APPEND_MAX)
     repeated = _find_repeat(tx.db, no, facts)
     if repeated is not None:
-        return _Checked(append, no, head, context, (), [], repeated)
+        return _Checked(append, no, head, context, born, (), [], repeated)
     # After the look for a repeat: a send that is tried again expects what was so before the first try.
     if append.expect is not None and append.expect != head:
         raise SeqMismatch(session_id=append.session_id, head=head, expect=append.expect)
     encoded = [_encoded(fact) for fact in facts]
     _check_blobs(tx.db, facts)
-    return _Checked(append, no, head, context, facts, encoded)
+    return _Checked(append, no, head, context, born, facts, encoded)
 
 
 def _encoded(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
@@ -122,15 +123,16 @@ def _encoded(fact: AnyFact | Unknown) -> tuple[str, int, bytes]:
     return kind, version, body
 
 
-def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq]:
+def _locate(db: apsw.Connection, append: Append) -> tuple[int, Seq, Seq, int]:
+    """Its number, head and context version, and its first event's position, which is never given twice."""
     if append.number:
         row = one(db, "numbered_head", append.number, append.session_id)
     else:
         row = one(db, "session_head", append.session_id)
     if row is None:
-        return 0, 0, 0
-    no, head, context = row
-    return no, head or 0, context
+        return 0, 0, 0, 0
+    no, head, context, born = row
+    return no, head or 0, context, born or 0
 
 
 def _check_fence(db: apsw.Connection, fence: Fence) -> None:
@@ -169,9 +171,9 @@ def _write(tx: Tx, one: _Checked) -> Receipt:
     session_id, seq = one.append.session_id, one.head
     if one.repeated is not None:
         first = one.repeated.seq
-        return Receipt(session_id, first, first, one.context, one.context, one.repeated)
+        return Receipt(session_id, first, first, one.context, one.context, one.repeated, one.incarnation)
     book: SqlBook | None = None
-    no, context = one.no, one.context
+    no, context, born = one.no, one.context, one.incarnation or tx.position + 1
     for fact, (kind, version, body) in zip(one.facts, one.encoded, strict=True):
         seq += 1
         if kind not in DELTA_KINDS:
@@ -185,7 +187,7 @@ def _write(tx: Tx, one: _Checked) -> Receipt:
         row = book.session()
         context = row.context_version if row is not None else 0
         _use_blobs(tx.db, no, one.facts)
-    return Receipt(session_id, one.head + 1, seq, one.context, context)
+    return Receipt(session_id, one.head + 1, seq, one.context, context, None, born)
 
 
 def note_prunable(tx: Tx, book: SqlBook, fact: object) -> None:

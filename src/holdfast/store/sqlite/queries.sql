@@ -37,7 +37,7 @@ ORDER BY e.position LIMIT ?2;
 SELECT no, max(
     ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
     ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
-), context_version
+), context_version, (SELECT position FROM events WHERE session = no ORDER BY seq LIMIT 1)
 FROM sessions WHERE id = ? AND deleted_at IS NULL;
 
 -- name: insert_event
@@ -346,6 +346,9 @@ DELETE FROM blobs WHERE no = ?;
 -- name: put_item
 INSERT OR REPLACE INTO shelf (kind, id, body) VALUES (?, ?, ?);
 
+-- name: swap_item
+UPDATE shelf SET body = ?4 WHERE kind = ?1 AND id = ?2 AND body = ?3 RETURNING 1;
+
 -- name: take_item
 DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
 
@@ -429,7 +432,7 @@ WHERE (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wa
 SELECT no, max(
     ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
     ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
-), context_version
+), context_version, (SELECT position FROM events WHERE session = no ORDER BY seq LIMIT 1)
 FROM sessions WHERE id = ? AND deleted_at IS NOT NULL
     AND EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
 ORDER BY no LIMIT 1;
@@ -438,7 +441,7 @@ ORDER BY no LIMIT 1;
 SELECT no, max(
     ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
     ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
-), context_version
+), context_version, (SELECT position FROM events WHERE session = no ORDER BY seq LIMIT 1)
 FROM sessions WHERE no = ? AND id = ?;
 
 -- name: messages_of_turn

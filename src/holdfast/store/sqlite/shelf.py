@@ -17,6 +17,10 @@ def take(tx: Tx, kind: str, item_id: str) -> bytes | None:
     return row[0] if row is not None else None
 
 
+def swap(tx: Tx, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
+    return one(tx.db, "swap_item", kind, item_id, before, after) is not None
+
+
 def item(db: apsw.Connection, kind: str, item_id: str) -> bytes | None:
     row = one(db, "item", kind, item_id)
     return row[0] if row is not None else None

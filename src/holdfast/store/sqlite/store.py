@@ -307,6 +307,11 @@ class SqliteStore:
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         return await self._do(lambda tx: shelf.take(tx, kind, item_id))
 
+    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
+        if len(after) > ITEM_BYTES_MAX:
+            raise TooLarge(what="An item", size=len(after), limit=ITEM_BYTES_MAX)
+        return await self._do(lambda tx: shelf.swap(tx, kind, item_id, before, after))
+
     async def item(self, kind: str, item_id: str) -> bytes | None:
         return await self._readers.read(shelf.item, kind, item_id)
 
