@@ -56,6 +56,7 @@ from holdfast.store.sqlite.committer import SqliteCommitter
 from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, translated
 from holdfast.store.sqlite.filesystem import refuse_network
 from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.opening import opened
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer
@@ -101,14 +102,14 @@ class SqliteStore:
         clock = clock or SystemClock()
         check_library()
         place = Place(folder, durability, vfs, wait_s)
-        lock = await _opened(lambda: _move_in(place, clock), ProcessLock.release)
+        lock = await opened(lambda: _move_in(place, clock), ProcessLock.release)
         loop, hub = asyncio.get_running_loop(), Hub()
 
         def tell(news: News) -> None:
             loop.call_soon_threadsafe(hub.publish, news)
 
         try:
-            committer = await _opened(
+            committer = await opened(
                 lambda: SqliteCommitter(place, clock, tell, wal_bytes_max), SqliteCommitter.close
             )
         except BaseException:
@@ -479,18 +480,6 @@ class SqliteStore:
                 if theirs.get(event.seq, event) != event:
                     raise ImportConflict(session_id=session_id, seq=event.seq)
             after = here[-1].seq
-
-
-async def _opened(opens: Callable[[], T], closes: Callable[[T], None]) -> T:
-    """What `opens` gives, in a thread; whoever stops waiting for it leaves nothing open."""
-    opening = asyncio.ensure_future(asyncio.to_thread(opens))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if opening.exception() is None:
-            closes(opening.result())
-        raise
 
 
 def _move_in(place: Place, clock: Clock) -> ProcessLock:
