@@ -4,7 +4,7 @@ import { Refused } from "../core/api";
 import type { CommitTold, Session } from "../core/protocol";
 import { whoAmI } from "./following";
 import { readWaiting } from "./memory/watch";
-import { api, ask, current, leaving, notice, open, panel, say, sessions, showsArchived, type Act } from "./state";
+import { api, ask, current, leaving, model, notice, open, ordered, panel, questions, say, session, sessions, showsArchived, type Act } from "./state";
 import { s } from "./strings";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip";
@@ -132,12 +132,32 @@ async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
   return current.value ? work(current.value) : false;
 }
 
+/** The first thing that is asked in this conversation gets its answer. */
+function answerHere(answer: Answer): unknown {
+  const asked = (questions.value.get(current.value ?? "") ?? []).find((each) => each.kind === "approval" && each.call_id);
+  return asked?.call_id ? actions.answer(asked.run_id, asked.call_id, answer) : say(s.nothingAsked);
+}
+
+/** Open the newest conversation with these words in its title; without any, have one chosen. */
+function switchTo(words: string): void {
+  if (!words) return void (panel.value = "palette");
+  const found = ordered.value.find((each) => each.title.toLowerCase().includes(words.toLowerCase()));
+  if (found) location.hash = found.id;
+  else say(s.noSuchConversation(words));
+}
+
 /** Slash commands: what is typed after the slash, and the rest of the line. */
 export const slash: Record<string, (rest: string) => unknown> = {
   new: () => (location.hash = ""),
   undo: () => actions.undo(),
   retry: () => actions.retry(),
   stop: () => actions.stop(),
+  status: () => say(session.value ? s.status[session.value.status] : s.status.idle),
+  model: () => say(model.value?.name ?? ""),
+  sessions: () => (panel.value = "palette"),
+  switch: (rest) => switchTo(rest.trim()),
+  approve: () => answerHere({ decision: "approve" }),
+  deny: (rest) => answerHere({ decision: "deny", ...(rest.trim() ? { reason: rest.trim() } : {}) }),
   title: (rest) => current.value && rest && actions.rename(current.value, rest),
   branch: () => actions.branch(),
   clear: () => actions.clear(),

@@ -1,0 +1,50 @@
+"""Commands that are typed where one writes: what they answer with, and what they do."""
+
+import re
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.browser.driving import WAIT_MS, Chat
+
+
+async def typed(chat: Chat, line: str) -> None:
+    await chat.message.fill(line)
+    await chat.message.press("Enter")
+
+
+async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Path) -> None:
+    await typed(chat, "/approve")
+    await expect(chat.told).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
+    await chat.say(f"run echo ran > {tmp_path}/denied")
+    await chat.asks()
+    await typed(chat, "/status")
+    await expect(chat.told).to_contain_text("Needs you", timeout=WAIT_MS)
+    await typed(chat, "/deny the disk is full")
+    await chat.answered()
+    await chat.reads("the disk is full")
+    await chat.say(f"run echo ran > {tmp_path}/allowed")
+    await chat.asks()
+    await typed(chat, "/approve")
+    await chat.answered(2)
+    assert (tmp_path / "allowed").exists() and not (tmp_path / "denied").exists()
+
+
+async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: Chat) -> None:
+    await chat.say("hello")
+    await chat.answered()
+    await typed(chat, "/title About the harbour")
+    await expect(chat.page.get_by_role("heading", name="About the harbour")).to_be_visible(timeout=WAIT_MS)
+    first = chat.session
+    await typed(chat, "/model")
+    await expect(chat.told).not_to_be_empty(timeout=WAIT_MS)
+    await typed(chat, "/new")
+    await chat.say("hello again")
+    await chat.answered()
+    assert chat.session != first
+    await typed(chat, "/switch nowhere at all")
+    await expect(chat.told).to_contain_text("No conversation has", timeout=WAIT_MS)
+    await typed(chat, "/switch harbour")
+    await expect(chat.page).to_have_url(re.compile(first), timeout=WAIT_MS)
+    await typed(chat, "/sessions")
+    await expect(chat.page.get_by_role("dialog")).to_be_visible(timeout=WAIT_MS)
