@@ -298,6 +298,8 @@ async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running
     chat = Chat(await sign_in(visitor, server.link))
     page, keyboard, memory = chat.page, chat.page.keyboard, Memory(chat.page)
     await keyboard.press("Control+k")
+    palette = page.get_by_role("dialog", name="Do something…").get_by_role("combobox")
+    await expect(palette).to_be_focused(timeout=WAIT_MS)
     await keyboard.type("memory")
     await keyboard.press("Enter")
     await expect(memory.region).to_be_focused(timeout=WAIT_MS)
