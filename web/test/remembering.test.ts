@@ -96,4 +96,14 @@ describe("a conversation that is opened in the middle", () => {
     memory.add(completed("r_9"));
     expect([...memory.stretches.keys()]).toEqual([7]);
   });
+
+  test("knows a turn again that it saw completed before it read what waits", () => {
+    const memory = new Remembering();
+    memory.noteRun("r_9", 9);
+    memory.add(completed("r_9"));
+    memory.addWaiting([{ ...row, state: "owed", retry_at: null, detail: "" }]);
+    expect([...memory.stretches.keys()]).toEqual([7]);
+    memory.add({ kind: "memory_resolved", segment: 7, decision: "drop", at: 60 } as unknown as AnyEvent);
+    expect(memory.told()).toMatchObject({ state: "dropped" });
+  });
 });

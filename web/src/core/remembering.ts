@@ -41,6 +41,8 @@ export class Remembering {
     for (const row of rows) {
       if (this.stretches.has(row.segment)) continue;
       const turns = Array.from({ length: row.through_turn - row.from_turn + 1 }, (_, place) => row.from_turn + place);
+      // What was guessed of the same turns, before their number was known, is this one.
+      for (const each of [...this.stretches.values()]) if (each.n < 0 && each.turns.every((turn) => turns.includes(turn))) this.stretches.delete(each.n);
       const retracts = row.state === "retracting";
       this.put(row.segment, turns, row.since, {
         state: row.state === "retracting" ? "paid" : row.state, retraction: retracts ? "wanted" : "", detail: row.detail,
