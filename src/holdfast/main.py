@@ -17,13 +17,13 @@ import typer
 from holdfast import __version__
 from holdfast.administration.backups import Backups
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
-from holdfast.administration.channel_files import webhook_key
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
 from holdfast.administration.model_desk import Models, chosen
 from holdfast.administration.porter import Porter
 from holdfast.administration.settings_desk import Desk
+from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
@@ -60,12 +60,12 @@ from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.domain.webhook_signing import PREFIX as KEY_PREFIX
+from holdfast.domain.webhook_signing import key_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.ledger import StoreLedger
 from holdfast.engine.permissions import Permissions
 from holdfast.gateway.channels.webhook import Webhook
-from holdfast.gateway.channels.webhook_signing import PREFIX as KEY_PREFIX
-from holdfast.gateway.channels.webhook_signing import written_of
 from holdfast.gateway.commands import Asked
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
@@ -216,9 +216,11 @@ async def _channels(
     def webhook() -> Called | None:
         if not settings.channel_webhook_url:
             return None
-        key = webhook_key(settings.data)
-        mask.learn(written_of(key), written_of(key).removeprefix(KEY_PREFIX))
-        return Webhook(settings.channel_webhook_url, key, store, clock, lambda: secrets.token_hex(16))
+        written = webhook_key(settings.data / FOR_CHANNEL, note)
+        mask.learn(written, written.removeprefix(KEY_PREFIX))
+        return Webhook(
+            settings.channel_webhook_url, key_of(written), store, clock, lambda: secrets.token_hex(16)
+        )
 
     pairing = _pairing(store)
     gateway = Gateway(store, engine, (), pairing, clock, Ids(clock), random, asked)

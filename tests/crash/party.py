@@ -18,8 +18,10 @@ from typing import Any, Literal
 import aiohttp
 from aiohttp import web
 
-from holdfast.administration.channel_files import Bot, webhook_key, write_bot
+from holdfast.administration.bot_file import Bot, write_bot
+from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.webhook_signing import key_of
 from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.store.sqlite.store import SqliteStore
 from tests import telegram_api
@@ -338,7 +340,7 @@ async def party(seed: int = 0) -> AsyncIterator[Party]:
         data = folder / "store"
         await _prepare(data)
         telegram = TelegramApi(shuffled=random.Random(seed))
-        program = Program(key=webhook_key(data))
+        program = Program(key=key_of(webhook_key(data / FOR_CHANNEL, print)))
         async with acting() as actor, telegram_api.serving(telegram), receiving(program):
             settings = {"telegram_api_url": telegram.url, "channel_webhook_url": program.url}
             async with serving(data, actor.url, **settings) as server:

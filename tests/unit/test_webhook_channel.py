@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.domain import webhook_signing as signing
 from holdfast.domain.chats import Button, Chat, FileRef, Outgoing
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import TooLarge
-from holdfast.gateway.channels import webhook_signing as signing
 from holdfast.gateway.channels.webhook import ABILITIES, BadCall, Patience, Webhook
 from holdfast.gateway.ports import ChannelFailure
 from tests.webhook_receiver import Receiver, headers_for, receiving
@@ -85,7 +85,9 @@ def test_what_is_no_key_is_none(written: str) -> None:
 
 
 def test_a_key_is_written_down_as_it_is_read() -> None:
-    assert signing.key_of(signing.written_of(KEY) + "\n") == KEY
+    assert signing.key_of(signing.written_of(KEY)) == KEY
+    with pytest.raises(ValueError, match="whsec_"):
+        signing.key_of(signing.written_of(KEY).removeprefix("whsec_"))
 
 
 # What comes in.

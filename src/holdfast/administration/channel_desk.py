@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.administration.channel_files import Bot, read_bot, write_bot
+from holdfast.administration.bot_file import Bot, read_bot, write_bot
 from holdfast.administration.porter import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
 from holdfast.config import Settings
 from holdfast.domain.chats import Inbound

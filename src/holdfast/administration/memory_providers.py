@@ -8,6 +8,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from holdfast.administration.memory_models import RememberedModels
+from holdfast.administration.webhook_key import FOR_MEMORY, webhook_key
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
@@ -22,7 +23,6 @@ from holdfast.memory.providers import installed
 from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes
 from holdfast.memory.providers.webhook import Webhook
-from holdfast.memory.providers.webhook_key import webhook_key
 
 OFF = "off"
 BUILT_IN = ("notes", "webhook", OFF)
@@ -108,7 +108,7 @@ class Providers:
         """
         if self._settings.memory == "webhook":
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(webhook_key, self._settings.data, self._note)
+                await asyncio.to_thread(webhook_key, self._settings.data / FOR_MEMORY, self._note)
         elif self._settings.memory not in BUILT_IN:
             try:
                 await asyncio.wait_for(self._present(), OPEN_S_MAX)
@@ -188,7 +188,8 @@ class Providers:
         if not url:
             raise OwnerGone(detail="no webhook is set any more")
         try:
-            secret = await asyncio.to_thread(webhook_key, self._settings.data, self._note)
+            path = self._settings.data / FOR_MEMORY
+            secret = await asyncio.to_thread(webhook_key, path, self._note)
         except (HoldfastError, OSError) as error:
             raise OwnerGone(detail=str(error).rstrip(".")) from error
         self._mask.learn(secret)

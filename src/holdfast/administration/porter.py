@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.administration.channel_files import TOKEN_NAME
+from holdfast.administration.bot_file import FILE_NAME as BOT_FILE
 from holdfast.config import Settings
 from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.office import ChannelTold, SenderTold, StrangerTold
@@ -22,7 +22,7 @@ class Porter:
 
     def given(self) -> Sequence[ChannelTold]:
         is_on, webhook = self._settings.telegram != "off", bool(self._settings.channel_webhook_url)
-        saved = Path(self._settings.data / TOKEN_NAME).exists()
+        saved = Path(self._settings.data / BOT_FILE).exists()
         return (
             ChannelTold(TELEGRAM, is_on and bool(self._token or saved), bool(self._token)),
             ChannelTold(WEBHOOK, webhook, True),

@@ -24,6 +24,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.secrets import Mask
+from holdfast.domain.webhook_signing import PREFIX, key_of, signed
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure, Segment
 from holdfast.memory.providers import webhook_wire as wire
 
@@ -61,12 +62,12 @@ class Webhook:
         patience: Patience = USUAL_PATIENCE,
     ) -> None:
         self._url = url
-        self._secret = wire.secret_of(secret)
+        self._key = key_of(secret)
         self._clock = clock
         self._fresh = fresh
         self._patience = patience
         self._host = urlsplit(url).netloc.rpartition("@")[2]
-        self._mask = Mask((secret, secret.removeprefix(wire.SECRET_PREFIX), *_private_in(url)))
+        self._mask = Mask((secret, secret.removeprefix(PREFIX), *_private_in(url)))
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -155,7 +156,7 @@ class Webhook:
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": "holdfast",
-            **wire.signed(self._secret, message_id, self._clock.now_ms(), body),
+            **signed(self._key, message_id, self._clock.now_ms(), body),
         }
         # Redirects are not followed: what was said in a conversation goes only to the server that it is for.
         request = self._client().post(self._url, data=body, headers=headers, allow_redirects=False)

@@ -1,27 +1,21 @@
-"""What goes to a webhook and what comes back: the bodies, the signature, the shapes of answers.
+"""What goes to a webhook and what comes back: the bodies, their ids, the shapes of answers.
 
 Signed as the Standard Webhooks convention says. docs/memory.md describes it for those who receive it.
 """
 
-import base64
-import binascii
 import hashlib
-import hmac
 import re
-from collections.abc import Mapping
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.domain.clock import INSTANT_MAX, Instant
+from holdfast.domain.clock import INSTANT_MAX
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECEIPT_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin, RememberedBy
 from holdfast.memory.ports import Said, Segment
 
-SECRET_PREFIX = "whsec_"
-_SECRET_BYTES_MIN = 24
 """As the convention has it."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -103,28 +97,6 @@ def id_of(asked: Asked, fresh: str) -> str:
         case Retract():
             return f"retract_{_plain(asked.key)}"
     return fresh
-
-
-def signed(secret: bytes, message_id: str, at: Instant, body: bytes) -> Mapping[str, str]:
-    """The headers by which a receiver knows who sent this, and when."""
-    stamp = str(at // 1_000)
-    proof = hmac.digest(secret, f"{message_id}.{stamp}.".encode() + body, "sha256")
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": stamp,
-        "webhook-signature": f"v1,{base64.b64encode(proof).decode()}",
-    }
-
-
-def secret_of(text: str) -> bytes:
-    """The secret that `whsec_…` stands for. Raises ValueError, which does not hold it."""
-    try:
-        found = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        found = b""
-    if not text.startswith(SECRET_PREFIX) or len(found) < _SECRET_BYTES_MIN:
-        raise ValueError(f"not {SECRET_PREFIX} and {_SECRET_BYTES_MIN} bytes or more in base64")
-    return found
 
 
 def _plain(key: str) -> str:

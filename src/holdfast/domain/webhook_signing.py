@@ -38,13 +38,13 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 def key_of(written: str) -> bytes:
-    """The key as it was written down. Raises ValueError."""
+    """The key as it was written down. Raises ValueError, which does not hold it."""
     try:
-        key = base64.b64decode(written.strip().removeprefix(PREFIX), validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
-    if len(key) < _KEY_BYTES_MIN:
-        raise ValueError(f"it has fewer than {_KEY_BYTES_MIN} bytes")
+        key = base64.b64decode(written.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not written.startswith(PREFIX) or len(key) < _KEY_BYTES_MIN:
+        raise ValueError(f"not {PREFIX} and {_KEY_BYTES_MIN} bytes or more in base64")
     return key
 
 

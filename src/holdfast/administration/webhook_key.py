@@ -1,6 +1,5 @@
-"""The secret that webhooks are signed with: a file in the data folder that only its owner can read."""
+"""The keys that webhooks are signed with: files in the data folder that only their owner can read."""
 
-import base64
 import os
 import secrets
 import stat
@@ -8,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.memory.providers.webhook_wire import SECRET_PREFIX, secret_of
+from holdfast.domain.webhook_signing import key_of, written_of
 
-NAME = "memory-webhook.key"
+FOR_MEMORY, FOR_CHANNEL = "memory-webhook.key", "channel-webhook.key"
 _CHANCE_BYTES = 32
 _MODE = 0o600
 _OTHERS = 0o077
@@ -25,18 +24,17 @@ class BadWebhookKey(HoldfastError):
 
 
 def webhook_key(
-    folder: Path, note: Callable[[str], None], chance: Callable[[int], bytes] = secrets.token_bytes
+    path: Path, note: Callable[[str], None], chance: Callable[[int], bytes] = secrets.token_bytes
 ) -> str:
-    """The secret in `folder`, `whsec_…`, made when it is missing. Raises BadWebhookKey or OSError."""
-    path = folder / NAME
+    """The key at `path`, `whsec_…`, made when it is missing. Raises BadWebhookKey or OSError."""
     if not os.path.lexists(path):
-        _make(path, SECRET_PREFIX + base64.b64encode(chance(_CHANCE_BYTES)).decode())
+        _make(path, written_of(chance(_CHANCE_BYTES)))
     return _read(path, note)
 
 
 def _make(path: Path, secret: str) -> None:
     """It appears whole or not at all; of several who make one, the first one's stays."""
-    fresh = path.with_name(f"{NAME}.{os.getpid()}.new")
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
@@ -68,7 +66,7 @@ def _read(path: Path, note: Callable[[str], None]) -> str:
             note(f"{path} could be read by others; now it cannot. If they may have, delete it and restart.")
         try:
             text = file.read(_BYTES_MAX).strip()
-            secret_of(text)
+            key_of(text)
         except ValueError as error:  # Text that is none is one, too.
             why = "it is not text" if isinstance(error, UnicodeDecodeError) else f"it is {error}"
             raise BadWebhookKey(path=path, why=why) from None

@@ -1,0 +1,44 @@
+"""A few named words in a TOML file that only its owner can read: what was connected, with its key."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.administration.settings_file import write_whole
+from holdfast.config import ConfigError
+
+_MODE = 0o600
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read_secret(path: Path, kind: type[T], what: str) -> T | None:
+    """What is saved there; `what` is what it should be. Raises ConfigError for what cannot be read."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError):
+        # Not what it says: the secret may be in that.
+        problem = f"this is no {what}; remove the file {path} and connect again"
+        raise ConfigError(where=path, problem=problem) from None
+
+
+def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
+    """Put `saved`, whose fields are text, in place of what was there; None: there is none any more.
+
+    Raises OSError.
+    """
+    if saved is None:
+        path.unlink(missing_ok=True)
+        return
+    if path.exists():
+        path.chmod(_MODE)
+    words = msgspec.structs.asdict(saved).items()
+    write_whole(path, head + "".join(f"{name} = {_spelt(text)}\n" for name, text in words))
+
+
+def _spelt(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")
