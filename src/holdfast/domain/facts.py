@@ -8,41 +8,42 @@ optional field does not.
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Literal, get_args
-
-import msgspec
+from typing import Literal, get_args
 
 from holdfast.domain.clock import Instant
+from holdfast.domain.fact import (
+    Actor,
+    Decision,
+    Effect,
+    Fact,
+    Failure,
+    Pace,
+    Ranges,
+    Resume,
+    Role,
+    Scope,
+    Settlement,
+    ToolOutcome,
+    Waiting,
+)
 from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, SessionId, TurnId
+from holdfast.domain.memory_facts import (
+    MemoryCommitFailed,
+    MemoryCommitStarted,
+    MemoryCommitted,
+    MemoryForgotten,
+    MemoryInDoubt,
+    MemoryResolved,
+)
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.usage import Usage
 
-Role = Literal["user", "assistant", "tool", "notice"]
-Effect = Literal["pure", "idempotent", "unsafe"]
-Resume = Literal["auto", "ask", "never"]
-Settlement = Literal["settled", "interrupted", "recovered"]
-ToolOutcome = Literal["done", "failed", "denied", "not_run", "unknown"]
-Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
-Waiting = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
-Scope = Literal["once", "session", "always"]
-Actor = Literal["user", "model", "server", "policy"]
-Ranges = tuple[tuple[int, int], ...]
-"""Numbers of turns, as inclusive ranges in order."""
-Pace = tuple[int, ...]
-"""How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
-
-
-class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The base of every fact; the closed union is `AnyFact`."""
-
-    version: ClassVar[int] = 1
-
-
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why something failed, as a person may read it."""
-
-    code: str
-    detail: str
+__all__ = (
+    "Actor", "Decision", "Effect", "Fact", "Failure", "MemoryCommitFailed", "MemoryCommitStarted",
+    "MemoryCommitted", "MemoryForgotten", "MemoryInDoubt", "MemoryResolved", "Pace", "Ranges", "Resume",
+    "Role", "Scope", "Settlement", "ToolOutcome", "Waiting",
+)  # fmt: skip
+"""What is declared elsewhere and read here: whoever needs facts needs them by one name."""
 
 
 # A session's own life.
@@ -393,73 +394,7 @@ class ApprovalResolved(Fact, frozen=True):
     rule: str = ""
 
 
-# Memory and deliveries.
-
-
-class MemoryCommitStarted(Fact, frozen=True):
-    """Memory is being told of the stretch `segment`. From here on it is what it is: its turns, its key.
-
-    `owner` names the agent that it is told by, `digest` says what it is told. `attempt` fences every earlier
-    try; `process_id` makes this one. `takes_key`: to be told again under that key would change nothing.
-    """
-
-    segment: int
-    key: str
-    turns: Ranges
-    owner: str
-    digest: str
-    attempt: int
-    process_id: ProcessId
-    takes_key: bool = False
-
-
-class MemoryCommitted(Fact, frozen=True):
-    segment: int
-    key: str
-    from_turn: int
-    through_turn: int
-    receipt: str = ""
-
-
-class MemoryCommitFailed(Fact, frozen=True):
-    """Memory could not be told, and is told again at `retry_at`."""
-
-    segment: int
-    key: str
-    from_turn: int
-    through_turn: int
-    failure: Failure
-    retry_at: Instant = 0
-
-
-class MemoryInDoubt(Fact, frozen=True):
-    """Whoever told memory of it is gone, and the provider cannot be asked whether it was told."""
-
-    segment: int
-    key: str
-    from_turn: int
-    through_turn: int
-
-
-class MemoryResolved(Fact, frozen=True):
-    """A word on a stretch that memory is owed: tell it again, take it as told, or let it be."""
-
-    segment: int
-    decision: Literal["retry", "done", "drop"]
-    by: Actor = "user"
-
-
-class MemoryForgotten(Fact, frozen=True):
-    """What became of taking back what memory was told of turns that were undone since.
-
-    `cannot`: the provider has no way to. Turns of the stretch that still stand are owed anew once it is done.
-    """
-
-    segment: int
-    key: str
-    outcome: Literal["done", "failed", "cannot"]
-    failure: Failure | None = None
-    retry_at: Instant = 0
+# Deliveries.
 
 
 class DeliveryInDoubt(Fact, frozen=True):

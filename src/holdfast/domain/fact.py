@@ -1,0 +1,32 @@
+"""What every fact is made of: the base of them all, and the words that several kinds share."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+Role = Literal["user", "assistant", "tool", "notice"]
+Effect = Literal["pure", "idempotent", "unsafe"]
+Resume = Literal["auto", "ask", "never"]
+Settlement = Literal["settled", "interrupted", "recovered"]
+ToolOutcome = Literal["done", "failed", "denied", "not_run", "unknown"]
+Decision = Literal["approve", "deny", "rerun", "mark_done", "skip"]
+Waiting = Literal["approval", "in_doubt", "client_tool", "question", "limit"]
+Scope = Literal["once", "session", "always"]
+Actor = Literal["user", "model", "server", "policy"]
+Ranges = tuple[tuple[int, int], ...]
+"""Numbers of turns, as inclusive ranges in order."""
+Pace = tuple[int, ...]
+"""How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The base of every fact; the closed union is `AnyFact`."""
+
+    version: ClassVar[int] = 1
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something failed, as a person may read it."""
+
+    code: str
+    detail: str
