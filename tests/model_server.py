@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.agent.models.chat_completions import ChatCompletions
+from holdfast.agent.models.chat_wire import ChatWire
 from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.transport import Patience
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import Profile, Request, UserMessage
@@ -137,10 +138,10 @@ async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
 
 
 @asynccontextmanager
-async def asking(url: str, patience: Patience = CALM, key: str = KEY) -> AsyncIterator[ChatCompletions]:
+async def asking(url: str, patience: Patience = CALM, key: str = KEY) -> AsyncIterator[HttpModel]:
     """A model at `url`, closed afterwards."""
     endpoint = Endpoint(url, "small", Secret(key), "OPENAI_API_KEY")
-    model = ChatCompletions(endpoint, Profile("test", 100_000), patience)
+    model = HttpModel(endpoint, ChatWire(), Profile("test", 100_000), patience)
     try:
         yield model
     finally:
@@ -148,7 +149,7 @@ async def asking(url: str, patience: Patience = CALM, key: str = KEY) -> AsyncIt
 
 
 async def heard(
-    model: ChatCompletions, request: Request = ASKED, tools: Iterable[ToolSpec] = ()
+    model: HttpModel, request: Request = ASKED, tools: Iterable[ToolSpec] = ()
 ) -> tuple[list[ModelDelta], ModelFailure | None]:
     """Everything that a model says, and how it failed if it did."""
     deltas: list[ModelDelta] = []

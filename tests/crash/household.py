@@ -135,11 +135,13 @@ class Household:
         assert self.mistold() == []
 
     async def _caught_up(self, talk: Memory) -> None:
-        """Until whoever follows `talk` has been sent all that there is: after a start they come back by turns."""
+        """Until whoever follows `talk` was sent all that there is: after a start they come back in time."""
         status, page = await self.insist("GET", f"/api/sessions/{talk.session_id}/messages?limit=1")
         assert status in (200, 404), page
         if status == 200:
-            await talk.until(lambda: max(talk.events, default=0) >= page["head"], "a follower that is up to date")
+            await talk.until(
+                lambda: max(talk.events, default=0) >= page["head"], "a follower that is up to date"
+            )
 
     def mistold(self) -> list[str]:
         """Whether memory was told anything else than what was said, or a key meant two things."""

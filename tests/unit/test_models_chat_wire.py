@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_completions import Answer
-from holdfast.agent.models.chat_wire import encode
+from holdfast.agent.models.chat_wire import ChatWire, encode
 from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.http_model import Answer
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -34,7 +34,7 @@ def sent(request: Request, tools: tuple[ToolSpec, ...] = (), without: tuple[str,
 
 
 def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    answer = Answer(ENDPOINT)
+    answer = Answer(ENDPOINT, ChatWire())
     deltas: list[ModelDelta] = []
     try:
         for piece in chunks:

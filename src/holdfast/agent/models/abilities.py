@@ -47,7 +47,7 @@ class Told(msgspec.Struct, frozen=True):
 
 async def ask_once(endpoint: Endpoint, url: URL, wait_s: float, sent: bytes | None = None) -> Told | None:
     """A short question to a model's server; None if there is no answer in time, or it is too long."""
-    headers = {"Authorization": f"Bearer {endpoint.key.reveal()}"} if endpoint.key else {}
+    headers = endpoint.headers
     if sent is not None:
         headers["Content-Type"] = "application/json"
     method = "GET" if sent is None else "POST"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.models.wire import ErrorInStream
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -21,6 +22,7 @@ from holdfast.agent.ports import (
 from holdfast.domain.context import (
     AssistantMessage,
     FileContent,
+    Profile,
     Request,
     RequestMessage,
     ToolMessage,
@@ -33,6 +35,26 @@ from holdfast.domain.usage import Usage
 NAME_CHARS_MAX = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _TICKS = re.compile(r"`{3,}")
+
+
+class ChatWire:
+    """OpenAI Chat Completions, as everybody speaks it."""
+
+    path = "chat/completions"
+    optional = (("stream_options", "stream_options"), ("tools", "does not support tools"))
+
+    def encode(
+        self,
+        model: str,
+        profile: Profile,
+        request: Request,
+        tools: Sequence[ToolSpec],
+        without: Collection[str],
+    ) -> bytes:
+        return encode(model, request, tools, without)
+
+    def decoder(self) -> "ChatDecoder":
+        return ChatDecoder()
 
 
 # The request.
@@ -172,14 +194,6 @@ class _Call(msgspec.Struct):
 
     def arguments(self) -> str:
         return "".join(self.written)
-
-
-class ErrorInStream(Exception):
-    """The server sent an error where the answer should go on; `body` is what it sent."""
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__("an error in the stream")
-        self.body = body
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk)

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agent.models.abilities import ask_once
-from holdfast.agent.models.chat_completions import ChatCompletions
+from holdfast.agent.models.chat_wire import ChatWire
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Secret
+from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import Model
 from holdfast.domain.context import Profile
 from holdfast.domain.errors import HoldfastError
@@ -168,9 +169,8 @@ def made_for(endpoint: Endpoint, window: int | None = None) -> Model:
     known = next((tokens for start, tokens in _WINDOWS if endpoint.model.startswith(start)), None)
     tokens = window or known or (WINDOW_TOKENS_LOCAL if _is_local(endpoint) else WINDOW_TOKENS)
     answer_tokens = min(ANSWER_TOKENS, tokens // 4)
-    return ChatCompletions(
-        endpoint, Profile(endpoint.host, tokens, answer_tokens, address=endpoint.shown_url)
-    )
+    profile = Profile(endpoint.host, tokens, answer_tokens, address=endpoint.shown_url)
+    return HttpModel(endpoint, ChatWire(), profile)
 
 
 # What a server says of its models.

@@ -1,6 +1,7 @@
 """Where a model is asked and with which key. The one place that knows a key keeps it from being shown."""
 
 import re
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -9,6 +10,9 @@ from yarl import URL
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.\-\u2026]{6,}|\bAIza[\w*.\-]{6,}|(?<=[Bb]earer )\S+"
 )
+Protocol = Literal["chat", "responses", "messages"]
+"""OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
+ANTHROPIC_VERSION = "2023-06-01"
 OPENAI_URL = "https://api.openai.com/v1"
 MASK = "***"
 KEY_CHARS_MIN = 8
@@ -41,12 +45,25 @@ class Secret:
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A model behind a base URL. `key_from` names the variable that the key came from."""
+    """A model behind a base URL. `key_from` names the variable that the key came from.
+
+    `provider` is the word before the colon where people name the model.
+    """
 
     base_url: str
     model: str
     key: Secret
     key_from: str = ""
+    provider: str = "openai"
+    protocol: Protocol = "chat"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What says who asks, as its protocol has it."""
+        if self.protocol == "messages":
+            key = {"x-api-key": self.key.reveal()} if self.key else {}
+            return {"anthropic-version": ANTHROPIC_VERSION, **key}
+        return {"Authorization": f"Bearer {self.key.reveal()}"} if self.key else {}
 
     @property
     def host(self) -> str:

@@ -47,9 +47,8 @@ class Transport:
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",  # A compressing proxy would hold tokens back.
             "User-Agent": "holdfast",
+            **self._endpoint.headers,
         }
-        if self._endpoint.key:
-            headers["Authorization"] = f"Bearer {self._endpoint.key.reveal()}"
         url = self._endpoint.url(path)
         try:
             async with asyncio.timeout_at(deadline):

@@ -54,13 +54,12 @@ async def tried(endpoint: Endpoint, list_s: float = LIST_S, answer_s: float = AN
 
 async def _list(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
     """The models that the server says it has; None if it has no list of them. Raises ModelFailure."""
-    headers = {"Authorization": f"Bearer {endpoint.key.reveal()}"} if endpoint.key else {}
     url = endpoint.url("models")
     try:
         async with (
             asyncio.timeout(wait_s),
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.get(url, headers=headers, allow_redirects=False) as response,
+            session.get(url, headers=endpoint.headers, allow_redirects=False) as response,
         ):
             body = await response.content.read(ANSWER_BYTES_MAX)
             while chunk := await response.content.read(ANSWER_BYTES_MAX - len(body)):

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions at any base URL: one request, its answer as it streams, its failures by name."""
+"""A model asked over HTTP, by any wire protocol: one request, its answer as it streams, failures by name."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.agent.models import failures
 from holdfast.agent.models.abilities import Abilities
-from holdfast.agent.models.chat_wire import ChatDecoder, ErrorInStream, encode
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
+from holdfast.agent.models.wire import ErrorInStream, Wire
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.files import FileKind
@@ -21,15 +21,16 @@ ERROR_BYTES_MAX = 64_000
 _JSON = "application/json"
 _READABLE = frozenset({"text/event-stream", "application/octet-stream", _JSON})
 """What an answer may be called; the second is what aiohttp says when a server says nothing."""
-_OPTIONAL = (("stream_options", "stream_options"), ("tools", "does not support tools"))
-"""Fields that may be left out, each with the words by which a server refuses it."""
 
 
-class ChatCompletions:
-    """A model that is asked by Chat Completions."""
+class HttpModel:
+    """A model behind an endpoint that speaks `wire`."""
 
-    def __init__(self, endpoint: Endpoint, profile: Profile, patience: Patience | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, wire: Wire, profile: Profile, patience: Patience | None = None
+    ) -> None:
         self._endpoint = endpoint
+        self._wire = wire
         self._profile = profile
         self._patience = patience or Patience()
         self._transport = Transport(endpoint, self._patience)
@@ -37,11 +38,11 @@ class ChatCompletions:
         self._refused: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"ChatCompletions({self.name} at {self._endpoint.shown_url})"
+        return f"HttpModel({self.name} at {self._endpoint.shown_url})"
 
     @property
     def name(self) -> str:
-        return f"openai:{self._endpoint.model}"
+        return f"{self._endpoint.provider}:{self._endpoint.model}"
 
     @property
     def profile(self) -> Profile:
@@ -56,7 +57,7 @@ class ChatCompletions:
         deadline = loop.time() + self._patience.first_byte_s
         response = await self._opened(request, tools, deadline)
         try:
-            body, answer = Body(response, self._endpoint), Answer(self._endpoint)
+            body, answer = Body(response, self._endpoint), Answer(self._endpoint, self._wire)
             if response.content_type == _JSON:
                 # Some servers cannot stream.
                 for delta in answer.whole(await body.read_all(deadline - loop.time())):
@@ -80,9 +81,9 @@ class ChatCompletions:
         self, request: Request, tools: Sequence[ToolSpec], deadline: float
     ) -> aiohttp.ClientResponse:
         """A response that holds an answer. What a server says it does not take is left out from then on."""
-        for _ in range(len(_OPTIONAL) + 1):
-            sent = encode(self._endpoint.model, request, tools, self._refused)
-            response = await self._transport.post("chat/completions", sent, deadline)
+        for _ in range(len(self._wire.optional) + 1):
+            sent = self._wire.encode(self._endpoint.model, self._profile, request, tools, self._refused)
+            response = await self._transport.post(self._wire.path, sent, deadline)
             if response.status == 200 and response.content_type in _READABLE:
                 return response
             try:
@@ -90,13 +91,19 @@ class ChatCompletions:
                 said = await body.read_some(ERROR_BYTES_MAX, self._patience.error_body_s)
             finally:
                 response.release()
-            refused = _refused(response.status, said) - self._refused
+            refused = self._refused_in(response.status, said) - self._refused
             if not refused:
                 break
             self._refused |= refused
         if response.status == 200:
             raise failures.of_kind(self._endpoint, response.content_type)
         raise failures.of_status(self._endpoint, response.status, response.headers, said)
+
+    def _refused_in(self, status: int, said: bytes) -> frozenset[str]:
+        if status not in (400, 422):
+            return frozenset()
+        text = said.decode("utf-8", "replace").lower()
+        return frozenset(field for field, words in self._wire.optional if words in text)
 
     async def _read(self, body: Body, answer: "Answer", wait_s: float, awaited: str) -> bytes:
         """What comes next, nothing at the end. A failure is kept for the answer's end to decide on."""
@@ -110,20 +117,13 @@ class ChatCompletions:
         return b""
 
 
-def _refused(status: int, said: bytes) -> frozenset[str]:
-    if status not in (400, 422):
-        return frozenset()
-    text = said.decode("utf-8", "replace").lower()
-    return frozenset(field for field, words in _OPTIONAL if words in text)
-
-
 class Answer:
     """One answer: the bytes of its stream in, deltas out. `cut_off` is why there are no more."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, wire: Wire) -> None:
         self._endpoint = endpoint
         self._events = SseParser()
-        self._decoder = ChatDecoder()
+        self._decoder = wire.decoder()
         self.cut_off: ModelFailure | None = None
 
     @property

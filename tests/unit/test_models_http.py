@@ -12,9 +12,10 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_completions import ChatCompletions
+from holdfast.agent.models.chat_wire import ChatWire
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.failures import TOO_LONG
+from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.domain.context import Profile
 from holdfast.domain.usage import Usage
@@ -458,7 +459,7 @@ def test_a_key_shows_nowhere(answer: object, caplog: pytest.LogCaptureFixture) -
 
 def test_a_model_does_not_show_what_is_secret_in_its_settings() -> None:
     endpoint = Endpoint("http://ada:pass@127.0.0.1:1/v1?token=hush", "small", Secret(KEY), "OPENAI_API_KEY")
-    model = ChatCompletions(endpoint, Profile("test", 1_000), SHORT)
+    model = HttpModel(endpoint, ChatWire(), Profile("test", 1_000), SHORT)
 
     async def ask() -> ModelFailure:
         try:

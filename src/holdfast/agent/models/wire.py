@@ -1,0 +1,64 @@
+"""What a wire protocol is to whoever asks a model over HTTP: requests as bytes, answers read as they stream.
+
+One module per protocol implements it, without I/O. `http_model.HttpModel` does the asking for all of them.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from holdfast.agent.ports import ModelDelta, ToolSpec
+from holdfast.domain.context import Profile, Request
+
+
+class ErrorInStream(Exception):
+    """The server sent an error where the answer should go on; `body` is what it sent."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("an error in the stream")
+        self.body = body
+
+
+class Decoder(Protocol):
+    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream said that nothing more comes."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is whole; its usage may still come."""
+
+    def feed(self, data: bytes) -> list[ModelDelta]:
+        """The deltas in one event, or in an answer that did not stream.
+
+        Raises ErrorInStream, or ValueError for what is no part of an answer; nothing read before is lost.
+        """
+
+    def end(self) -> list[ModelDelta]:
+        """What closes a whole answer; last of all its one StepEnd."""
+
+
+class Wire(Protocol):
+    """One protocol."""
+
+    @property
+    def path(self) -> str:
+        """Where an answer is asked for, below the base URL."""
+
+    @property
+    def optional(self) -> Sequence[tuple[str, str]]:
+        """Fields that may be left out, each with the words (in lower case) by which a server refuses it."""
+
+    def encode(
+        self,
+        model: str,
+        profile: Profile,
+        request: Request,
+        tools: Sequence[ToolSpec],
+        without: Collection[str],
+    ) -> bytes:
+        """The body of a streaming request, `without` the optional fields that a server does not take."""
+
+    def decoder(self) -> Decoder:
+        """For one answer."""
