@@ -8,7 +8,7 @@ compile() {
         --custom-compile-command "make lock" "$@"
 }
 
-compile pyproject.toml --extra telegram -o requirements/run.txt
+compile pyproject.toml --extra telegram --extra mcp -o requirements/run.txt
 compile requirements/page.in -o requirements/page.txt
 # The tests run with exactly what users run with.
 compile requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
