@@ -281,6 +281,10 @@ PAIRING_TRIES_MAX = 20
 """Wrong pairing codes that may be tried within that time."""
 ROUTES_AT_ONCE_MAX = 16
 """Chats of one app whose messages are taken up at the same time."""
+CHAT_BURST_MAX = 20
+"""Messages of one chat that are taken up at once; whoever says more is listened to at a pace."""
+CHAT_EVERY_MS = 500
+"""That pace: from one message to the next."""
 FETCHES_AT_ONCE_MAX = 4
 """Files of one app that are fetched at the same time."""
 FETCH_S_MAX = 60

@@ -7,6 +7,7 @@ conversation it is for, a message has a key, and a command looks whether it was 
 import asyncio
 from collections import deque
 from contextlib import suppress
+from time import monotonic
 
 from holdfast.domain import facts as f
 from holdfast.domain import slash
@@ -30,6 +31,7 @@ from holdfast.gateway.answering import Answering
 from holdfast.gateway.commands import Asked, Commands
 from holdfast.gateway.keeping import Bell, Sleep
 from holdfast.gateway.outbox import Outbox
+from holdfast.gateway.pacing import Pace
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.planning import in_pieces, send_key
 from holdfast.gateway.ports import ChannelFailure
@@ -94,6 +96,7 @@ class Inbox:
         self._known: set[int] = set()
         self._lanes: dict[str, deque[InboundRow]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._pace = Pace(monotonic)
         self._slots = asyncio.Semaphore(ROUTES_AT_ONCE_MAX)
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE_MAX)
 
@@ -149,10 +152,12 @@ class Inbox:
         lane = self._lanes[key]
         try:
             while lane and not self._closed:
-                pending = _Pending(lane.popleft())
-                while (wait_s := await self._attempt(pending)) is not None:
-                    # Not while holding a place: others go on meanwhile.
+                if wait_s := self._pace.wait_s(key):
                     await self._sleep(wait_s)
+                pending = _Pending(lane.popleft())
+                while (again_s := await self._attempt(pending)) is not None:
+                    # Not while holding a place: others go on meanwhile.
+                    await self._sleep(again_s)
                 self._known.discard(pending.row.no)
         finally:
             # Nothing can line up between the last look and this: there is no await.
