@@ -89,10 +89,18 @@ RULE_CHARS_MAX = 4_000
 """The pattern of one rule."""
 RULES_MAX = 1_000
 """Rules that are kept."""
-SHELL_HEAD_BYTES_MAX = 40_000
+SHELL_HEAD_BYTES_MAX = 8_000_000
 """The beginning of a command's output that is kept."""
-SHELL_TAIL_BYTES_MAX = 20_000
-"""The end of a command's output that is kept; what lies between is left out."""
+SHELL_TAIL_BYTES_MAX = 16_000
+"""The end of a command's output that is kept; what lies between is not."""
+OUTPUT_HEAD_BYTES_MAX = 40_000
+"""The beginning of a call's output that is shown, as it comes; what is longer is kept as a file."""
+OUTPUT_TAIL_BYTES_MAX = 20_000
+"""The end of it that is shown, when it is over."""
+OUTPUT_KEPT_BYTES_MAX = 10_000_000
+"""The beginning of it that is kept as a file; the end of it that is shown is kept with it."""
+RESULT_BYTES_MAX = 120_000
+"""The text of a call's result; of what is longer beginning and end are shown, and all is kept as a file."""
 SHELL_GRACE_MS = 500
 """Time that a stopped command has to end by itself before it is killed."""
 SHELL_STOP_S_MAX = 5
@@ -105,6 +113,36 @@ READ_FILE_SCAN_BYTES_MAX = 64_000_000
 """How far into a file `read_file` looks for a line."""
 WRITE_FILE_BYTES_MAX = 1_000_000
 """One file written by `write_file`."""
+EDIT_FILE_BYTES_MAX = 2_000_000
+"""One file that `edit_file` changes, before and after."""
+CHANGE_BYTES_MAX = 4_000_000
+"""What a file held before a call changed it, so that it can be put back; what is larger is not kept."""
+DIFF_CHARS_MAX = 20_000
+"""The text of one difference between two files; the rest of it is counted."""
+DIFF_PAIRS_MAX = 1_000_000
+"""Pairs of lines that are compared for it, beside the lines that begin and end both files."""
+CHANGE_NOTE_MS_MAX = 2_592_000_000
+"""How long the note of a call that changes a file is kept, if the call is never settled."""
+CHANGED_FILES_MAX = 1_000
+"""Files in one list of what a run has changed."""
+SEARCH_FILES_S_MAX = 20
+"""How long one `search_files` may take; then it gives what it has found."""
+SEARCH_FILES_MAX = 1_000
+"""Lines or names that one `search_files` can be asked for."""
+SEARCH_FILES_BYTES_MAX = 60_000
+"""Text given by one `search_files`."""
+SEARCH_FILES_SCAN_MAX = 200_000
+"""Names that one `search_files` looks at."""
+SEARCH_FILES_FILE_BYTES_MAX = 8_000_000
+"""A file that it looks into; larger ones are passed over."""
+SEARCH_FILES_LINE_CHARS_MAX = 400
+"""What it shows of one line."""
+SEARCH_FILES_PATTERN_CHARS_MAX = 1_000
+"""Its pattern."""
+SEARCH_FILES_CONTEXT_LINES_MAX = 10
+"""Lines that it shows before and after each that it finds."""
+SEARCH_FILES_MEMORY_BYTES_MAX = 512_000_000
+"""Memory that it may take."""
 LIST_FILES_MAX = 1_000
 """Entries given by one `list_files`."""
 LIST_DEPTH_MAX = 10
@@ -149,6 +187,14 @@ FEED_LOOK_S = 60
 """How often a feed looks at everything, told to or not."""
 QUESTIONS_MAX = 500
 """Waiting questions that are given at once, the oldest first."""
+QUESTION_CHARS_MAX = 2_000
+"""What the agent asks a person, in one question."""
+CHOICES_MAX = 20
+"""Choices that one question offers."""
+CHOICE_CHARS_MAX = 200
+"""One choice of a question."""
+QUESTIONS_OPEN_MAX = 10
+"""Questions that the agent asks at once, in one step."""
 QUESTION_ARGUMENTS_CHARS_MAX = 8_000
 """The beginning of a call's arguments that its question holds; the conversation has all of them."""
 
@@ -281,7 +327,7 @@ PAIRING_TRIES_MAX = 20
 """Wrong pairing codes that may be tried within that time."""
 ROUTES_AT_ONCE_MAX = 16
 """Chats of one app whose messages are taken up at the same time."""
-CHAT_BURST_MAX = 20
+CHAT_BURST_MAX = 5
 """Messages of one chat that are taken up at once; whoever says more is listened to at a pace."""
 CHAT_EVERY_MS = 500
 """That pace: from one message to the next."""
@@ -307,3 +353,17 @@ CALL_S_MAX = 30
 """How long one may take to arrive."""
 WEBHOOK_SKEW_S = 300
 """How old what is called in by the webhook channel may be, and how far the clocks may differ."""
+
+# Agents and prompts that people write.
+AGENT_FILE_BYTES_MAX = 64_000
+"""What one file of an agent or a prompt may hold."""
+AGENT_FILES_MAX = 200
+"""Agents, and prompts, that are listed; more of them can still be called by name."""
+AGENT_TOOLS_MAX = 200
+"""Tools that one agent may name."""
+AGENT_FALLBACKS_MAX = 8
+"""Models that answer for an agent where its own cannot."""
+GUIDE_BYTES_MAX = 32_000
+"""What is read of an AGENTS.md in a workspace; of a longer one the beginning."""
+MODELS_OPEN_MAX = 16
+"""Models beside the server's own that are held open while no answer needs them."""
