@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-memory bench-chats bench-page \
+.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models \
 	lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
@@ -48,7 +48,7 @@ check: setup ## Lint, check the format, check the types
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
 
-bench: bench-log bench-turn bench-memory bench-chats bench-page ## Run every benchmark
+bench: bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models ## Run every benchmark
 
 bench-log: setup ## Measure the log beside its peers; prints one table
 	@$(PY) -m bench.log $(ARGS)
@@ -61,6 +61,12 @@ bench-memory: setup ## Measure turns with a memory, slow or not, beside turns wi
 
 bench-chats: setup ## Measure a thousand chats of a bot on one server, beside a noisy one; prints one table
 	@$(PY) -m bench.chats $(ARGS)
+
+bench-context: setup ## Measure a turn late in a long conversation beside an early one; prints one table
+	@$(PY) -m bench.context $(ARGS)
+
+bench-models: setup ## Measure what a token costs to read by our adapters, beside the openai and anthropic SDKs
+	@$(PY) -m bench.models $(ARGS)
 
 bench-page: browser setup ## Measure the page in a browser: a long conversation, streaming, tabs; prints one table
 	@$(PY) -m bench.page $(ARGS)

@@ -22,6 +22,8 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
+from holdfast.agent.tools.restoring import Restorer
+from holdfast.agent.tools.vault import Vault
 from holdfast.domain import facts as f
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
@@ -37,6 +39,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.titles import Ask
 from holdfast.engine.verbs import Accepted
+from holdfast.store.ports import Durability
 from holdfast.store.sqlite.store import SqliteStore
 
 UNLIMITED = Allowance()
@@ -131,6 +134,7 @@ class House:
         memory: Remembering | None = None,
         others: Sequence[Tool] = (),
         boundary: Boundary = lambda session_id: None,
+        summarise_above: float = 0.0,
     ) -> None:
         self.store = store
         self.ids = Ids(clock)
@@ -144,7 +148,8 @@ class House:
         self.contexts = ContextCache(clock)
         self.engine = Engine(
             store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
-            self.contexts, permissions=permissions, boundary=boundary,
+            self.contexts, permissions=permissions, boundary=boundary, files=Restorer(Vault(folder)),
+            summarise_above=summarise_above,
         )  # fmt: skip
 
     async def begin(self) -> SessionId:
@@ -207,13 +212,15 @@ async def house(
     memory: Remembering | None = None,
     others: Sequence[Tool] = (),
     boundary: Boundary = lambda session_id: None,
+    summarise_above: float = 0.0,
+    durability: Durability = "full",
 ) -> AsyncIterator[House]:
     """A house in `folder` that is checked by doctor when it is left."""
     clock = clock or SystemClock()
-    store = await SqliteStore.open(folder, clock=clock)
+    store = await SqliteStore.open(folder, durability, clock=clock)
     here = House(
         store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions,
-        memory, others, boundary,
+        memory, others, boundary, summarise_above,
     )  # fmt: skip
     if started:
         await here.engine.start()

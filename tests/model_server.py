@@ -13,14 +13,16 @@ import msgspec
 from aiohttp import web
 
 from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.endpoint import Endpoint, Protocol, Secret
 from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.transport import Patience
+from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import Profile, Request, UserMessage
 from holdfast.domain.parts import Text
 
 KEY = "sk-test-0123456789abcdef"
+PROFILE = Profile("test", 100_000)
 ASKED = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
 SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
 CALM = Patience(connect_s=5, first_byte_s=10, between_chunks_s=10, error_body_s=10, trailer_s=10, drain_s=1)
@@ -75,6 +77,20 @@ TALK = (
     + USAGE
     + DONE
 )
+_DETAIL = {"type": "reasoning.text", "format": "unknown", "index": 0}
+_SIGNED = {"google": {"thought_signature": "CrICAdHt=="}}
+OPAQUE = (
+    chunk({"reasoning": "I ", "reasoning_details": [{**_DETAIL, "text": "I ", "signature": None}]})
+    + chunk({"reasoning": "see.", "reasoning_details": [{**_DETAIL, "text": "see.", "signature": "Eq"}]})
+    + chunk({"content": [{"type": "text", "text": "Well."}]})
+    + chunk(call("", index=0, id="call_1", name="shell", extra_content=_SIGNED))
+    + chunk(call('{"command":"ls"}', index=0))
+    + chunk({"reasoning_details": [{"type": "reasoning.encrypted", "data": "gA", "id": "call_1"}]})
+    + chunk({}, "tool_calls")
+    + USAGE
+    + DONE
+)
+"""With what servers put in besides, to have it back."""
 
 
 def streaming(pieces: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str) -> Answers:
@@ -138,10 +154,18 @@ async def serving(*answers: Answers) -> AsyncIterator[tuple[str, Seen]]:
 
 
 @asynccontextmanager
-async def asking(url: str, patience: Patience = CALM, key: str = KEY) -> AsyncIterator[HttpModel]:
-    """A model at `url`, closed afterwards."""
-    endpoint = Endpoint(url, "small", Secret(key), "OPENAI_API_KEY")
-    model = HttpModel(endpoint, ChatWire(), Profile("test", 100_000), patience)
+async def asking(
+    url: str,
+    patience: Patience = CALM,
+    key: str = KEY,
+    wire: Wire | None = None,
+    protocol: Protocol = "chat",
+    name: str = "small",
+    profile: Profile = PROFILE,
+) -> AsyncIterator[HttpModel]:
+    """A model at `url`, closed afterwards; it speaks Chat Completions unless told otherwise."""
+    endpoint = Endpoint(url, name, Secret(key), "OPENAI_API_KEY", protocol=protocol)
+    model = HttpModel(endpoint, wire or ChatWire(), profile, patience)
     try:
         yield model
     finally:

@@ -8,7 +8,7 @@ STORE_STEPS = frozenset(
     {"receive", "received", "assign", "finish", "route", "plan", "due", "begin_delivery", "settle_delivery"}
     | {"append", "put_item", "item", "head", "session"}
 )
-ENGINE_STEPS = frozenset({"create", "send", "replace", "cancel", "resolve", "resume"})
+ENGINE_STEPS = frozenset({"create", "send", "replace", "cancel", "resolve", "answer", "resume"})
 CHANNEL_STEPS = frozenset({"send", "edit"})
 
 

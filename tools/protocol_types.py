@@ -14,8 +14,8 @@ import msgspec
 from msgspec import inspect as declared
 
 from holdfast import office
-from holdfast.domain import facts, parts
-from holdfast.server import about, backups, channels, memory_shapes, settings, shapes
+from holdfast.domain import agents_told, facts, parts
+from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
@@ -24,12 +24,16 @@ ANSWERS: Mapping[str, Structs] = {
     "conversations": (
         shapes.Session, shapes.SessionList, shapes.Message, shapes.Run, shapes.MessageList,
         shapes.TurnReceipt, shapes.FoundList, shapes.Question, shapes.FeedSnapshot, shapes.FeedChanged,
-        shapes.FeedRemoved, shapes.StoredFile, shapes.Draft,
+        shapes.FeedRemoved, shapes.StoredFile, shapes.Draft, changes.ChangedFiles, changes.RestoredFiles,
     ),
     "server": (
         shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
         password.PasswordTold, password.SignInList, settings.SettingList, office.Tried, backups.BackupList,
         about.About, channels.ChannelList, office.ChannelTried, channels.StrangerList, channels.SenderList,
+        mcp.McpList,
+    ),
+    "agents": (
+        agents_told.AgentsTold, agents_told.AgentText, agents_told.AgentPrompt, agents_told.PromptsTold,
     ),
     "memory": (
         memory_shapes.Memory, memory_shapes.MemoryList, memory_shapes.WaitingList, memory_shapes.CommitTold,
@@ -37,8 +41,8 @@ ANSWERS: Mapping[str, Structs] = {
 }  # fmt: skip
 EVENTS: Mapping[str, tuple[str, ...]] = {
     "session_events": ("session_", "turn_", "turns_"),
-    "run_events": ("run_", "recovery_", "context_", "model_"),
-    "message_events": ("text_", "reasoning_", "message_", "tool_", "approval_"),
+    "run_events": ("run_", "recovery_", "context_", "model_", "files_"),
+    "message_events": ("text_", "reasoning_", "message_", "tool_", "approval_", "question_"),
     "memory_events": ("memory_", "delivery_"),
 }
 """Which file the event kinds that begin so are in."""

@@ -8,7 +8,8 @@ export default defineConfig({
     assetsDir: "page",
     emptyOutDir: true,
     target: "es2022",
-    modulePreload: { polyfill: false },
+    // What a part that comes later needs is there already: only the page itself names what to fetch with it.
+    modulePreload: { polyfill: false, resolveDependencies: (_, needed, { hostType }) => (hostType === "html" ? needed : []) },
     assetsInlineLimit: 0,
     cssCodeSplit: false,
   },

@@ -14,12 +14,16 @@ import msgspec
 
 from holdfast.domain.commands import NEVER_RUN
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.mcp import BadMcpServer, McpServer, read_servers
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
+MCP = "mcp"
+"""The table of the file that holds one for each MCP server."""
 CHANGEABLE = frozenset({
     "approvals", "never_run", "resume", "runs_at_once",
     "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
+    "summarise_above",
 })  # fmt: skip
 """Settings that can be changed while a server runs."""
 _PORT = r":([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
@@ -119,10 +123,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Says(
             help="Which model answers. Left empty: what your environment or machine offers, or the demo.",
-            allowed="demo or openai:NAME",
+            allowed="demo, or PROVIDER:NAME such as openai:NAME, anthropic:NAME or ollama:NAME",
             default="whatever is found",
         ),
     ] = ""
+    fallback_models: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=r"\A[a-z]+:\S+\Z", max_length=200)], ...],
+        Says(
+            help="Models that are asked, in this order, where the one that answers cannot.",
+            allowed="a list of models like anthropic:NAME",
+            default="none",
+        ),
+    ] = ()
     approvals: Annotated[
         Literal["ask", "allow"],
         Says(
@@ -184,6 +196,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="100",
         ),
     ] = 100
+    summarise_above: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=95),
+        Says(
+            help="Percent of the model's window from which on older messages are summarised; 0: never.",
+            allowed="a whole number from 0 to 95",
+            default="70",
+        ),
+    ] = 70
     resume: Annotated[
         Literal["auto", "ask", "never"],
         Says(
@@ -240,6 +261,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Says(help="The model that it is asked for.", allowed="a model's name", default="none"),
     ] = ""
+    fetch_allow: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=r"\A[\w.:/\[\]-]+\Z", max_length=260)], ...],
+        Says(
+            help="Hosts and networks that fetch_url may ask though they are not of the internet.",
+            allowed="a list of hosts like wiki.lan or networks like 10.0.0.0/8",
+            default="none",
+        ),
+    ] = ()
+    searxng_url: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Says(
+            help="A SearXNG of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
+            allowed="an address like http://127.0.0.1:8888",
+            default="none",
+        ),
+    ] = ""
     telegram: Annotated[
         Literal["polling", "webhook", "off"],
         Says(
@@ -275,6 +313,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default="5",
         ),
     ] = 5.0
+    mcp: tuple[McpServer, ...] = ()
+    """The servers of the tables `[mcp.NAME]`, which stand in the file alone."""
     given: frozenset[str] = frozenset()
     origins: Mapping[str, Origin] = MappingProxyType({})
     """Where each of those was given."""
@@ -300,11 +340,14 @@ def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> S
         chosen.setdefault(key.removeprefix(PREFIX).lower(), (key, text))
     data = _typed("data", *chosen.get("data", ("the default", _default_folder(environ))))
     assert isinstance(data, Path)
-    for name, value in _read(data / FILE_NAME).items():
+    written = _read(data / FILE_NAME)
+    mcp = _mcp_servers(data / FILE_NAME, written.pop(MCP, {}))
+    for name, value in written.items():
         chosen.setdefault(name, (str(data / FILE_NAME), value))
     values = {name: _typed(name, *chosen[name]) for name in chosen}
     origins = {name: _origin(where) for name, (where, _) in chosen.items()}
-    return Settings(**{**values, "data": data, "given": frozenset(chosen), "origins": origins})  # type: ignore[arg-type]
+    values |= {"data": data, "mcp": mcp, "given": frozenset(chosen), "origins": origins}
+    return Settings(**values)  # type: ignore[arg-type]
 
 
 def altered(settings: Settings, wanted: Mapping[str, object]) -> Settings:
@@ -349,10 +392,17 @@ def _read(path: Path) -> dict[str, object]:
         raise ConfigError(where=path, problem=f"this is not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(where=path, problem=f"this cannot be read: {error.strerror}") from None
-    _refuse_unknown(str(path), found)
+    _refuse_unknown(str(path), (name for name in found if name != MCP))
     if "data" in found:
         raise ConfigError(where=path, problem="data cannot be set inside the folder that it names")
     return found
+
+
+def _mcp_servers(path: Path, tables: object) -> tuple[McpServer, ...]:
+    try:
+        return read_servers(tables)
+    except BadMcpServer as error:
+        raise ConfigError(where=path, problem=str(error)) from None
 
 
 def _refuse_unknown(where: str, names: Iterable[str], prefix: str = "") -> None:

@@ -15,8 +15,12 @@ from urllib.parse import urlsplit
 import typer
 
 from holdfast import __version__
+from holdfast.administration.agent_desk import AgentDesk, AgentReader
+from holdfast.administration.agent_files import AgentFiles, PromptFiles
+from holdfast.administration.agent_making import Making
 from holdfast.administration.backups import Backups
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
+from holdfast.administration.connection_file import read_connections
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
@@ -27,17 +31,22 @@ from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
-from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
-from holdfast.agent.loop import Agent
-from holdfast.agent.masking import MaskedModel, masked_tools
+from holdfast.agent.guide import WorkspaceGuide
+from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
+from holdfast.agent.mcp.servers import McpServers, Wanted
+from holdfast.agent.mcp.yard import Yard
 from holdfast.agent.models.demo import Demo
-from holdfast.agent.ports import Model
-from holdfast.agent.routes import door_key
+from holdfast.agent.models.prices import read_known
+from holdfast.agent.models.shop import Shop
+from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
-from holdfast.agent.tools.confinement import Confinement, confine
+from holdfast.agent.tools.confinement import Confinement, Walls, confine
 from holdfast.agent.tools.recall import Recall
 from holdfast.agent.tools.remember import Remember
-from holdfast.agent.tools.toolbox import builtin_tools, by_name
+from holdfast.agent.tools.restoring import Restorer
+from holdfast.agent.tools.toolbox import Joined, builtin_tools, by_name, web_tools
+from holdfast.agent.tools.vault import Vault
+from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
 from holdfast.cli.chat.command import chat
@@ -53,18 +62,23 @@ from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.token_file import local_token
 from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
-from holdfast.config import ConfigError, Settings
+from holdfast.config import FILE_NAME, ConfigError, Settings
+from holdfast.domain.agents import OPTIONAL_TOOLS
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids
+from holdfast.domain.mcp import BadMcpServer, expanded
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.domain.urls import BadUrl
 from holdfast.domain.webhook_signing import PREFIX as KEY_PREFIX
 from holdfast.domain.webhook_signing import key_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.ledger import StoreLedger
 from holdfast.engine.permissions import Permissions
+from holdfast.engine.policies import OfAgents
+from holdfast.engine.workspaces import workspace_of
 from holdfast.gateway.channels.webhook import Webhook
 from holdfast.gateway.commands import Asked
 from holdfast.gateway.gateway import Gateway
@@ -112,8 +126,12 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     def reception(store: Store, settings: Settings) -> Porter:
         return Porter(_pairing(store), settings, environ)
 
+    def written(settings: Settings) -> AgentReader:
+        tools = by_name(builtin_tools(settings.data, environ))
+        return AgentReader(*_written(settings, tools, SystemClock(), mask, lambda line: None), lambda: tools)
+
     open_door = partial(HttpDoor.open, mask=mask.shapes)
-    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, reception, environ, mask)
+    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, reception, written, environ, mask)
 
 
 async def _hire(
@@ -123,41 +141,47 @@ async def _hire(
     ids = Ids(clock)
     if settings.auth == "on":
         mask.learn(local_token(settings.data))
+    shop = Shop(environ, partial(read_connections, settings.data), mask, read_known())
     memory = _memory(store, settings, clock, ids, environ, mask, lambda: board)
     (model, why), confinement = await asyncio.gather(
-        chosen(settings, environ, mask), asyncio.to_thread(_confine, settings, address)
+        chosen(settings, environ, mask, shop), asyncio.to_thread(_confine, settings, address)
     )
-    own = (Remember(memory.presence), Recall(memory.presence)) if memory.is_on else ()
-    tools = by_name(masked_tools((*builtin_tools(settings.data, environ, confinement.walls), *own), mask))
-    told = INSTRUCTIONS + (MEMORY_INSTRUCTIONS if memory.is_on else "")
+    mcp = _mcp(settings, environ, confinement.walls, clock, mask)
+    tools = Joined(_built_in(settings, address, environ, confinement.walls, memory, mask), mcp)
+    crew, prompts = _written(settings, tools, clock, mask)
     permissions = Permissions(store, clock, ids, settings.never_run, mask.whole)
     asking = Asking(clock, ids, tools, random)
     calls = Calls(tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps)
-
-    def agent_of(model: Model) -> Agent:
-        allowance = _allowance(desk.settings)
-        return Agent(told, model, tools, asking, calls, allowance, clock, memory.presence)
 
     def apply(changed: Settings) -> None:
         calls.change(changed.approvals, changed.never_run)
         permissions.forbidden = Forbidden(changed.never_run)
         board.allow(_allowance(changed))
-        engine.change(changed.resume, changed.runs_at_once)
+        engine.change(changed.resume, changed.runs_at_once, changed.summarise_above / 100)
 
     desk = Desk(settings, apply, mask.whole)
     contexts = ContextCache(clock, memory.evict)
+    guide = WorkspaceGuide(Vault(settings.data), mask.whole)
+    making = Making(tools, asking, calls, memory, guide, lambda: _allowance(desk.settings), clock)
     board = Switchboard(
-        agent_of, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo),
-        rebuilt=lambda: contexts.count("configuration"),
+        making.agent, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo),
+        rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,
+        tools=tools,
     )  # fmt: skip
+
     engine = Engine(
-        store, clock, ids, lambda session: board.at(door_key(session.agent)), settings.data,
-        settings.resume, board.ask_title, settings.runs_at_once, contexts, mask.whole, permissions,
-        memory.boundary,
+        store, clock, ids, board.of, settings.data, settings.resume,
+        lambda session, said: board.of(session).ask_title(said), settings.runs_at_once, contexts, mask.whole,
+        permissions, memory.boundary, OfAgents(crew.resume, crew.workspace),
+        expand=prompts.expand, files=Restorer(Vault(settings.data)),
+        summarise_above=settings.summarise_above / 100,
     )  # fmt: skip
-    models = Models(desk, board, environ, mask)
+    agents = AgentDesk(
+        crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools
+    )
+    models = Models(desk, board, environ, mask, shop)
     backups = Backups(store, settings.data)
-    asked = Asked(lambda: board.name, memory.told_of if memory.is_on else None)
+    asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed)
     channels = await _channels(store, engine, settings, environ, mask, asked)
 
     async def dismiss() -> None:
@@ -165,9 +189,58 @@ async def _hire(
         await board.close()
 
     return Staff(
-        engine, board, desk, models, backups, memory, channels, dismiss,
-        confinement.made_of, confinement.gaps,
+        engine, board, desk, models, backups, memory, channels, agents, dismiss,
+        confinement.made_of, confinement.gaps, mcp,
     )  # fmt: skip
+
+
+def _built_in(
+    settings: Settings,
+    address: str,
+    environ: Mapping[str, str],
+    walls: Walls,
+    memory: MemoryOffice,
+    mask: Mask,
+) -> Mapping[str, Tool]:
+    """The tools that come with the server. Raises ConfigError."""
+    own = (Remember(memory.presence), Recall(memory.presence)) if memory.is_on else ()
+    mask.learn(*secrets_in({"SEARXNG_URL": settings.searxng_url}))
+    try:
+        web = web_tools(settings.fetch_allow, urlsplit(address).port or 0, settings.searxng_url, environ)
+    except BadUrl as error:
+        raise ConfigError(where="fetch_allow", problem=str(error)) from None
+    return by_name(masked_tools((*builtin_tools(settings.data, environ, walls), *web, *own), mask))
+
+
+def _written(
+    settings: Settings,
+    tools: Mapping[str, Tool],
+    clock: Clock,
+    mask: Mask,
+    say: Callable[[str], None] = note,
+) -> tuple[AgentFiles, PromptFiles]:
+    """What people have written of agents and prompts; what is wrong with it is told at once."""
+    crew = AgentFiles(settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole)
+    crew.read_all()
+    return crew, PromptFiles(settings.data, clock, say, mask.whole)
+
+
+def _mcp(
+    settings: Settings, environ: Mapping[str, str], walls: Walls, clock: Clock, mask: Mask
+) -> McpServers:
+    """The MCP servers that are set up, not reached yet. Raises ConfigError."""
+    wanted = []
+    for server in settings.mcp:
+        try:
+            reached, secret = expanded(server, environ)
+        except BadMcpServer as error:
+            raise ConfigError(where=settings.data / FILE_NAME, problem=str(error)) from None
+        mask.learn(*secret)
+        wanted.append(Wanted(server, reached))
+    yard = Yard(settings.data, environ, walls, secrets.token_hex(4))
+    return McpServers(
+        wanted, yard, lambda tool: MaskedTool(tool, mask), clock, random, mask.shapes, __version__
+    )
 
 
 def _memory(
@@ -262,6 +335,7 @@ def command_line(wiring: Wiring) -> typer.Typer:
         app.command()(command)
     app.add_typer(tokens(), name="tokens")
     app.add_typer(rules(), name="rules")
+    app.add_typer(agents_commands(), name="agents")
     app.add_typer(sessions(), name="sessions")
     app.add_typer(channels(), name="channels")
     return app

@@ -6,9 +6,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.domain.agents_told import AgentPrompt, AgentsTold, AgentText, AgentTold, PromptsTold
 from holdfast.domain.clock import Instant
-from holdfast.domain.errors import HoldfastError, MemoryOff, NoSuchDebt
+from holdfast.domain.errors import HoldfastError, MemoryOff, NoSuchDebt, NoSuchMcpServer
+from holdfast.domain.files import FileKind
 from holdfast.domain.ids import SessionId
+from holdfast.domain.local_model import LocalDesk
+from holdfast.domain.mcp import McpTold
 from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold
 from holdfast.domain.rows import Debt
 
@@ -80,12 +84,26 @@ class SettingsDesk(Protocol):
         """
 
 
+class NoSuchModelProvider(HoldfastError):
+    """There is no provider of models named {name}."""
+
+    code, status = "no_such_model_provider", 404
+    remedy = "GET /api/models lists those that there are; any OpenAI-compatible server goes by openai."
+
+
 class Connection(msgspec.Struct, frozen=True):
-    """A model's server and what it is asked with. What is None is as it was; an empty key is none."""
+    """A model's server and what it is asked with. What is None is as it was; an empty key is none.
+
+    Without a `provider` it is the one before the colon in `model`, or else openai.
+    """
 
     base_url: str | None = None
     key: str | None = None
     model: str | None = None
+    provider: str | None = None
+
+    def __repr__(self) -> str:
+        return "Connection(…)"
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -96,8 +114,61 @@ class Tried(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
 
+class PriceTold(msgspec.Struct, frozen=True):
+    """US dollars for a million tokens; what reading kept input costs is null where that is not known."""
+
+    input: float
+    output: float
+    cached: float | None = None
+
+
+class ModelTold(msgspec.Struct, frozen=True):
+    """A model that can be chosen, by its `name`. What is null is not known."""
+
+    name: str
+    window_tokens: int | None = None
+    answer_tokens: int | None = None
+    takes: tuple[FileKind, ...] = ()
+    price: PriceTold | None = None
+
+
+class ProviderTold(msgspec.Struct, frozen=True):
+    """Who offers models. `ready`: it is set up, or was found on this machine.
+
+    `source` says where: in the settings (so it can be forgotten there), in the environment (`key_from` names the
+    variable), on its usual port, or installed as the local model is. `problem` says why there are no `models`; they are then not known.
+    """
+
+    name: str
+    label: str
+    ready: bool
+    source: Literal["settings", "environment", "port", "installed", "none"]
+    base_url: str
+    has_key: bool = False
+    key_from: str = ""
+    local: bool = False
+    default_model: str = ""
+    models: tuple[ModelTold, ...] = ()
+    problem: str = ""
+
+
 class ModelDesk(Protocol):
     """Which model answers, and how to have another do so."""
+
+    async def providers(self) -> Sequence[ProviderTold]:
+        """Everyone that there is, and what those offer that are ready. Never takes long."""
+
+    async def keep(self, provider: str, wanted: Connection) -> None:
+        """Save how a provider is reached, whichever model answers.
+
+        Raises NoSuchModelProvider, NoModel, CannotEditSettings.
+        """
+
+    async def forget(self, provider: str) -> None:
+        """Forget that again. If its model answers, the one that is found does from then on.
+
+        Raises NoSuchModelProvider, and as `disconnect` does.
+        """
 
     async def test(self, wanted: Connection) -> Tried:
         """Ask it for real, briefly. Changes nothing."""
@@ -110,6 +181,62 @@ class ModelDesk(Protocol):
 
     async def disconnect(self) -> None:
         """Forget the connection, and go back to the model that is found. Raises as `connect` does."""
+
+
+class AgentReading(Protocol):
+    """The agents that people have written, and their prompts."""
+
+    def told(self) -> AgentsTold: ...
+
+    def one(self, name: str) -> AgentTold:
+        """Raises NoSuchAgent."""
+
+    def show(self, name: str) -> AgentText:
+        """Raises NoSuchAgent."""
+
+    def prompts(self) -> PromptsTold: ...
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the files that are there now, in sentences."""
+
+
+class AgentDesk(AgentReading, Protocol):
+    """The same while a server runs: they can be changed."""
+
+    async def write(self, name: str, text: str, expect: str | None) -> AgentText:
+        """Put a file in place of what was there, if that is as `expect` says; empty: if there was none.
+
+        Raises BadAgent, AgentChanged, CannotEditSettings, DiskFull.
+        """
+
+    async def remove(self, name: str, expect: str | None) -> None:
+        """Raises NoSuchAgent, AgentChanged, CannotEditSettings."""
+
+    async def check_model(self, name: str) -> None:
+        """Be sure that a conversation can have such a model. Raises a HoldfastError that says why not."""
+
+    async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
+        """What an agent's model is sent. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
+
+
+class McpDesk(Protocol):
+    """The MCP servers whose tools agents use."""
+
+    def told(self) -> Sequence[McpTold]:
+        """How each of them fares, in the order of the file."""
+
+    def reconnect(self, name: str) -> None:
+        """End its connection, if there is one, and reach it again at once. Raises NoSuchMcpServer."""
+
+
+class NoMcp:
+    """The desk of a process that has no MCP servers."""
+
+    def told(self) -> Sequence[McpTold]:
+        return ()
+
+    def reconnect(self, name: str) -> None:
+        raise NoSuchMcpServer(name=name)
 
 
 class BackupTold(msgspec.Struct, frozen=True):
@@ -348,3 +475,6 @@ class Office(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     started_at: Instant
     memory: MemoryDesk = NoMemory()
+    mcp: McpDesk = NoMcp()
+    agents: AgentDesk | None = None
+    local: LocalDesk | None = None

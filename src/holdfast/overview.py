@@ -45,6 +45,8 @@ class Overview(msgspec.Struct, frozen=True):
     """What of this server commands are not kept from, in sentences."""
     memory: str = ""
     """Who remembers."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with agents and prompts that people wrote, in sentences."""
     version: str = __version__
 
     @property
@@ -62,6 +64,7 @@ class Overview(msgspec.Struct, frozen=True):
             ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
             ("Commands", f"confined by {self.confinement}" if self.is_confined else "not confined"),
             *(("Not protected", gap) for gap in self.unprotected),
+            *(("Not usable", problem) for problem in self.problems),
         )
 
     @property

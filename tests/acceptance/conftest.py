@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.models.providers import PROVIDERS
 from tests.acceptance.talking import Speaker, speaking
 from tests.keys import bearing, remember
 
@@ -127,8 +128,12 @@ class Holdfast:
 @contextmanager
 def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
     """The command with `folder` as its home; what it started is gone afterwards."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
-    kept.pop("TELEGRAM_BOT_TOKEN", None)
+    others = {"TELEGRAM_BOT_TOKEN", *(name for each in PROVIDERS for name in (*each.keys, each.url_variable))}
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("HOLDFAST_", "OPENAI_")) and name not in others
+    }
     # Whatever a test connects, nothing leaves this machine.
     kept["HOLDFAST_TELEGRAM_API_URL"] = "http://127.0.0.1:9"
     own = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "100"}

@@ -48,8 +48,9 @@ class Speaker:
     """Answers by the last thing a person said.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
-    `look N` lists files N times at once; `write up` anywhere answers with a table and with code; anything
-    else is repeated.
+    `ask JSON` calls ask_user with that, `use TOOL JSON` any tool; `look N` lists files N times at once;
+    `write up` anywhere answers
+    with a table and with code; anything else is repeated.
     """
 
     url: str = ""
@@ -115,6 +116,15 @@ async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
         yield chunk(call(arguments, index=0, id="call_1", type="function", name="shell"))
         yield chunk({}, "tool_calls")
         return
+    elif verb == "ask":
+        yield chunk(call(rest, index=0, id="call_1", type="function", name="ask_user"))
+        yield chunk({}, "tool_calls")
+        return
+    elif verb == "use":
+        name, _, arguments = rest.partition(" ")
+        yield chunk(call(arguments, index=0, id="call_1", type="function", name=name))
+        yield chunk({}, "tool_calls")
+        return
     elif verb == "look" and messages[-1]["role"] != "tool":
         for number in range(int(rest.split()[0])):
             yield chunk(call("{}", index=number, id=f"call_{number}", type="function", name="list_files"))
@@ -132,8 +142,8 @@ async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def speaking(speaker: Speaker | None = None) -> Iterator[Speaker]:
-    """A speaker on a thread of its own: the tests that ask it may block."""
+def speaking(speaker: Speaker | None = None, port: int = 0) -> Iterator[Speaker]:
+    """A speaker on a thread of its own: the tests that ask it may block. `port` 0 is any."""
     speaker, ready, loop = speaker or Speaker(), threading.Event(), asyncio.new_event_loop()
 
     async def serve() -> web.AppRunner:
@@ -141,7 +151,7 @@ def speaking(speaker: Speaker | None = None) -> Iterator[Speaker]:
         app.router.add_route("*", "/{path:.*}", speaker.answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         speaker.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         return runner
 

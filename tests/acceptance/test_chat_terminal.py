@@ -145,8 +145,11 @@ def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
     first = only(running)
     screen.type("/sess please")
     screen.until("There is no command /sess", "Did you mean /sessions", "Nothing was sent")
-    screen.type("second words")
-    screen.until("^  second words", READY)
+    (running.folder / "prompts").mkdir()
+    (running.folder / "prompts" / "greet.md").write_text("Say hello to $ARGUMENTS.")
+    screen.type("/greet everyone here")
+    screen.until("^  Say hello to everyone here", READY)
+    assert said(running, first, "user") == ["first words", "Say hello to everyone here."]
     screen.type("/undo")
     screen.until("— Taken back")
     assert said(running, first, "user") == ["first words"]
@@ -216,6 +219,21 @@ def test_a_question_of_another_doors_message_is_answered_there_or_here(
     (question,) = asked(running, "/api/questions")["questions"]
     asked(running, f"/api/runs/{receipt['run_id']}/tools/{question['call_id']}", {"decision": "approve"})
     screen.until("— Allowed. —", "✓ shell  echo there", READY, gone="May shell")
+
+
+def test_what_the_agent_asks_is_answered_by_a_number_or_in_words(screen: Terminal, running: Running) -> None:
+    session = only(running)
+    screen.type('ask {"question": "Which colour?", "choices": ["Red", "Green"]}')
+    screen.until("It asks you:", "^    Which colour", "^    2. Green", "type its number", "needs you")
+    screen.type("7")
+    screen.until("Nothing was sent")
+    screen.type("2")
+    screen.until("^  It said: Green", READY, gone="It asks you:")
+    screen.type('ask {"question": "And why?"}')
+    screen.until("^    And why", "type your answer")
+    screen.type("because it is spring")
+    screen.until("^  It said: because it is spring", READY, gone="It asks you:")
+    assert len(said(running, session, "user")) == 2
 
 
 def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(

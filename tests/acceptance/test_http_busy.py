@@ -47,7 +47,7 @@ async def test_a_steered_message_is_answered_in_the_turn_under_way(
     async with talking(server.address) as api:
         session, run_id, go = await working(api, tmp_path)
         receipt = await send(api, session, "In French", "steer", "k1")
-        assert api.status == 202 and set(receipt) == {"turn_id", "run_id", "seq"}
+        assert api.status == 202 and set(receipt) == {"turn_id", "run_id", "seq", "session_id"}
         assert (await api.get(f"/api/runs/{receipt['run_id']}"))["status"] == "queued"
         go.touch()
         await api.done(run_id)

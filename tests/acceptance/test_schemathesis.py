@@ -23,7 +23,7 @@ from tests.acceptance.talking import Api, Speaker, talking
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
-OWING, MEMORIES = 6, 40
+OWING, MEMORIES, AGENTS = 6, 40, 40
 """More than are dropped and forgotten before everything was tried."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 DELETES = "DELETE /api/sessions/{session_id}"
@@ -48,6 +48,7 @@ asked_ids.values = {asked}
 memory_ids.values = {memories}
 owing_ids.values = {owing}
 segments.values = [1]
+agent_names.values = {agents}
 
 [parameters]
 "path.session_id" = {{ dictionary = "session_ids", probability = 0.7 }}
@@ -70,6 +71,11 @@ parameters."path.call_id" = {{ dictionary = "asked_ids", probability = 0.9 }}
 include-name = "POST /api/memory/waiting/{{session_id}}/{{segment}}"
 parameters."path.session_id" = {{ dictionary = "owing_ids", probability = 0.9 }}
 parameters."path.segment" = {{ dictionary = "segments", probability = 0.9 }}
+
+# Agents have files, and names that files can have.
+[[operations]]
+include-path-regex = "^/api/agents/"
+parameters."path.name" = {{ dictionary = "agent_names", probability = 0.9 }}
 
 # What is sent by other methods must be JSON before anything else is looked at; that has tests of its own.
 [phases.coverage]
@@ -98,7 +104,12 @@ async def _settled(api: Api) -> dict[str, list[str]]:
     _, asking, asked = await _begun(api, "run id", "waiting")
     owing = [(await _begun(api, "hello", "completed"))[0] for _ in range(OWING)]
     memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
-    return ids | {"asking": [asking], "asked": asked, "owing": owing, "memories": memories}
+    agents = [f"agent{n}" for n in range(AGENTS)]
+    for name in agents:
+        await api.ask("PUT", f"/api/agents/{name}", {"text": ""})
+    return ids | {
+        "asking": [asking], "asked": asked, "owing": owing, "memories": memories, "agents": agents,
+    }  # fmt: skip
 
 
 async def _begun(api: Api, text: str, state: str) -> tuple[str, str, list[str]]:

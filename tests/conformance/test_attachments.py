@@ -5,13 +5,14 @@ import hashlib
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchBlob, TooLarge
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, BLOB_CHUNK_BYTES, PURGE_AFTER_MS, UNUSED_BLOB_AFTER_MS
-from holdfast.domain.parts import File, Text
+from holdfast.domain.parts import Change, File, Text
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, created
@@ -102,6 +103,21 @@ async def test_what_a_session_uses_is_kept_until_it_is_purged(store: Store, cloc
     assert (await store.sweep()).blobs == 1
     with pytest.raises(NoSuchBlob):
         await store.get_blob(digest)
+
+
+async def test_what_a_changed_file_held_is_kept_as_attachments_are(store: Store, clock: FakeClock) -> None:
+    before, after = [await store.put_blob(content) for content in (b"before", b"after")]
+    change = Change("file", before, after)
+    told = f.ToolSettled(1, 1, IDS.message(), IDS.call(), "edit_file", "done", (change,), "")
+    session_id = await begin(store, f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("edit it"),)), told)
+    clock.advance(2 * UNUSED_BLOB_AFTER_MS)
+    await store.sweep()
+    assert [await store.get_blob(each) for each in (before, after)] == [b"before", b"after"]
+    with pytest.raises(NoSuchBlob):
+        await store.append(Append(session_id, (replace(told, place=2, parts=(Change("file", "0" * 64),)),)))
+    said = await store.told(session_id, ((1, 1),))
+    assert [message.row.place for message in said] == [0, 1], "a session is meant by its id alone"
+    assert said[1].events[-1].fact == told
 
 
 async def test_many_unused_blobs_go_in_one_sweep(store: Store, clock: FakeClock) -> None:

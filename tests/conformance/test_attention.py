@@ -202,6 +202,23 @@ async def test_an_open_approval_is_a_question_until_it_is_answered(store: Store,
     assert (await store.standings([session_id]))[session_id].questions == ()
 
 
+async def test_what_the_agent_asks_is_a_question_with_its_choices(store: Store, clock: FakeClock) -> None:
+    story = TurnStory()
+    session_id = await begin(store, *story.opening(), story.settles(), story.intends())
+    clock.advance(5_000)
+    asked = f.QuestionAsked(story.run_id, story.call_id, "Which?", ("One", "Two"), multiple=True)
+    await store.append(Append(session_id, (asked, f.RunWaiting(story.run_id, "question"))))
+    (question,) = await store.questions(10)
+    assert (question.kind, question.call_id, question.asked_at) == ("question", story.call_id, clock.now_ms())
+    assert (question.question, question.choices, question.multiple) == ("Which?", ("One", "Two"), True)
+    assert (await store.standings([session_id]))[session_id].questions == (question,)
+    assert (await store.tools(session_id, story.run_id))[0].approval == "asked"
+    answered = f.QuestionAnswered(story.run_id, story.call_id, choices=("Two",))
+    await store.append(Append(session_id, (answered, f.RunResumed(story.run_id, "user", 0))))
+    assert await store.questions(10) == [] and (await store.survey()).questions == ()
+    assert (await store.tools(session_id, story.run_id))[0].approval == "answered"
+
+
 async def test_a_call_that_may_have_run_is_asked_about_as_such(store: Store) -> None:
     story = TurnStory()
     opened = [*story.opening(), story.settles(), story.intends(), story.tool_started()]

@@ -20,6 +20,7 @@ from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
 from holdfast.domain import facts as f
+from holdfast.domain.agents import AgentSpec
 from holdfast.domain.changes import Change, ReadBack
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import FakeClock, SystemClock
@@ -62,7 +63,7 @@ async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_pat
         clock, ids = SystemClock(), here.ids
         asking, calls = Asking(clock, ids, {}, random), Calls({}, "allow", clock)
 
-        def build(model: Model) -> Agent:
+        def build(spec: AgentSpec, model: Model) -> Agent:
             built.append(model)
             return Agent("Be brief.", model, {}, asking, calls, UNLIMITED, clock)
 
@@ -71,8 +72,9 @@ async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_pat
         board = Switchboard(build, old, "", False, rebuilt=lambda: contexts.count("configuration"))
         route = Chat("telegram", "dm", "42").route
         at_route = Engine(
-            here.store, clock, ids, lambda session: board.at(route), tmp_path, "auto", None, 10, contexts
-        )
+            here.store, clock, ids, lambda session: board.at(route=route), tmp_path, "auto", None, 10,
+            contexts,
+        )  # fmt: skip
         one, other = await here.begin(), await here.begin()
 
         async def answered_in(*session_ids: SessionId) -> None:

@@ -129,7 +129,7 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
     """C8"""
     hold = asyncio.Event()
 
-    async def ask(said: str) -> str:
+    async def ask(session: object, said: str) -> str:
         await hold.wait()
         return "A title by the model"
 

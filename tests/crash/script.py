@@ -17,9 +17,11 @@ from holdfast.domain.context import NOT_RUN
 MARK = "Act out: "
 EFFECTS = "effects.log"
 """The file in a session's workspace to which every unsafe call adds its own line."""
+EDITED = "edited.txt"
+"""The file that edits are made in."""
 _SCRIPT = re.compile(re.escape(MARK) + r"(\{.*\})")
 
-ToolName = Literal["", "shell", "write_file", "read_file"]
+ToolName = Literal["", "shell", "write_file", "edit_file", "read_file", "ask_user"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -50,8 +52,13 @@ class Script(msgspec.Struct, frozen=True):
         tool, name = self.steps[step].tool, f"{self.name}.{step}"
         if tool == "write_file":
             return tool, {"path": f"{name}.txt", "content": f"written by {name}\n"}
+        if tool == "edit_file":
+            # Twice would show: what is looked for is there again afterwards.
+            return tool, {"path": EDITED, "old_text": "start", "new_text": f"start {name}"}
         if tool == "read_file":
             return tool, {"path": EFFECTS}
+        if tool == "ask_user":
+            return tool, {"question": f"{name}?", "choices": ["yes", "no"]}
         return "shell", {"command": self._command(step)}
 
     def _command(self, step: int) -> str:

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from tests.crash.script import Step
+from tests.crash.script import EDITED, Step
 from tests.crash.servers import turnstile
 from tests.crash.stage import Stage, stage
 
@@ -138,6 +138,32 @@ async def test_killed_during_a_call_that_may_be_repeated_it_is_repeated_without_
         await play.saw("run_completed")
         assert "tool_in_doubt" not in play.kinds()
         assert (play.workspace / "a0.0.txt").read_text() == "written by a0.0\n"
+
+
+async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_told() -> None:
+    async with stage() as play:
+        gate = play.actor.gate("a0", 0, 5)
+        await play.say("a0", Step(5, "edit_file"), Step(5))
+        await play.heard("a0.0.4 ")
+        path = play.workspace / EDITED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("start\n")
+        with turnstile(play.server.folder) as writers:
+            gate.opened.set()
+            async with asyncio.timeout(60):
+                while path.read_text() == "start\n":
+                    # Who waits while the file is unchanged does not wait to say that it was changed.
+                    if writers.is_awaited() and path.read_text() == "start\n":
+                        writers.let_one_pass()
+                    await asyncio.sleep(0.005)
+            await play.server.kill()
+        await play.start_again()
+        await play.saw("run_completed")
+        assert path.read_text() == "start a0.0\n"
+        assert "tool_in_doubt" not in play.kinds() and play.kinds().count("tool_resolved") == 1
+        (settled,) = play.memory.of_kind("tool_settled")
+        (change,) = [part for part in settled.body["parts"] if part["type"] == "change"]
+        assert (settled.body["outcome"], change["path"], change["added"]) == ("done", EDITED, 1)
 
 
 async def test_killed_while_a_question_is_open_it_is_still_open_and_can_be_answered() -> None:

@@ -21,8 +21,11 @@ def test_the_types_of_the_page_are_those_of_the_server() -> None:
 
 
 def said() -> list[str]:
-    """Every piece of text in the strings file; names of fields and code are not said."""
-    source = (WEB / "src" / "view" / "strings.ts").read_text()
+    """Every piece of text in the files of words; names of fields and code are not said."""
+    view = WEB / "src" / "view"
+    source = "\n".join(
+        path.read_text() for path in (view / "strings.ts", *sorted((view / "words").glob("*.ts")))
+    )
     source = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
     pieces = re.findall(r'"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`', source)
     return [plain or re.sub(r"\$\{[^}]*\}", " ", filled) for plain, filled in pieces]
@@ -30,7 +33,8 @@ def said() -> list[str]:
 
 def test_there_are_words_to_look_at() -> None:
     assert len(said()) > 100
-    assert "What can I do for you?" in said()
+    for one in ("What can I do for you?", "Write a message", "Base URL", "What is known", "Agents"):
+        assert one in said(), "the words of each part of the page are among them"
 
 
 @pytest.mark.parametrize("word", NEVER_SAID)
@@ -38,7 +42,7 @@ def test_the_page_never_says_what_only_programmers_mean(word: str) -> None:
     assert [text for text in said() if re.search(rf"\b{word}(s|d|ed|ing|ment)?\b", text, re.IGNORECASE)] == []
 
 
-def test_no_words_stand_outside_the_strings_file() -> None:
+def test_no_words_stand_outside_the_files_of_words() -> None:
     found = []
     for path in sorted((WEB / "src" / "view").rglob("*.tsx")):
         for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -283,9 +283,9 @@ class Cached(RuleBasedStateMachine):
     async def transcript(self, context: "Held | Busy", run_id: str | None) -> Transcript:
         assert run_id is not None
         lease = Lease(RunId(run_id), 1, ProcessId("p"), 0)
-        recorder = RunRecorder(self.stores[OURS], context, self.session_id, lease, self.folder, CHARS)
+        recorder = RunRecorder(self.stores[OURS], context, self.session_id, lease, self.folder)
         # What a run was given, and summaries, are not among what is read back yet.
-        return replace(await recorder.transcript(), compactions=())
+        return replace(await recorder.transcript(CHARS), compactions=())
 
 
 TestCached = Cached.TestCase

@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.ports import TextDelta
+import pytest
+
+from holdfast.agent.ports import TextDelta, ToolResult, ToolRun
 from holdfast.domain import facts as f
 from holdfast.domain.limits import STEP_BYTES_MAX
 from holdfast.store.ports import Append
@@ -67,3 +69,59 @@ async def test_a_run_that_streamed_more_than_an_event_holds_can_still_be_stopped
         assert (await here.run(sent.run_id)).status == "cancelled"
         role, status, words = (await here.text(session_id))[-1]
         assert (role, status, len(words)) == ("assistant", "interrupted", 3_000_001)
+
+
+class Unsure(Lever):
+    """A tool that can never say whether it was done."""
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        self.pulled.append(call.arguments)
+        call.emit("The line went dead.\n", "stderr")
+        return ToolResult("unknown")
+
+
+async def test_what_a_tool_cannot_say_of_an_unsafe_call_is_put_to_a_person(tmp_path: Path) -> None:
+    lever = Unsure("lever", "unsafe")
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        assert sent.run_id is not None
+        await here.until_run(sent.run_id, "waiting")
+        (tool,) = await here.store.tools(session_id, sent.run_id)
+        assert (tool.state, len(lever.pulled)) == ("in_doubt", 1)
+        assert (await here.text(session_id))[-1][2] == "The line went dead.\n"
+        # Another tool of that name, which says of itself that it can be repeated, is not asked either.
+        lever.effect = "pure"
+        await here.engine.resolve(sent.run_id, tool.id, "skip")
+        await here.until_run(sent.run_id, "completed")
+        assert len(lever.pulled) == 1
+
+
+@pytest.mark.parametrize("effect", ["pure", "idempotent"])
+async def test_what_a_tool_cannot_say_of_a_harmless_call_has_failed(tmp_path: Path, effect: f.Effect) -> None:
+    lever = Unsure("lever", effect)
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        await here.until_run(sent.run_id, "completed")
+        assert len(lever.pulled) == 1
+
+
+async def test_what_was_begun_as_unsafe_is_not_repeated_because_its_tool_says_otherwise_now(
+    tmp_path: Path,
+) -> None:
+    lever = Lever("lever", "unsafe")
+    lever.hold = asyncio.Event()
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        await lever.started.wait()
+    changed = Lever("lever", "pure")
+    async with house(tmp_path, changed) as here:
+        assert sent.run_id is not None
+        await here.until_run(sent.run_id, "waiting")
+        (tool,) = await here.store.tools(session_id, sent.run_id)
+        assert (tool.state, changed.pulled) == ("in_doubt", [])

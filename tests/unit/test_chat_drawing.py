@@ -8,7 +8,7 @@ from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.drawing import Drawing, duration, readable, tool_line
 from holdfast.cli.chat.safe import json_line, one_line, safe
 from holdfast.cli.chat.scene import Block, Notice, Said, Scene, Shown, Thought, Tool
-from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
+from holdfast.cli.chat.wire import Asked, Happened, Listed, Page, Question, Session
 from holdfast.domain import facts as f
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
@@ -183,6 +183,21 @@ class TestTheScene:
         assert "… shell  ls" in "".join(text for _, text in Drawing(str).live(scene, 80, 30, 3_000))
         done = f.ToolSettled(1, 2, ONE, CALL, "shell", "done", (Text("a\n"),), "", RUN, ms=40)
         assert played(scene, done) == [Tool("shell", '{"command":"ls"}', "done", 40, "a\n")]
+
+    def test_what_the_agent_asks_is_shown_with_its_choices_until_it_is_answered(self) -> None:
+        scene = Scene(SESSION)
+        intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "ask_user", "{}", "pure")
+        asked = f.QuestionAsked(RUN, CALL, "Which?", ("Red", "Green"))
+        played(scene, accepted("go"), f.RunStarted(RUN), intended, asked, f.RunWaiting(RUN, "question"))
+        shown = Asked("Which?", ("Red", "Green"))
+        scene.listed(
+            Listed(None, (Question("s_1", RUN, "question", "", CALL, "ask_user", "{}", asked=shown),))
+        )
+        drawn = "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
+        assert "It asks you:\n    Which?\n    1. Red\n    2. Green\n  type its number" in drawn
+        assert scene.status == "needs_you"
+        played(scene, f.QuestionAnswered(RUN, CALL, choices=("Red",)), f.RunResumed(RUN, "user", 0))
+        assert scene.asked == () and scene.status == "working"
 
     def test_an_answer_that_stays_stopped_can_be_let_go_on(self) -> None:
         scene = Scene(SESSION)

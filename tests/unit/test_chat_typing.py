@@ -7,13 +7,15 @@ import pytest
 from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, editable, edited, read_answer
 from holdfast.cli.chat.proposals import Attached, TooMany, attached, proposals
 from holdfast.cli.chat.script import Answering
-from holdfast.cli.chat.wire import Question
+from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain import facts as f
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.parts import Text
 
 RUN = RunId("r_1")
 ONE, TWO = MessageId("m_1"), MessageId("m_2")
+COLOURS = Asked("Which?", ("Red", "Green"))
+SEVERAL = Asked("Which?", ("Red", "Green"), multiple=True)
 APPROVAL = Question("s_1", "r_1", "approval", "", "c_1", "shell", '{"command":"ls","timeout_s":5}')
 IN_DOUBT = Question("s_1", "r_1", "in_doubt", "", "c_1", "shell", '{"command":"ls"}')
 LIMIT = Question("s_1", "r_1", "limit", "50 steps")
@@ -101,7 +103,32 @@ class TestAnswersToQuestions:
     ) -> None:
         assert read_answer(line, question) == meant
 
+    @pytest.mark.parametrize(
+        ("line", "asked", "meant"),
+        [
+            ("because it rains", Asked("Why?"), Answer("answer", text="because it rains")),
+            ("d", Asked("Why?"), Answer("answer", text="d")),
+            ("/usr/bin", Asked("Where?"), Answer("answer", text="/usr/bin")),
+            ("/stop", Asked("Why?"), None),
+            ("/deny", Asked("Why?"), None),
+            ("  ", Asked("Why?"), None),
+            ("2", COLOURS, Answer("answer", choices=("Green",))),
+            ("green", COLOURS, Answer("answer", choices=("Green",))),
+            ("3", COLOURS, Unclear()),
+            ("1, 2", COLOURS, Unclear()),
+            ("neither of them", COLOURS, None),
+            ("1, 2", SEVERAL, Answer("answer", choices=("Red", "Green"))),
+        ],
+    )
+    def test_what_the_agent_asks_is_answered_in_words_or_by_numbers(
+        self, line: str, asked: Asked, meant: object
+    ) -> None:
+        question = Question("s_1", "r_1", "question", "", "c_1", "ask_user", "{}", asked=asked)
+        assert read_answer(line, question) == meant
+
     def test_only_what_goes_with_a_decision_is_sent(self) -> None:
+        assert Answer("answer", choices=("a",)).body() == {"decision": "answer", "choices": ("a",)}
+        assert Answer("answer", text="a").body() == {"decision": "answer", "text": "a"}
         assert Answer("approve").body() == {"decision": "approve"}
         assert Answer("deny", reason="no").body() == {"decision": "deny", "reason": "no"}
 

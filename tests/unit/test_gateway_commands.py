@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from holdfast.domain import slash
+from holdfast.domain.parts import Text
 from holdfast.gateway.asking import TOO_LONG
 from holdfast.gateway.commands import Asked
 from tests.house import Lever, calls, house, says
@@ -191,13 +192,27 @@ async def test_status_model_and_memory_say_what_there_is(tmp_path: Path) -> None
     async def remembered(words: str) -> str:
         return f"Of {words}: much." if words else ""
 
-    async with house(tmp_path) as home, desk(home, asked=Asked(lambda: "puppet-1", remembered)) as at:
+    async with house(tmp_path) as home, desk(home, asked=Asked(lambda agent: "puppet-1", remembered)) as at:
         home.model.steps = [says("ok")]
         await typed(at, "hello")
         assert await typed(at, "/status") == "**hello**: ready.\npuppet-1 answers."
         assert await typed(at, "/model") == "puppet-1 answers."
         assert await typed(at, "/memory fruit") == "Of fruit: much."
         assert await typed(at, "/memory") == "Nothing is remembered of that."
+
+
+async def test_a_prompt_says_what_its_file_says_and_help_lists_it(tmp_path: Path) -> None:
+    asked = Asked(prompts=lambda: [("greet", "Say hello.")])
+    async with house(tmp_path) as home, desk(home, asked=asked) as at:
+        home.engine.expand = lambda text: text.replace("/greet", "Say hello to")
+        home.model.steps = [says("Hello, world."), says("Hello, all.")]
+        assert await typed(at, "/greet the world") == "Hello, world."
+        assert (await typed(at, "/help")).endswith("/greet: Say hello.")
+        assert "I do not know /gret." in await typed(at, "/gret the world")
+        at.app.say("/greet all", chat="g", kind="group")
+        await at.shown("Hello, all.", chat="g")
+        parts = [part for message in home.model.requests[-1].messages for part in message.parts]
+        assert [part.text for part in parts if isinstance(part, Text)] == ["Ada: Say hello to all"]
 
 
 async def test_in_a_group_nothing_is_shown_of_elsewhere_whatever_is_pressed(tmp_path: Path) -> None:

@@ -118,6 +118,30 @@ def test_a_key_is_masked_wherever_it_is_cut(cut: int) -> None:
     )
 
 
+def test_thinking_that_was_masked_is_no_longer_signed() -> None:
+    deltas, _ = heard(
+        Script(
+            ReasoningDelta("first"),
+            ReasoningDelta("", "signed"),
+            TextDelta("say"),
+            ReasoningDelta(f"think {KEY[:7]}"),
+            ReasoningDelta(KEY[7:]),
+            ReasoningDelta("", "signed too"),
+            TextDelta("so"),
+            ReasoningDelta("last sk-pro"),
+            ReasoningDelta("", "signed again"),
+            END,
+        )
+    )
+    assert folded(deltas) == (
+        Reasoning("first", "signed", "script"),
+        Text("say"),
+        Reasoning(f"think {MASK}"),
+        Text("so"),
+        Reasoning("last sk-pro", "signed again", "script"),
+    )
+
+
 deltas_of_any_kind = st.lists(
     st.one_of(
         st.text("sk-pro x", max_size=4).map(TextDelta),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.administration.connection_file import Saved, write_connection
+from holdfast.administration.connection_file import write_connections
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_providers import Providers
+from holdfast.agent.models.providers import Saved
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
@@ -56,16 +57,28 @@ async def providers(
 
 def test_the_present_model_is_named_with_where_its_key_is_and_without_what_is_secret(tmp_path: Path) -> None:
     board = Board("openai:small", "http://127.0.0.1:1/v1")
-    write_connection(tmp_path, Saved("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone"))
+    write_connections(
+        tmp_path, {"openai": Saved("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone")}
+    )
     named = models(board, tmp_path).present()
     assert named is not None
     assert (named.model, named.address, named.key) == ("openai:small", HOME, "connection")
-    write_connection(tmp_path, None)
+    write_connections(tmp_path, {})
     environ = {"OPENAI_BASE_URL": HOME, "OPENAI_API_KEY": "sk-of-the-shell"}
     named = models(board, tmp_path, None, **environ).present()
     assert named is not None and named.key == "env:OPENAI_API_KEY"
     named = models(board, tmp_path).present()
     assert named is not None and named.key == ""
+
+
+async def test_an_agent_with_a_model_of_its_own_tells_memory_by_that_one(tmp_path: Path) -> None:
+    made, store = await providers(tmp_path, Board("openai:small", HOME))
+    assert made.owner() == Owner("notes", model="openai:small", base_url=HOME)
+    assert made.owner_of("", "openai:small", HOME) == made.owner(), "the same configuration is the same owner"
+    other = made.owner_of("reader", "vllm:large", AWAY)
+    assert other == Owner("notes", "reader", "vllm:large", AWAY)
+    assert made.owner_of("reader", "demo", "") is None, "the demo finds nothing to remember"
+    await store.close()
 
 
 async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: Path) -> None:
@@ -77,7 +90,7 @@ async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: 
 
 async def test_an_earlier_model_is_asked_with_the_key_that_was_given_for_its_server(tmp_path: Path) -> None:
     with speaking(Rememberer()) as model:
-        write_connection(tmp_path, Saved(model.url, "sk-for-this-server"))
+        write_connections(tmp_path, {"openai": Saved(model.url, "sk-for-this-server")})
         board, mask = Board("openai:other", AWAY), Mask()
         owner = Owner("notes", model="openai:early", base_url=model.url, key="connection")
         remembered = models(board, tmp_path, mask)
@@ -95,7 +108,7 @@ def _asked(model: Speaker) -> list[dict[str, Any]]:
 
 
 async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(tmp_path: Path) -> None:
-    write_connection(tmp_path, Saved(HOME, "sk-for-home"))
+    write_connections(tmp_path, {"openai": Saved(HOME, "sk-for-home")})
     remembered = models(Board("openai:small", HOME), tmp_path, OPENAI_API_KEY="sk-of-the-shell")
     gone = Owner("notes", model="openai:early", base_url=AWAY, key="connection")
     with pytest.raises(OwnerGone, match=r"openai:early at 127\.0\.0\.1:2 is not connected any more"):

@@ -243,12 +243,12 @@ def test_whole_turns_are_cut_from_the_front_and_the_last_always_stays() -> None:
 
 def test_a_summary_stays_when_turns_are_cut() -> None:
     told = Telling()
-    for turn in (1, 2, 3):
-        told.ask(turn, f"question {turn} " + "x" * 300)
+    for turn in range(1, 6):
+        told.ask(turn, f"question {turn} " + "x" * 150)
         told.say(turn, 1, Text("answer"))
     told.append(f.SessionCompacted(((1, 1),), "the first"))
     request = told.request(Profile("demo", window_tokens=300, answer_tokens=100))
-    assert request.cut_turns == (2,)
+    assert request.cut_turns == (2, 3)
     assert request.messages[0].parts[0] == Text(context.SUMMARY + "the first")
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_wire import ChatWire, encode
+from holdfast.agent.models.chat_request import encode
+from holdfast.agent.models.chat_thinking import Kept
+from holdfast.agent.models.chat_wire import ChatWire
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.http_model import Answer
 from holdfast.agent.ports import (
@@ -153,6 +155,7 @@ def test_an_answer_comes_in_its_order_with_its_usage() -> None:
     assert failure is None
     assert deltas == [
         ReasoningDelta("Héllo is a greeting. "),
+        ReasoningDelta("", Kept("reasoning_content").signature()),
         TextDelta("Grüße, "),
         TextDelta("世界 🌍"),
         TextDelta("!\n"),

@@ -9,19 +9,20 @@ import pytest
 from aiohttp import web
 
 from holdfast.agent.models.choose import (
-    LOCAL_SERVERS,
-    OPENAI_MODEL,
+    DEMO_ANSWERS,
     PROBE_S,
-    BadModelUrl,
     LocalServer,
-    NoModelKey,
     NoModelName,
-    NoSuchModel,
     choose,
+    local_servers,
 )
+from holdfast.agent.models.providers import PROVIDERS, Provider, Saved
+from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel
 from holdfast.domain.context import Profile
 from holdfast.domain.errors import HoldfastError
 from tests.model_server import KEY, Answers, refusing, serving
+
+OPENAI_MODEL = PROVIDERS[0].model
 
 
 def listing(*names: str, **more: Any) -> Answers:
@@ -47,7 +48,7 @@ def found(answer: Answers, probe_s: float = 5.0) -> tuple[str, str, Profile]:
 
     async def look() -> tuple[str, str, Profile]:
         async with serving(answer) as (url, seen):
-            server = LocalServer("Ollama", int(url.split(":")[2].split("/")[0]))
+            server = LocalServer("Ollama", int(url.split(":")[2].split("/")[0]), "ollama")
             result = await chosen("", {}, [server], probe_s)
             assert len(seen.bodies) == 1
             return result
@@ -79,9 +80,10 @@ def test_a_name_is_taken_as_it_is() -> None:
 
 
 def test_without_anything_the_demo_answers() -> None:
-    why = "No key and no local model server found: the scripted demo answers."
-    assert choice("") == ("demo", why)
-    assert choice("", OPENAI_API_KEY=" ", OPENAI_BASE_URL="") == ("demo", why)
+    assert choice("") == ("demo", DEMO_ANSWERS)
+    assert choice("", OPENAI_API_KEY=" ", OPENAI_BASE_URL="") == ("demo", DEMO_ANSWERS)
+    for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
+        assert how in DEMO_ANSWERS, "it says how to connect a model"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,10 @@ def test_without_anything_the_demo_answers() -> None:
         ("gpt-4o", {"OPENAI_API_KEY": KEY}, NoSuchModel),
         ("openai:", {"OPENAI_API_KEY": KEY}, NoSuchModel),
         ("demo:big", {}, NoSuchModel),
-        ("anthropic:claude", {}, NoSuchModel),
+        ("nobody:claude", {}, NoSuchModel),
+        ("anthropic:claude", {}, NoModelKey),
+        ("anthropic:claude", {"OPENAI_API_KEY": KEY}, NoModelKey),
+        ("anthropic:claude", {"ANTHROPIC_BASE_URL": "nowhere"}, BadModelUrl),
         (":x", {}, NoSuchModel),
         ("openai:x", {}, NoModelKey),
         ("openai:x", {"OPENAI_API_KEY": "two\nlines"}, NoModelKey),
@@ -140,13 +145,13 @@ def test_a_named_server_without_a_list_needs_a_name(answer: Answers) -> None:
 
 
 def test_the_usual_ports_are_those_of_the_usual_servers() -> None:
-    ports = {server.kind: server.port for server in LOCAL_SERVERS}
+    ports = {server.kind: server.port for server in local_servers({})}
     assert ports == {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
 
 
 def test_a_model_server_on_this_machine_is_found() -> None:
     name, why, profile = found(listing("nomic-embed-text:latest", "llama3.2:3b"))
-    assert name == "openai:llama3.2:3b"
+    assert name == "ollama:llama3.2:3b"
     assert "Ollama's usual port" in why and "llama3.2:3b" in why
     assert profile.window_tokens == 8_192
 
@@ -215,3 +220,50 @@ def test_a_port_where_nothing_listens_is_passed_over() -> None:
                 return (await chosen("", {}, [nothing, there]))[1]
 
         assert "y's usual port" in asyncio.run(look())
+
+
+# Further providers.
+
+
+@pytest.mark.parametrize("provider", [each for each in PROVIDERS if not each.is_local], ids=lambda p: p.name)
+def test_with_only_a_key_its_provider_answers_and_the_variable_is_named(provider: Provider) -> None:
+    for variable in provider.keys:
+        name, why = choice("", **{variable: f"{KEY}\n"})
+        assert name == f"{provider.name}:{provider.model}"
+        assert why == f"Using {variable} from your environment ({provider.model})."
+
+
+def test_with_several_keys_the_order_of_the_table_counts() -> None:
+    keys = {each.keys[0]: KEY for each in PROVIDERS if each.keys}
+    assert choice("", **keys)[0].startswith("openai:")
+    del keys["OPENAI_API_KEY"]
+    assert choice("", **keys)[0].startswith("anthropic:")
+    assert choice("groq:any/model", **keys)[0] == "groq:any/model", "a name goes before the order"
+
+
+def test_a_key_in_the_settings_comes_after_the_environment_and_before_this_machine() -> None:
+    async def look() -> list[str]:
+        saved = {"mistral": Saved("https://api.mistral.ai/v1", KEY)}
+        async with serving(listing("own")) as (url, _):
+            here = [LocalServer("x", int(url.split(":")[2].split("/")[0]))]
+            names = []
+            for environ in ({"GROQ_API_KEY": KEY}, {}):
+                model, why = await choose("", environ, here, 5.0, saved)
+                await model.close()
+                assert KEY not in why
+                names.append(model.name.partition(":")[0])
+            return names
+
+    assert asyncio.run(look()) == ["groq", "mistral"]
+
+
+def test_a_local_server_elsewhere_is_found_where_its_variable_says() -> None:
+    async def look() -> tuple[str, str]:
+        async with serving(listing("qwen3:8b")) as (url, _):
+            model, why = await choose("", {"OLLAMA_BASE_URL": url}, None, 5.0)
+            await model.close()
+            return model.name, why
+
+    name, why = asyncio.run(look())
+    assert name == "ollama:qwen3:8b"
+    assert "OLLAMA_BASE_URL" in why

@@ -51,6 +51,14 @@ def test_any_split_gives_the_same_events(lines: list[tuple[bytes, bytes]], cuts:
     assert parsed(split(body, cuts)) == parsed([body])
 
 
+@given(st.lists(st.lists(st.tuples(LINES, ENDS), min_size=1, max_size=3), max_size=6))
+def test_events_that_come_one_at_a_time_are_the_same_as_all_at_once(
+    events: list[list[tuple[bytes, bytes]]],
+) -> None:
+    chunks = [b"".join(line + end for line, end in lines) + b"\n" for lines in events]
+    assert parsed(chunks) == parsed([b"".join(chunks)])
+
+
 @given(st.integers(0, 40))
 def test_a_stream_that_is_cut_gives_its_whole_events_and_what_is_left_of_the_last(at: int) -> None:
     body = b"data: first\n\ndata: second\n\ndata: third\n\n"

@@ -9,6 +9,7 @@ from holdfast.agent.models.demo import Demo
 from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.agent.routes import RouteAgents
 from holdfast.agent.switchboard import Switchboard
+from holdfast.domain.agents import AgentSpec
 from holdfast.domain.context import Request, UserMessage
 from holdfast.domain.parts import Text
 
@@ -27,9 +28,9 @@ class Open(Demo):
 class Slow:
     """An agent whose runs end when they are told to."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, begun: asyncio.Event) -> None:
         self.model = model
-        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self.begun, self.may_end = begun, asyncio.Event()
 
     async def carry_out(self, recorder: object) -> str:
         self.begun.set()
@@ -42,25 +43,31 @@ class Board:
 
     def __init__(self, model: Open) -> None:
         self.agents: list[Slow] = []
+        self.begins = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
         self.board = Switchboard(self._build, model, "It was found.", names=False)
 
-    def _build(self, model: Any) -> Agent:
-        self.agents.append(Slow(model))
+    def _build(self, spec: AgentSpec, model: Any) -> Agent:
+        self.agents.append(Slow(model, self.begins[len(self.agents)]))
         return cast(Agent, self.agents[-1])
 
     def run(self) -> "asyncio.Task[Any]":
         return asyncio.create_task(self.board.carry_out(cast(Any, None)))
+
+    async def begun(self, number: int) -> Slow:
+        """That agent, once it is at work."""
+        await asyncio.wait_for(self.begins[number].wait(), 10)
+        return self.agents[number]
 
 
 async def test_a_run_keeps_its_model_and_the_next_one_has_the_new_one() -> None:
     old, new = Open(), Open()
     here = Board(old)
     first = here.run()
-    await here.agents[0].begun.wait()
+    await here.begun(0)
     here.board.switch(new, "It was connected.", names=False)
     assert here.board.why == "It was connected."
     second = here.run()
-    await here.agents[1].begun.wait()
+    await here.begun(1)
     assert not old.is_closed.is_set()
     here.agents[0].may_end.set()
     assert await first == "completed"
@@ -85,7 +92,7 @@ async def test_a_run_that_is_stopped_lets_go_of_its_model() -> None:
     old = Open()
     here = Board(old)
     run = here.run()
-    await here.agents[0].begun.wait()
+    await here.begun(0)
     here.board.switch(Open(), "", names=False)
     run.cancel()
     await asyncio.wait_for(old.is_closed.wait(), 5)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools import write_file
 from holdfast.domain.limits import (
     LIST_FILES_MAX,
     READ_FILE_BYTES_MAX,
@@ -44,7 +43,10 @@ def test_each_tool_says_what_repeating_it_does(bench: Bench) -> None:
         "shell": "unsafe",
         "read_file": "pure",
         "write_file": "idempotent",
+        "edit_file": "idempotent",
         "list_files": "pure",
+        "search_files": "pure",
+        "ask_user": "pure",
     }
     assert all(asyncio.run(tool.is_gone(bench.prepare().id)) for tool in bench.tools.values())
 
@@ -200,7 +202,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     call = bench.use("write_file", path="kept", content="new")
     assert (call.outcome, call.text) == ("failed", "the disk is full")
     assert (bench.workspace / "kept").read_text() == "old"

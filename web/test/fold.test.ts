@@ -35,3 +35,15 @@ for (const name of readdirSync(FOLDER)) {
     expect(turns).toEqual(vector.transcript.turns.map((turn) => ({ ...turn, entries: turn.entries.map(({ arguments: _, ...rest }) => rest) })));
   });
 }
+
+test("an open question says what it asks, and no longer once it is over", () => {
+  const vector = JSON.parse(readFileSync(new URL("questions_asked_and_answered.json", FOLDER), "utf8")) as Vector;
+  const conversation = new Conversation();
+  for (const event of vector.events) conversation.add(event);
+  const calls = conversation.ordered().flatMap((turn) => turn.entries).filter((entry) => entry.role === "tool");
+  expect(calls.map((entry) => [entry.approval, entry.asked])).toEqual([
+    ["answered", null],
+    ["closed", null],
+    ["asked", { question: "Why?", choices: [], multiple: false }],
+  ]);
+});

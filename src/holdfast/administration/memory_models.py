@@ -7,18 +7,27 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.administration.connection_file import Saved, read_connection
+from holdfast.administration.connection_file import read_connections
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
-from holdfast.agent.models.choose import KEY_VARIABLE, URL_VARIABLE, endpoint_at, made_for
-from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Secret
+from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.providers import (
+    PROVIDERS,
+    Provider,
+    Saved,
+    endpoint_at,
+    in_environment,
+    provider_named,
+    rooted,
+)
+from holdfast.agent.models.shop import made_for
 from holdfast.agent.ports import Model
 from holdfast.config import ConfigError
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.memory.ports import Asking, Owner, OwnerGone
 
-_PROVIDER = "openai:"
+_NAMED_MAX = 100
 
 
 class Board(Protocol):
@@ -53,17 +62,22 @@ class RememberedModels:
         self._folder = folder
         self._environ = environ
         self._mask = mask
-        self._last = Named("", "", "")
+        self._named: dict[tuple[str, str], Named] = {}
 
     def present(self) -> Named | None:
-        """The model that answers now; None if that is the scripted demo."""
-        name, address = self._board().name, self._board().address
+        """The server's own model; None if that is the scripted demo."""
+        return self.named(self._board().name, self._board().address)
+
+    def named(self, name: str, address: str) -> Named | None:
+        """A model that answers now; None if it is the scripted demo."""
         if not address:
             return None
-        if (self._last.model, self._last.address) != (name, address):
+        if (name, address) not in self._named:
+            if len(self._named) >= _NAMED_MAX:
+                self._named.clear()
             # One small file, and only when another model has come to answer.
-            self._last = Named(name, address, self._key_of(address, self._known()))
-        return self._last
+            self._named[name, address] = Named(name, address, self._key_of(address, self._known()))
+        return self._named[name, address]
 
     async def check(self, owner: Owner) -> None:
         """Raises OwnerGone unless the owner's model can be asked."""
@@ -87,35 +101,50 @@ class RememberedModels:
     async def key_for(self, url: str) -> str:
         """The key that was given for a server; none, if it is another's."""
         known = await asyncio.to_thread(self._known)
-        return next((saved.key for _, saved in known if _shown(saved.base_url) == _shown(url)), "")
+        return next((saved.key for _, _, saved in known if _shown(saved.base_url) == _shown(url)), "")
 
     async def _endpoint(self, owner: Owner) -> Endpoint:
         """Where the owner's model is. A key goes to no other server than the one it was given for."""
-        name, gone = owner.model.removeprefix(_PROVIDER), OwnerGone(detail=_gone(owner))
+        word, _, name = owner.model.partition(":")
+        provider, gone = provider_named(word), OwnerGone(detail=_gone(owner))
+        if provider is None or not name:
+            raise gone
         written = await asyncio.to_thread(self._known)
-        known = [saved for _, saved in written if _shown(saved.base_url) == owner.base_url]
+        known = [saved for _, whose, saved in written if whose is provider and _is_at(provider, saved, owner)]
         if not known and not owner.key and owner.base_url:
             known = [Saved(owner.base_url)]
-        if not known or not owner.model.startswith(_PROVIDER):
+        if not known:
             raise gone
         self._mask.learn(*secrets_in({"MODEL_KEY": known[0].key, "MODEL_URL": known[0].base_url}))
         try:
-            return endpoint_at(known[0].base_url, name, known[0].key)
+            return endpoint_at(provider, known[0].base_url, name, known[0].key)
         except HoldfastError:
             raise gone from None
 
-    def _key_of(self, address: str, known: Sequence[tuple[str, Saved]]) -> str:
-        return next((where for where, it in known if it.key and _shown(it.base_url) == address), "")
+    def _key_of(self, address: str, known: Sequence[tuple[str, Provider, Saved]]) -> str:
+        where = (
+            where
+            for where, provider, saved in known
+            if saved.key and _shown(rooted(provider, saved.base_url)) == address
+        )
+        return next(where, "")
 
-    def _known(self) -> list[tuple[str, Saved]]:
+    def _known(self) -> list[tuple[str, Provider, Saved]]:
         """The servers that there is a key for, or none needed, and where that is written."""
-        url, key = self._environ.get(URL_VARIABLE, ""), self._environ.get(KEY_VARIABLE, "")
-        known = [("env:" + KEY_VARIABLE, Saved(url.strip() or OPENAI_URL, key.strip()))]
+        found = [in_environment(provider, self._environ) for provider in PROVIDERS]
+        known = [
+            (f"env:{each.key_from or each.provider.keys[0]}", each.provider, Saved(each.base_url, each.key))
+            for each in found
+        ]
         try:
-            saved = read_connection(self._folder)
+            saved = read_connections(self._folder)
         except ConfigError:
             return known
-        return known if saved is None else [("connection", saved), *known]
+        return [*(("connection", each, saved[each.name]) for each in PROVIDERS if each.name in saved), *known]
+
+
+def _is_at(provider: Provider, saved: Saved, owner: Owner) -> bool:
+    return _shown(rooted(provider, saved.base_url)) == owner.base_url
 
 
 def _shown(url: str) -> str:

@@ -12,7 +12,7 @@ from holdfast.domain.secrets import Masking
 from holdfast.memory.desk import Desk
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.ports import Ledger
-from holdfast.memory.presence import Presence, Titles
+from holdfast.memory.presence import AgentPresence, Presence, Titles
 from holdfast.memory.telling import InDoubt
 
 TOLD_MAX = 20
@@ -63,6 +63,10 @@ class MemoryOffice:
         """A conversation is over for now."""
         if self.is_on:
             self._lifecycle.boundary(session_id)
+
+    def of_agent(self, agent: str, model: str, address: str) -> AgentPresence:
+        """Memory as an agent meets it whose model is that one."""
+        return AgentPresence(self.presence, lambda: self._providers.owner_of(agent, model, address))
 
     async def evict(self, session_id: SessionId, close: Callable[[], Awaitable[None]]) -> None:
         """What was held ready of a conversation is let go: memory is told first, then it is closed."""

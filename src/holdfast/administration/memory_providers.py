@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
-from holdfast.administration.memory_models import RememberedModels
+from holdfast.administration.memory_models import Named, RememberedModels
 from holdfast.administration.webhook_key import FOR_MEMORY, webhook_key
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import Clock
@@ -91,15 +91,22 @@ class Providers:
             raise installed.NoSuchProvider(name=name, known=", ".join((*BUILT_IN, *installed.names())))
 
     def owner(self) -> Owner | None:
-        """The agent that answers now; None where nothing is to be told, or it could not tell it."""
+        """The agent that every server has, as it is now; None as below."""
+        return self._owner("", self._models.present)
+
+    def owner_of(self, agent: str, model: str, address: str) -> Owner | None:
+        """An agent whose model is that one; None where nothing is to be told, or it could not tell it."""
+        return self._owner(agent, lambda: self._models.named(model, address))
+
+    def _owner(self, agent: str, named: Callable[[], Named | None]) -> Owner | None:
         name = self._settings.memory
         if not self.is_on:
             return None
         # A webhook is told what was said as it was said: which model answered does not matter to it.
-        model = self._models.present() if name != "webhook" else None
+        model = named() if name != "webhook" else None
         if model is None:
-            return None if name == "notes" else Owner(name)
-        return Owner(name, model=model.model, base_url=model.address, key=model.key)
+            return None if name == "notes" else Owner(name, agent)
+        return Owner(name, agent, model.model, model.address, model.key)
 
     async def open(self) -> None:
         """Have ready what others rely on from the start. Raises BadProvider, BadWebhookKey.

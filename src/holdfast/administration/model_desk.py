@@ -1,29 +1,46 @@
-"""Having another model answer: trying a connection, saving it, going back. The key is never told again."""
+"""Having another model answer: trying a connection, saving it, going back. A key is never told again."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from holdfast.administration.connection_file import Saved, read_connection, write_connection
+from holdfast.administration.connection_file import FIRST, read_connections, write_connections
+from holdfast.administration.model_offers import Offers
 from holdfast.administration.settings_desk import Desk
+from holdfast.agent.local.model import ABOUT
+from holdfast.agent.local.place import NAME
 from holdfast.agent.masking import MaskedModel
-from holdfast.agent.models.choose import (
-    KEY_VARIABLE,
-    URL_VARIABLE,
-    choose,
-    endpoint_at,
-    made_for,
-)
+from holdfast.agent.models.choose import choose
 from holdfast.agent.models.demo import Demo
-from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint
-from holdfast.agent.models.trial import tried
+from holdfast.agent.models.endpoint import Endpoint
+from holdfast.agent.models.fallback import Fallback
+from holdfast.agent.models.providers import (
+    LOCAL_MODEL,
+    Provider,
+    Saved,
+    endpoint_at,
+    in_environment,
+    is_local_model,
+    provider_named,
+    split_name,
+)
+from holdfast.agent.models.shop import Shop, made_for
+from holdfast.agent.models.trial import heard, tried
 from holdfast.agent.ports import Model
 from holdfast.config import Settings
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.office import BadSetting, CannotEditSettings, Connection, NoModel, Tried
-
-_PROVIDER = "openai:"
+from holdfast.office import (
+    BadSetting,
+    CannotEditSettings,
+    Connection,
+    NoModel,
+    NoSuchModelProvider,
+    ProviderTold,
+    Tried,
+)
 
 
 class Switching(Protocol):
@@ -31,115 +48,258 @@ class Switching(Protocol):
 
     def switch(self, model: Model, why: str, names: bool) -> None: ...
 
+    def renew(self) -> None:
+        """Models that agents or conversations have chosen are made anew: how they are reached has changed."""
 
-async def chosen(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple[Model, str]:
+
+async def chosen(
+    settings: Settings, environ: Mapping[str, str], mask: Mask, shop: Shop | None = None
+) -> tuple[Model, str]:
     """The model that answers from the start on, and why: the one that was connected, if `settings` name it.
 
     Raises what `choose` does, and ConfigError.
     """
-    name = settings.model.strip().removeprefix(_PROVIDER)
-    is_ours = settings.origins.get("model") == "file" and settings.model.strip().startswith(_PROVIDER)
-    saved = await asyncio.to_thread(read_connection, settings.data) if is_ours else None
-    if saved is None:
-        return await choose(settings.model, environ)
-    mask.learn(*_secrets(saved))
-    return _connected(endpoint_at(saved.base_url, name, saved.key))
+    saved = await asyncio.to_thread(read_connections, settings.data)
+    for each in saved.values():
+        mask.learn(*_secrets(each))
+    known = shop.known if shop is not None else None
+    name = settings.model.strip()
+    if is_local_model(name) and shop is not None:
+        made, why = _local(shop, "as HOLDFAST_MODEL or the settings ask")
+    elif settings.origins.get("model") == "file" and name.partition(":")[0] in saved:
+        provider, model = split_name(name)
+        kept = saved[provider.name]
+        made, why = _connected(endpoint_at(provider, kept.base_url, model, kept.key), shop)
+    else:
+        made, why = await choose(settings.model, environ, saved=saved, known=known)
+    return await _with_fallbacks(made, why, settings.fallback_models, shop)
+
+
+async def _with_fallbacks(
+    made: Model, why: str, names: Sequence[str], shop: Shop | None
+) -> tuple[Model, str]:
+    """The same with those who answer where it cannot; one that cannot be asked is told of, and left out."""
+    others: list[Model] = []
+    if isinstance(made, Demo):
+        return made, why
+    for name in dict.fromkeys(names) if shop is not None else ():
+        try:
+            assert shop is not None
+            others += [await shop.bare(name)] if name != made.name else []
+        except HoldfastError as error:
+            why += f" {name} cannot be asked instead: {error}"
+    if not others:
+        return made, why
+    told = ", then ".join(other.name for other in others)
+    return Fallback([made, *others]), f"{why} Where it fails, {told} is asked."
 
 
 class Models:
-    """The connection in force. Whatever key it is given, `mask` knows from then on."""
+    """The connections in force. Whatever key it is given, `mask` knows from then on."""
 
-    def __init__(self, desk: Desk, board: Switching, environ: Mapping[str, str], mask: Mask) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        board: Switching,
+        environ: Mapping[str, str],
+        mask: Mask,
+        shop: Shop,
+        local: Callable[[], LocalTold] | None = None,
+    ) -> None:
         self._desk = desk
         self._board = board
         self._environ = environ
         self._mask = mask
+        self._shop = shop
+        self._offers = Offers(environ, self._read, shop.known, mask, local)
         self._turn = asyncio.Lock()
+
+    async def providers(self) -> Sequence[ProviderTold]:
+        return await self._offers.told()
 
     async def test(self, wanted: Connection) -> Tried:
         """Ask it for real. What is wrong with the words themselves is told the same way."""
         try:
-            saved = await self._completed(wanted)
-            told = await tried(self._endpoint(saved, wanted.model or ""))
+            if _is_local(wanted):
+                return Tried(True, await heard(self._shop.local()), (NAME,))
+            provider, name = _wanted(wanted)
+            saved = await self._completed(provider, wanted)
+            told = await tried(self._endpoint(provider, saved, name))
         except HoldfastError as error:
             return Tried(False, self._mask.shapes(f"{error} {error.advice}".strip()))
-        models = tuple(self._mask.whole(name) for name in told.models)
+        models = tuple(self._mask.whole(each) for each in told.models)
         return Tried(told.ok, self._mask.shapes(told.detail), models)
 
     async def connect(self, wanted: Connection) -> None:
         """Save it, then have it answer."""
-        name = (wanted.model or "").strip().removeprefix(_PROVIDER)
+        if _is_local(wanted):
+            await self._connect_local()
+            return
+        provider, name = _wanted(wanted)
         if not name:
             raise BadSetting(problem="model must be the name of a model")
         async with self._turn:
             self._desk.check_free("model")
-            saved = await self._completed(wanted)
-            endpoint = self._checked(saved, name)
-            await self._save(None if saved == self._found else saved, f"{_PROVIDER}{name}")
-            self._switch(*_connected(endpoint))
+            saved = await self._completed(provider, wanted)
+            endpoint = self._checked(provider, saved, name)
+            found = in_environment(provider, self._environ)
+            is_found = saved == Saved(found.base_url, found.key)
+            before = await self._all()
+            after = _without(before, provider) if is_found else {**before, provider.name: saved}
+            await self._save(before, after, f"{provider.name}:{name}")
+            await self._switch(*_connected(endpoint, self._shop))
+
+    async def _connect_local(self) -> None:
+        async with self._turn:
+            self._desk.check_free("model")
+            model, why = _local(self._shop, "as chosen in the settings")
+            try:
+                await self._desk.write({"model": LOCAL_MODEL})
+            except BaseException:
+                await model.close()
+                raise
+            await self._switch(model, why)
 
     async def disconnect(self) -> None:
         """Forget it, then have the model answer that is found."""
         async with self._turn:
             self._desk.check_free("model")
-            try:
-                model, why = await choose("", self._environ)
-            except HoldfastError as error:
-                raise NoModel(why=str(error)) from None
-            try:
-                await self._save(None, None)
-            except BaseException:
-                await model.close()
-                raise
-            self._switch(model, why)
+            await self._go_back(self._connected_provider or FIRST)
+
+    async def keep(self, provider: str, wanted: Connection) -> None:
+        if provider == LOCAL:
+            raise NoModel(why="the local model has no address and needs no key.")
+        known = _provider(provider)
+        async with self._turn:
+            saved = await self._completed(known, wanted)
+            name = self._desk.settings.model.strip().partition(":")[2]
+            is_used = self._connected_provider == known.name
+            endpoint = self._checked(known, saved, name if is_used else "")
+            before = await self._all()
+            await self._write({**before, known.name: saved})
+            if is_used:
+                await self._switch(*_connected(endpoint, self._shop))
+            self._board.renew()
+
+    async def forget(self, provider: str) -> None:
+        known = None if provider == LOCAL else _provider(provider)
+        async with self._turn:
+            if self._connected_provider == provider.strip():
+                await self._go_back(provider.strip())
+                return
+            if known is None:
+                return
+            await self._write(_without(await self._all(), known))
+            self._board.renew()
+
+    async def _go_back(self, provider: str) -> None:
+        """Forget one connection and the choice of a model."""
+        before = await self._all()
+        after = {name: each for name, each in before.items() if name != provider}
+        try:
+            model, why = await choose("", self._environ, saved=after, known=self._shop.known)
+        except HoldfastError as error:
+            raise NoModel(why=str(error)) from None
+        try:
+            await self._save(before, after, None)
+        except BaseException:
+            await model.close()
+            raise
+        await self._switch(model, why)
 
     @property
-    def _found(self) -> Saved:
-        """What the environment offers."""
-        url, key = self._environ.get(URL_VARIABLE, ""), self._environ.get(KEY_VARIABLE, "")
-        return Saved(url.strip() or OPENAI_URL, key.strip())
+    def _connected_provider(self) -> str:
+        """Whose model the settings file names; empty where it names none."""
+        settings = self._desk.settings
+        return settings.model.strip().partition(":")[0] if settings.origins.get("model") == "file" else ""
 
-    async def _completed(self, wanted: Connection) -> Saved:
+    def _read(self) -> Mapping[str, Saved]:
+        return read_connections(self._folder)
+
+    @property
+    def _folder(self) -> Path:
+        return self._desk.settings.data
+
+    async def _all(self) -> Mapping[str, Saved]:
+        return await asyncio.to_thread(self._read)
+
+    async def _completed(self, provider: Provider, wanted: Connection) -> Saved:
         """What was left out is as it was; a key goes to no other server than the one it was given for."""
-        saved = await asyncio.to_thread(read_connection, self._desk.settings.data)
-        known = [each for each in (saved, self._found) if each is not None]
+        kept, found = (await self._all()).get(provider.name), in_environment(provider, self._environ)
+        known = [each for each in (kept, Saved(found.base_url, found.key)) if each is not None]
         url = (wanted.base_url or "").strip() or known[0].base_url
         own = next((each.key for each in known if each.base_url.rstrip("/") == url.rstrip("/")), "")
         return Saved(url, own if wanted.key is None else wanted.key.strip())
 
-    def _endpoint(self, saved: Saved, name: str) -> Endpoint:
+    def _endpoint(self, provider: Provider, saved: Saved, name: str) -> Endpoint:
         self._mask.learn(*_secrets(saved))
-        return endpoint_at(saved.base_url, name.strip().removeprefix(_PROVIDER), saved.key)
+        return endpoint_at(provider, saved.base_url, name, saved.key)
 
-    def _checked(self, saved: Saved, name: str) -> Endpoint:
+    def _checked(self, provider: Provider, saved: Saved, name: str) -> Endpoint:
         try:
-            return self._endpoint(saved, name)
+            return self._endpoint(provider, saved, name)
         except HoldfastError as error:
             raise NoModel(why=f"{error} {error.advice}") from None
 
-    async def _save(self, saved: Saved | None, model: str | None) -> None:
+    async def _save(self, before: Mapping[str, Saved], after: Mapping[str, Saved], model: str | None) -> None:
         """Both files or neither: the settings name the model, the other holds where it is."""
-        folder = self._desk.settings.data
-        before = await asyncio.to_thread(read_connection, folder)
-        try:
-            await asyncio.to_thread(write_connection, folder, saved)
-        except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise CannotEditSettings(path=folder, why=why) from None
+        await self._write(after)
         try:
             await self._desk.write({"model": model})
         except HoldfastError:
-            await asyncio.to_thread(write_connection, folder, before)
+            await asyncio.to_thread(write_connections, self._folder, before)
             raise
 
-    def _switch(self, model: Model, why: str) -> None:
-        masked = MaskedModel(model, self._mask)
-        self._board.switch(masked, self._mask.shapes(why), not isinstance(model, Demo))
+    async def _write(self, saved: Mapping[str, Saved]) -> None:
+        try:
+            await asyncio.to_thread(write_connections, self._folder, saved)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise CannotEditSettings(path=self._folder, why=why) from None
+
+    async def _switch(self, model: Model, why: str) -> None:
+        is_real = bool(model.profile.address)
+        made, why = await _with_fallbacks(model, why, self._desk.settings.fallback_models, self._shop)
+        self._board.switch(MaskedModel(made, self._mask), self._mask.shapes(why), is_real)
 
 
-def _connected(endpoint: Endpoint) -> tuple[Model, str]:
+def _wanted(wanted: Connection) -> tuple[Provider, str]:
+    """Whose model is meant, and its name. Raises NoSuchModelProvider."""
+    model = (wanted.model or "").strip()
+    word, colon, rest = model.partition(":")
+    if wanted.provider is not None:
+        provider = _provider(wanted.provider)
+        return provider, model.removeprefix(f"{provider.name}:")
+    named = provider_named(word) if colon else None
+    return (named, rest) if named is not None else (_provider(FIRST), model)
+
+
+def _is_local(wanted: Connection) -> bool:
+    model = (wanted.model or "").strip()
+    if wanted.provider is None:
+        return is_local_model(model)
+    return wanted.provider.strip() == LOCAL and (model in ("", NAME) or is_local_model(model))
+
+
+def _local(shop: Shop, why: str) -> tuple[Model, str]:
+    """Raises LocalNotInstalled."""
+    return shop.local(), f"Using {NAME}, the local model, {why}. {ABOUT}"
+
+
+def _provider(name: str) -> Provider:
+    found = provider_named(name.strip())
+    if found is None:
+        raise NoSuchModelProvider(name=name)
+    return found
+
+
+def _without(saved: Mapping[str, Saved], provider: Provider) -> dict[str, Saved]:
+    return {name: each for name, each in saved.items() if name != provider.name}
+
+
+def _connected(endpoint: Endpoint, shop: Shop | None) -> tuple[Model, str]:
     why = f"Using {endpoint.model} at {endpoint.host}, as connected in the settings."
-    return made_for(endpoint), why
+    return made_for(endpoint, shop.known if shop is not None else None), why
 
 
 def _secrets(saved: Saved) -> list[str]:

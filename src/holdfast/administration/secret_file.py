@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ def read_secret(path: Path, kind: type[T], what: str) -> T | None:
 
 
 def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
-    """Put `saved`, whose fields are text, in place of what was there; None: there is none any more.
+    """Put `saved`, whose fields are text or tables of such, in place of what was there; None: nothing is.
 
     Raises OSError.
     """
@@ -36,8 +37,17 @@ def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
         return
     if path.exists():
         path.chmod(_MODE)
-    words = msgspec.structs.asdict(saved).items()
-    write_whole(path, head + "".join(f"{name} = {_spelt(text)}\n" for name, text in words))
+    fields = msgspec.to_builtins(saved)
+    tables = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], dict)}
+    lines = [head, *_lines(fields)]
+    for name, table in tables.items():
+        for key, words in table.items():
+            lines += (f"\n[{name}.{_spelt(key)}]\n", *_lines(words))
+    write_whole(path, "".join(lines))
+
+
+def _lines(words: Mapping[str, str]) -> list[str]:
+    return [f"{name} = {_spelt(text)}\n" for name, text in words.items()]
 
 
 def _spelt(text: str) -> str:

@@ -10,8 +10,10 @@ from contextlib import aclosing
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.ports import (
+    AskedInstead,
     CallDelta,
     Model,
     ModelDelta,
@@ -47,6 +49,13 @@ class Asked(msgspec.Struct, frozen=True):
     cut_off: ModelFailure | None = None
 
 
+class AskedFirst(msgspec.Struct, frozen=True):
+    """Who is asked for a message before anybody is asked instead."""
+
+    model: str
+    provider: str
+
+
 class _OutOfTime(Exception):
     """The run may be worked on no longer for now, and its model is still writing."""
 
@@ -54,8 +63,10 @@ class _OutOfTime(Exception):
 class _Step:
     """One message while it is written."""
 
-    def __init__(self, started: f.ModelStepStarted, at: int) -> None:
+    def __init__(self, started: f.ModelStepStarted, at: int, provider: str) -> None:
         self.started = started
+        self.first = AskedFirst(started.model, provider)
+        self.provider = provider
         self.fold = StreamFold(at)
         self.calls: dict[int, tuple[CallId, str]] = {}
         self.end: StepEnd | None = None
@@ -63,9 +74,9 @@ class _Step:
         self.size_bytes = 0
         self.signature = ""
 
-    def sign(self, provider: str) -> None:
+    def sign(self) -> None:
         """Close the thinking under way: its signature has come."""
-        self.fold.sign(self.signature, provider)
+        self.fold.sign(self.signature, self.provider)
         self.signature = ""
 
 
@@ -86,6 +97,10 @@ class Asking:
         self._chance = chance
         self._sleep = sleep
 
+    def of(self, catalogue: Mapping[str, Tool]) -> "Asking":
+        """The same, for an agent that has those tools."""
+        return Asking(self._clock, self._ids, catalogue, self._chance, self._sleep)
+
     async def step(
         self,
         recorder: Recorder,
@@ -95,10 +110,14 @@ class Asking:
         continues: MessageId | None,
         stretch: Stretch,
         owner: str | None = None,
+        weigh: Callable[[Request], int] = lambda request: 0,
+        shorter: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Asked:
         """Ask for one message, again and again where that is right. Raises ModelFailure.
 
-        If it ends the run, its turn is owed to memory by `owner`; by nobody where that is None.
+        What is more than the model takes is asked once more as `shorter` makes it. `weigh` says how many
+        tokens a request is thought to have; that is kept with what the provider counted. If it ends the run,
+        its turn is owed to memory by `owner`; by nobody where that is None.
 
         When the stretch of work is over, what the model has written is kept and the run waits.
         """
@@ -110,10 +129,15 @@ class Asking:
                 await recorder.record(lambda view: _pause(_run(view, recorder), step, stretch))
                 return Asked("waiting")
             if failure is None:
-                return Asked("completed" if await self._settle(recorder, step, owner) else None)
+                settles = self._settle(recorder, step, owner, weigh(request))
+                return Asked("completed" if await settles else None)
             if not step.is_empty:
                 await recorder.record(lambda view: [settle_message(step.started, step.fold, "interrupted")])
                 return Asked(cut_off=failure)
+            if failure.too_long and shorter is not None and tried < TRIES_MAX:
+                request, shorter = await shorter(request), None
+                await self._note_retry(recorder, step, failure, 0)
+                continue
             if not failure.retryable or tried == TRIES_MAX:
                 raise failure
             await self._wait(recorder, step, failure, tried)
@@ -126,7 +150,7 @@ class Asking:
         )
         started = facts[0]
         assert isinstance(started, f.ModelStepStarted)
-        return _Step(started, self._clock.now_ms())
+        return _Step(started, self._clock.now_ms(), model.profile.provider)
 
     async def _ask(
         self,
@@ -149,7 +173,7 @@ class Asking:
                     if fact is not None:
                         step.fold.add(fact, self._clock.now_ms())
                         if step.signature:
-                            step.sign(model.profile.provider)
+                            step.sign()
                         step.is_empty = False
                         step.size_bytes += len(fact.text.encode("utf-8", "replace"))
                         if step.size_bytes > STEP_BYTES_MAX:
@@ -157,6 +181,8 @@ class Asking:
                             break
                         if not recorder.stream(fact):
                             await recorder.room()
+                    elif isinstance(delta, AskedInstead):
+                        await self._note_retry(recorder, step, delta.failure, 0, delta)
         except ModelFailure as failure:
             return failure
         except TimeoutError:
@@ -186,13 +212,15 @@ class Asking:
                 step.end = delta
         return None
 
-    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None) -> bool:
+    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None, weighed: int) -> bool:
         """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once.
 
         With the run's end comes what is owed to memory by it, unless the session is not to be remembered.
         """
         settled, end = settle_message(step.started, step.fold), step.end
         assert end is not None
+        if weighed and end.usage.input_tokens:
+            settled = replace(settled, weight=(weighed, end.usage.input_tokens))
 
         def decide(view: View) -> list[f.AnyFact]:
             run = _run(view, recorder)
@@ -213,10 +241,32 @@ class Asking:
     async def _wait(self, recorder: Recorder, step: _Step, failure: ModelFailure, tried: int) -> None:
         backoff_ms = BACKOFF_MS * 2 ** (tried - 1) * (0.5 + self._chance())
         delay_ms = min(int(failure.retry_after_ms or backoff_ms), BACKOFF_MS_MAX)
-        run_id, message_id = step.started.run_id, step.started.message_id
-        why = f.Failure(failure.code, str(failure))
-        await recorder.record(lambda view: [f.ModelStepRetried(run_id, message_id, why, delay_ms)])
+        await self._note_retry(recorder, step, failure, delay_ms)
         await self._sleep(delay_ms / 1000)
+
+    async def _note_retry(
+        self,
+        recorder: Recorder,
+        step: _Step,
+        failure: ModelFailure,
+        delay_ms: int,
+        asked: AskedFirst | AskedInstead | None = None,
+    ) -> None:
+        """The step is tried again, by whoever is `asked` now: the first, unless it says otherwise.
+
+        Who writes a message is durable before any of its words is.
+        """
+        asked, started = asked or step.first, step.started
+        facts: list[f.AnyFact] = [
+            f.ModelStepRetried(
+                started.run_id, started.message_id, f.Failure(failure.code, str(failure)), delay_ms
+            )
+        ]
+        if asked.model != started.model:
+            step.started = replace(started, model=asked.model)
+            facts.append(step.started)
+        step.provider = asked.provider
+        await recorder.record(lambda view: facts)
 
 
 def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:

@@ -56,6 +56,8 @@ class Entry:
         """Why it cannot be used for a model that makes use of `chars`; None if it can."""
         if self._fold is None or not may_reuse(self._at, self.session_id, self._live):
             return self._why
+        if self._fold.is_short:
+            return "stale"
         if chars > self._chars and not self._is_all:
             return "configuration"
         if self.size_bytes > self._built_bytes + 2 * chars:

@@ -6,25 +6,29 @@ person may have changed what the model wrote.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.agent.outputs import Outpour, shown_parts
 from holdfast.agent.ports import Emit, Recorder, Tool, ToolResult, ToolRun
 from holdfast.domain import facts as f
-from holdfast.domain import runs, tools
+from holdfast.domain import questions, runs, tools
+from holdfast.domain.agents import Approvals as Approvals
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
 from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import QUESTIONS_OPEN_MAX
 from holdfast.domain.parts import Text
+from holdfast.domain.questions import Question
 from holdfast.domain.rows import RunRow, ToolRow
 from holdfast.domain.rules import Rule, covering
 from holdfast.domain.streams import OutputFold
 
-Approvals = Literal["ask", "allow"]
 Then = Callable[[View, RunRow], list[f.AnyFact]]
 """What else is so once no call is open: decided in the same transaction that finds none."""
 Rules = Callable[[], Awaitable[Sequence[Rule]]]
@@ -38,7 +42,8 @@ async def no_rules() -> Sequence[Rule]:
 class _Call(msgspec.Struct, frozen=True):
     """An open call: what it is to run with, and whether a person made that of it.
 
-    `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs.
+    `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs. `question` is
+    what it asks a person, where that is all it does.
     """
 
     tool: ToolRow
@@ -46,6 +51,7 @@ class _Call(msgspec.Struct, frozen=True):
     edited: str
     asks: bool
     banned: str
+    question: Question | None = None
 
     def rule(self, rules: Sequence[Rule], session_id: SessionId | None) -> Rule | None:
         return covering(rules, self.tool.name, self.arguments, session_id) if self.asks else None
@@ -61,6 +67,13 @@ class _Next(msgspec.Struct):
     waits: bool = False
     again: bool = False
     wants_rules: bool = False
+
+
+class _House(msgspec.Struct):
+    """What holds for the calls of every agent at the moment."""
+
+    approvals: Approvals
+    forbidden: Forbidden
 
 
 class Calls:
@@ -80,16 +93,25 @@ class Calls:
         cautions: tuple[str, ...] = (),
     ) -> None:
         self._catalogue = catalogue
-        self._approvals = approvals
+        self._house = _House(approvals, Forbidden(never_run))
+        self._own: Approvals | None = None
         self._clock = clock
         self._rules = rules
-        self._forbidden = Forbidden(never_run)
         self._cautions = cautions
 
     def change(self, approvals: Approvals, never_run: Iterable[str]) -> None:
         """From the next call on."""
-        self._approvals = approvals
-        self._forbidden = Forbidden(never_run)
+        self._house.approvals = approvals
+        self._house.forbidden = Forbidden(never_run)
+
+    def of(self, catalogue: Mapping[str, Tool], approvals: Approvals | None) -> "Calls":
+        """The same, for an agent that has those tools, and may have a word of its own on approvals.
+
+        What is changed of one is changed of all.
+        """
+        own = copy(self)
+        own._catalogue, own._own = catalogue, approvals
+        return own
 
     async def settle_all(self, recorder: Recorder, then: Then) -> bool:
         """Bring every open call to its end; False if a person has to say something first."""
@@ -129,16 +151,21 @@ class Calls:
     def _call(self, view: View, tool: ToolRow) -> _Call:
         # What the tool itself says, here and now: a file that was imported may say anything.
         known = self._catalogue.get(tool.name)
-        tool = replace(tool, effect=known.effect) if known is not None else tool
+        # But what was begun as unsafe stays so: a tool of another program may come back saying otherwise.
+        is_fixed = tool.state == "started" and not tools.repeatable(tool)
+        tool = replace(tool, effect=known.effect) if known is not None and not is_fixed else tool
         events = tools.written(view, tool)
         arguments = tools.arguments_of(events)
         may_start = tool.state in ("intended", "resolved")
-        banned = self._forbidden.in_call(tool.name, arguments) if may_start else ""
+        banned = self._house.forbidden.in_call(tool.name, arguments) if may_start else ""
         # Repeating a write does no harm; making it may, to what was there before.
-        asks = self._approvals == "ask" and tool.effect != "pure" and not banned
+        asks = (self._own or self._house.approvals) == "ask" and tool.effect != "pure" and not banned
         asks = asks and (known is None or known.asks)
         asks = asks and tool.state == "intended" and not tool.approval
-        return _Call(tool, arguments, tools.edited_arguments(events), asks, banned)
+        is_question = tool.name == questions.TOOL and known is not None and tool.state == "intended"
+        # What cannot be asked is carried out as any call is: its tool says what is wrong with it.
+        question = questions.asked_by(arguments) if is_question else None
+        return _Call(tool, arguments, tools.edited_arguments(events), asks, banned, question)
 
     def _decide(
         self,
@@ -149,6 +176,26 @@ class Calls:
         workspace: Path,
         found: _Next,
     ) -> list[f.AnyFact]:
+        asked = [call for call in calls if call.question is not None][:QUESTIONS_OPEN_MAX]
+        others = [call for call in calls if call not in asked]
+        # Last of all: whatever needs nobody is done by the time a person is asked.
+        facts = self._decide_other(view, run, others, rules, workspace, found) if others else []
+        found.waits = found.waits or not others
+        if not found.waits:
+            return facts
+        put = [fact for call in asked for fact in _ask(run, call)]
+        return [*put, *(facts or runs.wait(run, "question"))]
+
+    def _decide_other(
+        self,
+        view: View,
+        run: RunRow,
+        calls: Sequence[_Call],
+        rules: Sequence[Rule],
+        workspace: Path,
+        found: _Next,
+    ) -> list[f.AnyFact]:
+        """The same of calls that are no questions."""
         session = view.session()
         session_id = session.id if session is not None else None
         first, tool = calls[0], calls[0].tool
@@ -175,6 +222,9 @@ class Calls:
         return [*again, f.ToolStarted(run.id, tool.id)] if again else tools.start(run, tool)
 
     def _question(self, run: RunRow, tool: ToolRow, workspace: Path) -> list[f.AnyFact]:
+        known = self._catalogue.get(tool.name)
+        if known is not None and known.spec.place:
+            return tools.request_approval(run, tool, known.spec.place)
         cautions = self._cautions if tool.effect == "unsafe" else ()
         return tools.request_approval(run, tool, " ".join((f"It works in {workspace}.", *cautions)))
 
@@ -191,21 +241,32 @@ class Calls:
             lines.add(delta, self._clock.now_ms())
             recorder.stream(delta)
 
-        result = await self._run(tool, self._order(recorder, call, emit))
-        parts = (*before, *(result.parts if result.parts is not None else lines.parts()))
+        outpour = Outpour(emit, tool.id)
+        result = await self._run(tool, self._order(recorder, call, outpour.take))
+        whole = outpour.finish()
+        if result.outcome == "unknown" and not tools.repeatable(tool):
+            return  # Begun and not ended: whoever looks next puts it in doubt, here or after a restart.
+        outcome = "failed" if result.outcome == "unknown" else result.outcome
+        given = result.parts if result.parts is not None else lines.parts()
+        parts = (*before, *await shown_parts(recorder, tool.id, given, whole))
         ms = max(0, self._clock.now_ms() - started_at)
 
         def settle(view: View) -> list[f.AnyFact]:
             row = view.tool(tool.id)
             assert row is not None, "a call that was started is in the ledger"
-            settled = tools.settle(view, row, result.outcome, written, parts, edited=call.edited)
+            settled = tools.settle(view, row, outcome, written, parts, edited=call.edited)
             return [replace(settled, ms=ms)]
 
         await recorder.record(settle)
+        if result.settled is not None:
+            result.settled()
 
     def _order(self, recorder: Recorder, call: _Call, emit: Emit) -> ToolRun:
         session_id, turn = recorder.session_id, call.tool.turn
-        return ToolRun(call.tool.id, call.arguments, recorder.workspace, emit, session_id, turn)
+        return ToolRun(
+            call.tool.id, call.arguments, recorder.workspace, emit, session_id, turn,
+            recorder.keep, recorder.output,
+        )  # fmt: skip
 
     async def _run(self, tool: ToolRow, call: ToolRun) -> ToolResult:
         known = self._catalogue.get(tool.name)
@@ -213,3 +274,8 @@ class Calls:
             names = ", ".join(self._catalogue) or "none"
             return ToolResult("failed", (Text(f"There is no tool {tool.name}. There are: {names}."),))
         return await known.run(call)
+
+
+def _ask(run: RunRow, call: _Call) -> list[f.AnyFact]:
+    """Put a question to a person, unless it was before."""
+    return questions.ask(run, call.tool, call.question) if call.question and not call.tool.approval else []

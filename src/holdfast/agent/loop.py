@@ -4,24 +4,30 @@ Nothing is kept here that the journal does not hold: a run that was cut off anyw
 `carry_out` again. What has ended stays ended; what was only intended is done now.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from holdfast.agent.asking import TRIES_MAX, Asking
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.calls import Calls
-from holdfast.agent.ports import Forgetful, Model, Recorder, Remembering, Tool
+from holdfast.agent.guide import GUIDE_HEADING, Guide, no_guide
+from holdfast.agent.measuring import Measuring, gauge_of
+from holdfast.agent.ports import Forgetful, Model, Recorder, Remembering, Tool, ToolSpec
+from holdfast.agent.summarising import draft
 from holdfast.domain import runs, turns
 from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.context import instructions_digest, memories_held, request_of
+from holdfast.domain.context import memories_held
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.parts import AnyPart, Reasoning, Text
 from holdfast.domain.rows import RunRow
+from holdfast.domain.summaries import Drafted
 from holdfast.domain.transcript import Entry, Transcript, Turn
+from holdfast.domain.weights import BYTES_PER_TOKEN_MAX
 
 Outcome = Literal["completed", "waiting"]
 
@@ -39,12 +45,13 @@ class Agent:
         allowance: Allowance,
         clock: Clock,
         memory: Remembering | None = None,
+        guide: Guide | None = None,
     ) -> None:
+        self._guide = guide or no_guide
         self._memory = memory or Forgetful()
         self._instructions = instructions
         self._model = model
         self._tools = tools
-        self._specs = [tool.spec for tool in tools.values()]
         self._asking = asking
         self._calls = calls
         self._allowance = allowance
@@ -55,9 +62,14 @@ class Agent:
         self._allowance = allowance
 
     @property
+    def specs(self) -> list[ToolSpec]:
+        """The tools as the model is told of them now: some come and go while the server runs."""
+        return [tool.spec for tool in self._tools.values()]
+
+    @property
     def context_chars(self) -> int:
-        """How much of a conversation's end can matter: a token is counted as three bytes, here and there."""
-        return 3 * self._model.profile.window_tokens
+        """How much of a conversation's end can matter."""
+        return BYTES_PER_TOKEN_MAX * self._model.profile.window_tokens
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
         """Be sure that the model takes the files among `parts`. Raises ModelCannotTake."""
@@ -77,19 +89,21 @@ class Agent:
         """
         stretch = Stretch(self._allowance, self._clock)
         owner = await self._memory.owner(recorder.session_id)
-        memories = await self._recalled(recorder) if owner is not None else ()
-        await recorder.record(lambda view: self._prepare(view, recorder.run_id, memories))
-        cuts, attachments = 0, Attachments(recorder)
+        told = await self.told(recorder.workspace)
+        memories = await self._recalled(recorder, told) if owner is not None else ()
+        told = await self._prepared(recorder, told, memories)
+        cuts, measuring = 0, Measuring(self._model, told, Attachments(recorder))
         while True:
             if not await self._calls.settle_all(recorder, lambda view, run: _next_step(view, run, stretch)):
                 return "waiting"
             recorder.pause()
-            transcript = await recorder.transcript()
-            request = request_of(transcript, self._instructions, self._model.profile)
-            request = await attachments.add_to(request, self._model)
+            transcript = await recorder.transcript(self.context_chars)
+            specs = self.specs
+            request = await measuring.request(transcript, specs)
             asked = await self._asking.step(
-                recorder, self._model, request, self._specs, unfinished(transcript), stretch, owner
-            )
+                recorder, self._model, request, specs, unfinished(transcript), stretch, owner,
+                measuring.weigh, measuring.shorter,
+            )  # fmt: skip
             if asked.outcome is not None:
                 return asked.outcome
             cuts = cuts + 1 if asked.cut_off is not None else 0
@@ -97,24 +111,52 @@ class Agent:
             if asked.cut_off is not None and (cuts == TRIES_MAX or not asked.cut_off.retryable):
                 raise asked.cut_off
 
-    async def _recalled(self, recorder: Recorder) -> tuple[str, ...]:
+    async def told(self, workspace: Path) -> str:
+        """What the model is told to be by a run that begins now, and works there."""
+        guide = await self._guide(workspace)
+        return f"{self._instructions}{GUIDE_HEADING}{guide}" if guide else self._instructions
+
+    async def summarise(
+        self, transcript: Callable[[int], Awaitable[Transcript]], above: float, kept_turns: int
+    ) -> Drafted | None:
+        """The older part of a conversation in a few words, if it fills more than `above` of the window.
+
+        So many turns at its end stay out of it. Raises ModelFailure.
+        """
+        read = await transcript(self.context_chars)
+        return await draft(self._model, self._instructions, self.specs, read, above, kept_turns)
+
+    async def _prepared(self, recorder: Recorder, told: str, memories: tuple[str, ...]) -> str:
+        """Write down what the run is given; returns what it is told: the same as before where it goes on."""
+        digest = await recorder.keep_instructions(told)
+        if await recorder.record(lambda view: _prepare(view, recorder.run_id, digest, memories)):
+            return told
+        transcript = await recorder.transcript(self.context_chars)
+        given = [each for each in transcript.prepared if each.run_id == recorder.run_id]
+        if not given or given[-1].instructions_digest == digest:
+            return told
+        before = await recorder.instructions(given[-1].instructions_digest)
+        # What was never kept cannot be told again: a conversation that was brought here from elsewhere.
+        return before if before is not None else told
+
+    async def _recalled(self, recorder: Recorder, told: str) -> tuple[str, ...]:
         """What is remembered that may matter to the turn, beside what the conversation has been given of it.
 
         Nothing for a run that has begun: what it was given is written down.
         """
-        transcript = await recorder.transcript()
+        transcript = await recorder.transcript(self.context_chars)
         turn = transcript.turns[-1] if transcript.turns else None
         if turn is None or any(e.role == "assistant" and e.run_id == recorder.run_id for e in turn.entries):
             return ()
-        given = memories_held(transcript, self._instructions, self._model.profile)
+        gauge = gauge_of(transcript, self._model, self.specs)
+        given = memories_held(transcript, told, self._model.profile, gauge)
         return await self._memory.recall(recorder.session_id, _asked(turn), given)
 
-    def _prepare(self, view: View, run_id: RunId, memories: tuple[str, ...]) -> list[AnyFact]:
-        run = run_of(view, run_id)
-        # Said once per run: one that is resumed was given the same.
-        if run.steps:
-            return []
-        return runs.prepare(run, instructions_digest(self._instructions), memories)
+
+def _prepare(view: View, run_id: RunId, digest: str, memories: tuple[str, ...]) -> list[AnyFact]:
+    run = run_of(view, run_id)
+    # Said once per run: one that is resumed was given the same.
+    return [] if run.steps else runs.prepare(run, digest, memories)
 
 
 def _asked(turn: Turn) -> str:

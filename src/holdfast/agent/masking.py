@@ -11,7 +11,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from holdfast.agent.ports import (
+    AskedInstead,
     CallDelta,
+    Keep,
     Model,
     ModelDelta,
     ModelFailure,
@@ -78,6 +80,8 @@ class _Answer:
         self._saying = mask.stream()
         self._kind: type[TextDelta] | type[ReasoningDelta] = TextDelta
         self._calls: dict[int, StreamMask] = {}
+        self._thought: list[str] = []
+        self._shown: list[str] = []
 
     def feed(self, delta: ModelDelta) -> Iterable[ModelDelta]:
         """What is certain once `delta` has come."""
@@ -102,6 +106,9 @@ class _Answer:
             case StepEnd():
                 yield from self.finish()
                 yield replace(delta, stop_reason=self._mask.whole(delta.stop_reason))
+            case AskedInstead():
+                name, failure = self._mask.whole(delta.model), _masked_failure(delta.failure, self._mask)
+                yield replace(delta, model=name, failure=failure)
 
     def finish(self) -> Iterator[ModelDelta]:
         """What is still held back, in order."""
@@ -116,13 +123,22 @@ class _Answer:
             self._kind = kind
 
     def _end_saying(self) -> Iterator[ModelDelta]:
+        self._thought.clear()
+        self._shown.clear()
         if rest := self._saying.finish():
             yield self._kind(rest)
 
     def _think(self, delta: ReasoningDelta) -> Iterator[ModelDelta]:
         text = self._saying.feed(delta.text)
+        self._thought.append(delta.text)
+        self._shown.append(text)
         if delta.signature:  # It closes the thinking that it comes with.
-            yield ReasoningDelta(text + self._saying.finish(), self._mask.whole(delta.signature))
+            rest = self._saying.finish()
+            is_whole = "".join(self._thought) == "".join(self._shown) + rest
+            self._thought.clear()
+            self._shown.clear()
+            # What was masked is no longer what was signed: sent back, it would be refused.
+            yield ReasoningDelta(text + rest, self._mask.whole(delta.signature) if is_whole else "")
         elif text or not delta.text:
             yield delta if text == delta.text else ReasoningDelta(text)
 
@@ -140,6 +156,8 @@ def _masked_failure(failure: ModelFailure, mask: Mask) -> ModelFailure:
         detail=mask.shapes(str(failure.fields["detail"])),
         retryable=failure.retryable,
         retry_after_ms=failure.retry_after_ms,
+        too_long=failure.too_long,
+        of_request=failure.of_request,
     )
 
 
@@ -165,7 +183,7 @@ class MaskedTool:
     async def run(self, call: ToolRun) -> ToolResult:
         output = _Output(call, self._mask)
         try:
-            result = await self._tool.run(replace(call, emit=output.emit))
+            result = await self._tool.run(replace(call, emit=output.emit, keep=self._keeping(call.keep)))
         finally:
             output.finish()
         return (
@@ -174,6 +192,15 @@ class MaskedTool:
 
     async def is_gone(self, call_id: CallId) -> bool:
         return await self._tool.is_gone(call_id)
+
+    def _keeping(self, keep: Keep) -> Keep:
+        async def kept(content: bytes) -> str | None:
+            # Masked it would be another file, which nobody could put back.
+            if not self._mask.holds_none(content.decode("utf-8", "replace")):
+                return None
+            return await keep(content)
+
+        return kept
 
 
 class _Output:

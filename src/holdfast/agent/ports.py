@@ -3,7 +3,7 @@
 The loop knows only these. Models and tools are made by `main`; the engine is the one who writes.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,11 +25,15 @@ from holdfast.domain.usage import Usage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it; `parameters` is the JSON schema of its arguments."""
+    """A tool as a model is told of it; `parameters` is the JSON schema of its arguments.
+
+    `place` is for people: a sentence on where it is carried out, if not in the workspace.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    place: str = ""
 
 
 # What a model streams. A step ends with exactly one StepEnd, or with a ModelFailure.
@@ -61,18 +65,41 @@ class StepEnd(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
-ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd
-
-
 class ModelFailure(HoldfastError):
     """The model could not answer: {detail}."""
 
     code, status = "model_failed", 502
 
-    def __init__(self, *, detail: str, retryable: bool, retry_after_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        detail: str,
+        retryable: bool,
+        retry_after_ms: int | None = None,
+        too_long: bool = False,
+        of_request: bool = False,
+    ) -> None:
         super().__init__(detail=detail)
         self.retryable = retryable
         self.retry_after_ms = retry_after_ms
+        self.too_long = too_long
+        """The request did not fit its window; a shorter one, or a larger window, may."""
+        self.of_request = of_request
+        """Something is wrong with the request, so that another model would not answer it either."""
+
+
+class AskedInstead(msgspec.Struct, frozen=True):
+    """The model that was asked has failed before it said anything, and this one is asked in its place.
+
+    What comes after it is by `model`, whose signatures only `provider` reads.
+    """
+
+    model: str
+    provider: str
+    failure: ModelFailure
+
+
+ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd | AskedInstead
 
 
 class Model(Protocol):
@@ -95,6 +122,39 @@ class Model(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+class NoSuchModel(HoldfastError):
+    """There is no model {name}."""
+
+    code, status = "no_such_model", 400
+    remedy = (
+        "Name it as PROVIDER:MODEL, such as openai:NAME, anthropic:NAME or ollama:NAME; or take the demo."
+    )
+
+
+class NoModelKey(HoldfastError):
+    """{variable} holds no key that can be sent to {host}."""
+
+    code, status = "no_model_key", 400
+    remedy = "Set {variable} to your key, or connect the provider in the settings."
+
+
+class BadModelUrl(HoldfastError):
+    """{variable} is not the address of a server."""
+
+    code, status = "bad_model_url", 400
+    remedy = "Set {variable} to an address such as http://127.0.0.1:11434/v1."
+
+
+class ModelShop(Protocol):
+    """Where models come from, by the name that people choose them by: `PROVIDER:MODEL`, or `demo`."""
+
+    async def model(self, name: str, fallbacks: Sequence[str] = ()) -> Model:
+        """A client of that model, which is not asked yet; close it. `fallbacks` answer where it cannot.
+
+        What it says holds no known secret. Raises NoSuchModel, NoModelKey, BadModelUrl, each with its remedy.
+        """
 
 
 class Recorder(Protocol):
@@ -124,14 +184,29 @@ class Recorder(Protocol):
     def pause(self) -> None:
         """To be called between steps: raises when the run is to go no further for now."""
 
-    async def transcript(self) -> Transcript:
-        """The conversation as the model's context is made from: as much of its end as can matter."""
+    async def transcript(self, chars: int) -> Transcript:
+        """The conversation as the model's context is made from: so much of its end, or a little more.
+
+        For a run it is always the same number: what it is asked for first counts.
+        """
+
+    async def keep_instructions(self, text: str) -> str:
+        """Have what the run is told durable, under the digest that is returned. Raises StoreFault."""
+
+    async def instructions(self, digest: str) -> str | None:
+        """What was kept under a digest; None if it is not there."""
 
     async def output_of(self, tool: ToolRow) -> OutputFold:
         """What an earlier attempt at a call has streamed."""
 
     async def file(self, blob: str) -> bytes | None:
         """The content of a file; None if it is no longer there."""
+
+    async def keep(self, content: bytes) -> str:
+        """Have `content` durable as a blob, whose name is returned. Raises StoreFault, TooLarge."""
+
+    async def output(self, call_id: CallId) -> bytes | None:
+        """The whole output of a call of this conversation that was too long to be shown; None: it is not."""
 
 
 class Remembering(Protocol):
@@ -169,6 +244,18 @@ class Memories(Protocol):
 
 Emit = Callable[[str, Literal["stdout", "stderr"]], None]
 """Takes a piece of output as it comes."""
+Keep = Callable[[bytes], Awaitable[str | None]]
+"""Has what a file holds durable, and says under which name; None: it holds a secret, and is not kept."""
+Output = Callable[[CallId], Awaitable[bytes | None]]
+"""Gives the whole output of an earlier call of the same conversation, where that was too long to be shown."""
+
+
+async def keeps_nothing(content: bytes) -> str | None:
+    return None
+
+
+async def no_output(call_id: CallId) -> bytes | None:
+    return None
 
 
 class ToolRun(msgspec.Struct, frozen=True):
@@ -180,13 +267,20 @@ class ToolRun(msgspec.Struct, frozen=True):
     emit: Emit
     session_id: SessionId = SessionId("")
     turn: int = 0
+    keep: Keep = keeps_nothing
+    output: Output = no_output
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What goes back to the model. With no parts, it is what was emitted."""
+    """What goes back to the model. With no parts, it is what was emitted. Once it is durable, `settled` is told.
 
-    outcome: Literal["done", "failed"]
+    `unknown`: it was begun, and nobody can say whether it was done. Unless that does no harm, it is not ended by
+    this but put to a person, with what it has emitted.
+    """
+
+    outcome: Literal["done", "failed", "unknown"]
     parts: tuple[AnyPart, ...] | None = None
+    settled: Callable[[], None] | None = None
 
 
 class Tool(Protocol):

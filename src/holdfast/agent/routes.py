@@ -38,7 +38,7 @@ class RouteAgents(Generic[C, A]):
     def at(self, key: str, configuration: C) -> A:
         """The agent of the route `key`, as `configuration` has it now."""
         known = self._agents.get(key)
-        if known is not None and known[0] is configuration:
+        if known is not None and known[0] == configuration:
             self._agents.move_to_end(key)
             return known[1]
         agent = self._build(configuration)

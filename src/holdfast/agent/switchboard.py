@@ -1,155 +1,203 @@
-"""Who answers now: one agent at a time, which can be changed for another while runs are under way.
+"""Who answers now: the agent of each conversation, with the model that it has at the moment.
 
-A run keeps the model that it began with, and the next one has the new one. A model that was changed for
-another is let go of when the last run that uses it has ended.
+Both can be changed while runs are under way. A run keeps what it began with, and the next one has the new. A
+model that was changed for another is let go of when the last run that uses it has ended.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
 
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
 from holdfast.agent.loop import Agent, Outcome
-from holdfast.agent.ports import Model, Recorder
+from holdfast.agent.ports import Model, NoSuchModel, Recorder, Tool, ToolSpec
 from holdfast.agent.routes import RouteAgents, door_key
+from holdfast.agent.seats import Names, OpenModel, Seat, Seats
+from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.rows import SessionRow
+from holdfast.domain.summaries import Drafted
+from holdfast.domain.transcript import Transcript
+
+Crew = Callable[[str], AgentSpec]
+"""The agent of that name as it is written now. Raises NoSuchAgent, BadAgent."""
 
 
-class _Seat:
-    """A model, and how many are at it just now."""
+def only_main(name: str) -> AgentSpec:
+    """The crew of a server where nobody has written any."""
+    return AgentSpec()
 
-    def __init__(self, model: Model, why: str, names: bool) -> None:
-        self.model = model
-        self.why = why
-        self.names = names
-        self.users = 0
+
+async def only_own(name: str, fallbacks: Names) -> Model:
+    raise NoSuchModel(name=name)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a model would be sent beside the conversation."""
+
+    model: str
+    instructions: str
+    tools: tuple[ToolSpec, ...]
+    window_tokens: int
 
 
 class Place:
-    """One route's place at the switchboard: stands where that route's agent does."""
+    """One route's place at the switchboard: stands where that route's agent does.
 
-    def __init__(self, board: "Switchboard", key: str) -> None:
+    `agent` and `model` are names; with no model it is the agent's own, or else the server's.
+    """
+
+    def __init__(self, board: "Switchboard", route: str, agent: str, model: str) -> None:
         self._board = board
-        self._key = key
-
-    @property
-    def context_chars(self) -> int:
-        return self._agent.context_chars
+        self._route = route
+        self._named = agent
+        self._chosen = model
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
-        """Raises ModelCannotTake."""
-        await self._agent.check_files(parts)
+        """Raises ModelCannotTake, and as `Crew` and `OpenModel` do."""
+        async with self.in_use() as (agent, _):
+            await agent.check_files(parts)
 
     async def is_gone(self, tool: str, call_id: CallId) -> bool:
-        return await self._agent.is_gone(tool, call_id)
+        """Whether nothing of an earlier try at a call is still at work, whoever has that tool now."""
+        known = self._board.tools.get(tool)
+        return known is None or await known.is_gone(call_id)
 
     async def carry_out(self, recorder: Recorder) -> Outcome:
-        """As the agent's own."""
-        async with self._board.agent_in_use(self._key) as agent:
+        """As the agent's own. Raises as `Crew` and `OpenModel` do, too."""
+        async with self.in_use() as (agent, _):
             return await agent.carry_out(recorder)
 
-    @property
-    def _agent(self) -> Agent:
-        return self._board.agent(self._key)
+    async def ask_title(self, said: str) -> str:
+        """A few words for the beginning of a conversation; empty if this model is not to be asked."""
+        async with self.in_use() as (_, seat):
+            return await TitleAsker(seat.model)(said) if seat.names else ""
+
+    async def summarise(
+        self, transcript: Callable[[int], Awaitable[Transcript]], above: float, kept_turns: int
+    ) -> Drafted | None:
+        """As the agent's own; None if this model is not to be asked."""
+        async with self.in_use() as (agent, seat):
+            return await agent.summarise(transcript, above, kept_turns) if seat.names else None
+
+    async def ask(self, system: str, text: str) -> str:
+        """What the model says to `text`. Raises ModelFailure."""
+        async with self.in_use() as (_, seat):
+            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
+
+    async def shown(self, workspace: Path) -> Shown:
+        """What the model would be sent beside what is said, by a run that begins now."""
+        async with self.in_use() as (agent, seat):
+            told, window = await agent.told(workspace), seat.model.profile.window_tokens
+            return Shown(seat.model.name, told, tuple(agent.specs), window)
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[tuple[Agent, Seat]]:
+        """Who answers here now, with the model kept open."""
+        async with self._board.used(self._route, self._named, self._chosen) as used:
+            yield used
 
 
 class Switchboard(Place):
-    """Stands where an agent does. `build` makes the agent for a model. Belongs to one event loop.
+    """Stands where the agent of every server does. `build` makes an agent for what is written and a model.
 
-    Each route has an agent of its own; `rebuilt` is told of each that is made anew for another model.
+    Each route has an agent of its own; `rebuilt` is told of each that is made anew because what it is made
+    from has changed. Belongs to one event loop.
     """
 
     def __init__(
         self,
-        build: Callable[[Model], Agent],
+        build: Callable[[AgentSpec, Model], Agent],
         model: Model,
         why: str,
         names: bool,
         rebuilt: Callable[[], None] = lambda: None,
+        crew: Crew = only_main,
+        open_model: OpenModel = only_own,
+        tools: Mapping[str, Tool] = MappingProxyType({}),
     ) -> None:
-        super().__init__(self, door_key(""))
-        self._agents: RouteAgents[_Seat, Agent] = RouteAgents(lambda seat: build(seat.model), rebuilt)
-        self._seat = _Seat(model, why, names)
-        self.agent(door_key(""))
-        self._closing: set[asyncio.Task[None]] = set()
+        super().__init__(self, door_key(""), "", "")
+        self._agents: RouteAgents[tuple[AgentSpec, Seat], Agent] = RouteAgents(
+            lambda made_of: build(made_of[0], made_of[1].model), rebuilt
+        )
+        self._crew = crew
+        self.tools = tools
+        self._seats = Seats(Seat(model, why, names), open_model)
 
-    def at(self, key: str) -> Place:
-        """The place of the route `key`."""
-        return Place(self, key)
+    def at(self, agent: str = "", model: str = "", route: str = "") -> Place:
+        """The place of a conversation with this agent; `route` is the session key of where it is held."""
+        key = route or door_key(agent)
+        return Place(self, f"{key} {model}" if model else key, agent, model)
 
-    def agent(self, key: str) -> Agent:
-        """Who answers on the route `key` now."""
-        return self._agents.at(key, self._seat)
+    def of(self, session: SessionRow) -> Place:
+        """The place of a conversation, as it is."""
+        return self.at(session.agent, session.model)
 
     @asynccontextmanager
-    async def agent_in_use(self, key: str) -> AsyncIterator[Agent]:
-        """The same, with its model kept open."""
-        async with self._used() as seat:
-            yield self._agents.at(key, seat)
+    async def used(self, route: str, agent: str, model: str) -> AsyncIterator[tuple[Agent, Seat]]:
+        """The agent of a route as it is now, with its model kept open. Raises as `Crew` and `OpenModel`."""
+        spec = self._crew(agent)
+        async with self._seats.used(model or spec.model, spec.fallbacks) as seat:
+            yield self._agents.at(route, (spec, seat)), seat
 
     @property
     def name(self) -> str:
-        """The model's, as people choose it."""
-        return self._seat.model.name
+        """Of the server's own model, as people choose it."""
+        return self._seats.first.model.name
 
     @property
     def why(self) -> str:
         """Why it is that one, in a sentence."""
-        return self._seat.why
+        return self._seats.first.why
 
     @property
     def address(self) -> str:
         """Where it is asked, with nothing secret in it; empty for the demo."""
-        return self._seat.model.profile.address
+        return self._seats.first.model.profile.address
 
     async def takes(self) -> frozenset[FileKind]:
-        return await self._seat.model.takes()
+        return await self._seats.first.model.takes()
+
+    async def ask(self, system: str, text: str) -> str:
+        """What the server's own model says to `text`, whichever `main` has. Raises ModelFailure."""
+        async with self._seats.used("") as seat:
+            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
+
+    async def check_model(self, name: str) -> None:
+        """Be sure that there can be such a model. Raises as `OpenModel` does."""
+        async with self._seats.used(name):
+            pass
+
+    def model_of(self, agent: str) -> str:
+        """The name of the model that an agent has; the server's own where it says none."""
+        try:
+            return self._crew(agent).model or self.name
+        except (NoSuchAgent, BadAgent):
+            return self.name
 
     def switch(self, model: Model, why: str, names: bool) -> None:
         """Have another model answer from the next run on; `names`: it can be asked for titles."""
-        left, self._seat = self._seat, _Seat(model, why, names)
-        self.agent(door_key(""))
-        self._let_go(left)
+        self._seats.put_first(Seat(model, why, names))
+
+    def renew(self) -> None:
+        """Models that agents or conversations have chosen are made anew: how they are reached has changed."""
+        self._seats.renew()
 
     def allow(self, allowance: Allowance) -> None:
         """How much a run may use, from the next one on."""
         for agent in self._agents.built:
             agent.allow(allowance)
 
-    async def close(self) -> None:
-        """Let go of every model. Nothing is asked after that."""
-        await self._seat.model.close()
-        await asyncio.gather(*self._closing, return_exceptions=True)
-
-    async def ask_title(self, said: str) -> str:
-        """A few words for the beginning of a conversation; empty if this model is not to be asked."""
-        async with self._used() as seat:
-            return await TitleAsker(seat.model)(said) if seat.names else ""
-
     def is_at(self, name: str, address: str) -> bool:
-        """Whether the model that answers now is that one."""
+        """Whether the server's own model is that one."""
         return self.name == name and self.address == address
 
-    async def ask(self, system: str, text: str) -> str:
-        """What the model that answers now says to `text`. Raises ModelFailure."""
-        async with self._used() as seat:
-            return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
-
-    @asynccontextmanager
-    async def _used(self) -> AsyncIterator[_Seat]:
-        seat = self._seat
-        seat.users += 1
-        try:
-            yield seat
-        finally:
-            seat.users -= 1
-            self._let_go(seat)
-
-    def _let_go(self, seat: _Seat) -> None:
-        if seat is not self._seat and not seat.users:
-            task = asyncio.create_task(seat.model.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    async def close(self) -> None:
+        """Let go of every model. Nothing is asked after that."""
+        await self._seats.close()

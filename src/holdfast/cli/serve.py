@@ -42,7 +42,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.workspaces import clear_away
-from holdfast.office import Office
+from holdfast.office import NoMcp, Office
 from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
 from holdfast.store.ports import Store
 
@@ -126,6 +126,10 @@ async def attend(
         staff = await wiring.hire(store, settings, door.address)
         stack.push_async_callback(staff.dismiss)
         await staff.memory.open()
+        # Before runs go on that use them, and stopped after those.
+        if staff.mcp is not None:
+            staff.mcp.start()
+            stack.push_async_callback(staff.mcp.stop)
         # Whoever asks first already sees what a crash cut off, and that it was.
         await staff.engine.start()
         stack.push_async_callback(staff.memory.stop, 0.0)
@@ -141,7 +145,7 @@ async def attend(
             return Overview(
                 settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
                 staff.model.name, staff.model.why, tuple(sorted(await staff.model.takes())),
-                staff.confinement, staff.unprotected, staff.memory.described,
+                staff.confinement, staff.unprotected, staff.memory.described, _problems(staff),
             )  # fmt: skip
 
         overview = await look()
@@ -157,12 +161,24 @@ async def attend(
         )
 
 
+def _problems(staff: Staff) -> tuple[str, ...]:
+    """What is wrong with what people set up, in sentences."""
+    servers = staff.mcp.told() if staff.mcp is not None else ()
+    lost = [
+        f"The MCP server {each.name} is not connected: {each.last_error}."
+        for each in servers
+        if each.last_error
+    ]
+    return (*staff.agents.problems(), *lost)
+
+
 def _office(staff: Staff, settings: Settings, address: str) -> Office:
     addresses = (settings.public_url, address) if settings.public_url else (address,)
     now = SystemClock().now_ms()
     return Office(
-        staff.settings, staff.models, staff.backups, staff.channels, addresses, now, staff.memory.desk
-    )
+        staff.settings, staff.models, staff.backups, staff.channels, addresses, now, staff.memory.desk,
+        agents=staff.agents, mcp=staff.mcp if staff.mcp is not None else NoMcp(),
+    )  # fmt: skip
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -13,7 +13,18 @@ from holdfast.domain.keys import Entrance
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import BackupDesk, ChannelDesk, MemoryDesk, ModelDesk, Office, Reception, SettingsDesk
+from holdfast.office import (
+    AgentDesk,
+    AgentReading,
+    BackupDesk,
+    ChannelDesk,
+    McpDesk,
+    MemoryDesk,
+    ModelDesk,
+    Office,
+    Reception,
+    SettingsDesk,
+)
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -110,6 +121,16 @@ class Channels(ChannelDesk, Protocol):
         """What is being sent has so long to arrive. A second time does nothing."""
 
 
+class McpStaff(McpDesk, Protocol):
+    """The MCP servers, which are reached while the server runs."""
+
+    def start(self) -> None:
+        """In the background: nobody waits for them."""
+
+    async def stop(self) -> None:
+        """Soon. A second time does nothing."""
+
+
 class Staff(msgspec.Struct, frozen=True):
     """Who carries out turns: an engine not started yet, the model it asks, what can be changed of both."""
 
@@ -120,12 +141,14 @@ class Staff(msgspec.Struct, frozen=True):
     backups: BackupDesk
     memory: MemoryStaff
     channels: Channels
+    agents: AgentDesk
     dismiss: Callable[[], Awaitable[None]]
     """Lets go of what models and memory hold. Call it after both have stopped."""
     confinement: str = ""
     """What commands are confined by."""
     unprotected: tuple[str, ...] = ()
     """What that does not protect on this machine, in sentences."""
+    mcp: McpStaff | None = None
 
 
 class Hire(Protocol):
@@ -146,6 +169,8 @@ class Wiring(msgspec.Struct, frozen=True):
     hire: Hire
     reception: Callable[[Store, Settings], Reception]
     """Who may speak in chat apps, over a store."""
+    agents: Callable[[Settings], AgentReading]
+    """What people have written of agents, in a data folder."""
     environ: Mapping[str, str]
     mask: Mask = Mask()
     """Knows the secrets of that environment."""

@@ -37,7 +37,7 @@ class Stretch:
             return _counted(most.steps * times, "step")
         if most.tokens and tokens >= most.tokens * times:
             return _counted(most.tokens * times, "token")
-        if most.cost_micros and run.usage.cost_micros >= most.cost_micros * times:
+        if most.cost_micros and (run.usage.cost_micros or 0) >= most.cost_micros * times:
             return f"{most.cost_micros * times / 1_000_000:,.2f} US dollars"
         left_s = self.left_s
         return self.time if left_s is not None and left_s <= 0 else ""

@@ -6,7 +6,7 @@ Decisions, as in `tools`.
 import msgspec
 
 from holdfast.domain import facts as f
-from holdfast.domain import rules, tools
+from holdfast.domain import questions, rules, tools
 from holdfast.domain.book import View
 from holdfast.domain.errors import TooLarge, ToolRefused
 from holdfast.domain.forbidden import Forbidden, refusal
@@ -32,6 +32,8 @@ def answer(
     """
     if decision == "approve":
         return _allow(view, run, tool, allowing, forbidden)
+    if decision == "deny" and questions.is_open(tool):
+        return questions.decline(view, run, tool, text or "")
     if decision == "deny":
         return tools.answer_approval(view, run, tool, "deny", "user", text or "")
     events = tools.written(view, tool)

@@ -8,13 +8,28 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
-
 from holdfast.domain import facts as f
-from holdfast.domain.files import FileKind, file_tokens
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.files import output_name
+from holdfast.domain.fitting import fit, shortened
+from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
+from holdfast.domain.requests import (
+    AssistantMessage,
+    FileContent,
+    Profile,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
 from holdfast.domain.tools import is_complete
 from holdfast.domain.transcript import Entry, Transcript, Turn
+from holdfast.domain.weights import Gauge, estimate_tokens, tokens_of
+
+__all__ = (
+    "AssistantMessage", "FileContent", "Gauge", "Profile", "Request", "RequestMessage", "ToolMessage",
+    "UserMessage", "estimate_tokens",
+)  # fmt: skip
+"""What is declared elsewhere and needed by whoever makes a request."""
 
 GO_ON = (
     "Your answer above was cut off. Go on exactly where it stopped. "
@@ -33,66 +48,7 @@ MEMORIES = (
 )
 MEMORIES_END = "\nEnd of the notes. The user's message:"
 
-_MESSAGE_TOKENS = 8
-
-
-class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
-    parts: tuple[Text | File, ...]
-
-
-class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
-    parts: tuple[Text | Reasoning | ToolCall, ...]
-
-
-class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """The one answer to a call."""
-
-    call_id: str
-    parts: tuple[Text | File, ...]
-    failed: bool = False
-
-
-RequestMessage = UserMessage | AssistantMessage | ToolMessage
-
-
-class Profile(msgspec.Struct, frozen=True):
-    """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill.
-
-    `address` is where it is asked, with nothing in it that is secret; a model that is part of us has none.
-    """
-
-    provider: str
-    window_tokens: int
-    answer_tokens: int = 4_096
-    prefill: bool = False
-    address: str = ""
-
-
-class FileContent(msgspec.Struct, frozen=True):
-    """A file as a model is sent it: text as it is, all else in base 64. A note says why it is not sent."""
-
-    kind: FileKind | Literal["note"]
-    body: str
-
-
-class Request(msgspec.Struct, frozen=True):
-    """What a model is sent. `cut_turns` are the live turns that did not fit.
-
-    `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
-    """
-
-    system: str
-    messages: tuple[RequestMessage, ...]
-    cut_turns: tuple[int, ...] = ()
-    files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)
-
-
-Estimate = Callable[[str], int]
-
-
-def estimate_tokens(text: str) -> int:
-    """At least as many tokens as text of any script has: a third of its UTF-8 bytes, rounded up."""
-    return -(-len(text.encode("utf-8", "surrogatepass")) // 3)
+_AS_THEY_ARE = Gauge()
 
 
 def instructions_digest(instructions: str) -> str:
@@ -101,27 +57,26 @@ def instructions_digest(instructions: str) -> str:
 
 
 def request_of(
-    transcript: Transcript, instructions: str, profile: Profile, estimate: Estimate = estimate_tokens
+    transcript: Transcript, instructions: str, profile: Profile, gauge: Gauge = _AS_THEY_ARE
 ) -> Request:
     """What to send a model so that it answers the last live turn."""
-    live = {turn.turn for turn in transcript.turns if turn.live}
     return assemble(
         [turn for turn in transcript.turns if turn.live],
-        standing(transcript.compactions, lambda turn: turn in live),
+        standing_in(transcript),
         {prepared.run_id: prepared for prepared in transcript.prepared},
-        instructions, profile, estimate,
+        instructions, profile, gauge,
     )  # fmt: skip
 
 
 def memories_held(
-    transcript: Transcript, instructions: str, profile: Profile, estimate: Estimate = estimate_tokens
+    transcript: Transcript, instructions: str, profile: Profile, gauge: Gauge = _AS_THEY_ARE
 ) -> frozenset[str]:
     """The memories that a request would hold that is made now: of live turns that are still shown whole."""
     if not any(each.memories for each in transcript.prepared):
         return frozenset()
-    request = request_of(transcript, instructions, profile, estimate)
+    request = request_of(transcript, instructions, profile, gauge)
     live = frozenset(turn.turn for turn in transcript.turns if turn.live)
-    summary = standing(transcript.compactions, live.__contains__)
+    summary = standing_in(transcript)
     covers = summary.covers if summary is not None else ()
     shown = (
         turn
@@ -132,12 +87,23 @@ def memories_held(
     return frozenset(text for each in transcript.prepared if each.run_id in named for text in each.memories)
 
 
+def standing_in(transcript: Transcript) -> f.SessionCompacted | None:
+    """The summary that stands for the beginning of the conversation, if one does.
+
+    What comes before the first turn here was not read: it is as live as when it was summarised, or the
+    summary would not be here either.
+    """
+    live = {turn.turn for turn in transcript.turns if turn.live}
+    return standing(transcript.compactions, live.__contains__, transcript.first)
+
+
 def standing(
-    compactions: Sequence[f.SessionCompacted], is_live: Callable[[int], bool]
+    compactions: Sequence[f.SessionCompacted], is_live: Callable[[int], bool], known_from: int = 0
 ) -> f.SessionCompacted | None:
-    """The newest summary whose covered turns are all live."""
+    """The newest summary whose covered turns are all live; those before `known_from` are not looked at."""
     for compaction in reversed(compactions):
-        covered = (turn for first, last in compaction.covers for turn in range(first, last + 1))
+        ranges = ((max(first, known_from), last) for first, last in compaction.covers)
+        covered = (turn for first, last in ranges for turn in range(first, last + 1))
         # Looking stops at the first turn that is not live, so a range without end costs nothing.
         if compaction.covers and compaction.summary.strip() and all(is_live(turn) for turn in covered):
             return compaction
@@ -150,7 +116,7 @@ def assemble(
     prepared: Mapping[str, f.ContextPrepared],
     instructions: str,
     profile: Profile,
-    estimate: Estimate = estimate_tokens,
+    gauge: Gauge = _AS_THEY_ARE,
 ) -> Request:
     """The request for live `turns` in order, of which those that `compaction` covers may be missing."""
     covered = compaction.covers if compaction is not None else ()
@@ -158,10 +124,13 @@ def assemble(
     rest = [turn for turn in turns if not any(a <= turn.turn <= b for a, b in covered)]
     blocks = [_block(turn, prepared, profile, seen) for turn in rest]
     head: list[RequestMessage] = []
+    room = gauge.room(profile, instructions)
     if compaction is not None:
-        head.append(UserMessage((Text(SUMMARY + compaction.summary),)))
-    room = profile.window_tokens - profile.answer_tokens - estimate(instructions) - _cost(head, estimate)
-    kept = _fitting([_cost(block, estimate) for block in blocks], room)
+        head.append(UserMessage((Text(SUMMARY + shortened(compaction.summary, room // 2)),)))
+    room -= tokens_of(head)
+    # An older turn has at most half of the room: one huge message does not drive out all before it.
+    blocks = [*(fit(block, room // 2) for block in blocks[:-1]), *(fit(block, room) for block in blocks[-1:])]
+    kept = _fitting([tokens_of(block) for block in blocks], room)
     messages = _joined([*head, *(message for block in blocks[kept:] for message in block)], profile)
     return Request(instructions, tuple(messages), tuple(turn.turn for turn in rest[:kept]))
 
@@ -212,6 +181,20 @@ def _said(parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
     return tuple(p for p in parts if isinstance(p, File) or (isinstance(p, Text) and p.text.strip()))
 
 
+def _given(call_id: str, parts: Iterable[AnyPart]) -> tuple[Text | File, ...]:
+    """What a tool gave: of a file that it changed, how that differs from the one before.
+
+    Long output is not there as a file too: the text says how to read the rest of it.
+    """
+    given: list[AnyPart] = []
+    for part in parts:
+        if isinstance(part, Change):
+            given += [Text(part.diff)] if part.before is not None else []
+        elif not (isinstance(part, File) and part.name == output_name(call_id)):
+            given.append(part)
+    return _said(given)
+
+
 def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Reasoning | ToolCall, ...]:
     """What of an answer goes back: text, whole calls made once, thinking that its own provider signed."""
     kept: list[Text | Reasoning | ToolCall] = []
@@ -219,7 +202,7 @@ def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Re
         match part:
             case Text() if part.text.strip():
                 kept.append(part)
-            case Reasoning() if part.signature and part.provider == profile.provider:
+            case Reasoning() if part.signature and profile.reads(part.provider):
                 kept.append(part)
             case ToolCall() if part.call_id not in seen and is_complete(part.arguments):
                 seen.add(part.call_id)
@@ -229,12 +212,13 @@ def _answered(entry: Entry, profile: Profile, seen: set[str]) -> tuple[Text | Re
 
 def _result(call_id: str, entry: Entry | None) -> ToolMessage:
     if entry is None or entry.outcome == "not_run":
-        return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
+        # A question that nobody answered says so itself.
+        return ToolMessage(call_id, (_said(entry.parts) if entry else ()) or (Text(NOT_RUN),), failed=True)
     # It answers a call that the model wrote otherwise.
     changed = (Text(EDITED + entry.arguments),) if entry.arguments else ()
     if entry.late:
         return ToolMessage(call_id, (*changed, Text(UNKNOWN)), failed=True)
-    said = _said(entry.parts)
+    said = _given(call_id, entry.parts)
     # One that was to run again has printed before, and may have taken effect then.
     if entry.state == "intended" and not entry.parts:
         return ToolMessage(call_id, (Text(NOT_RUN),), failed=True)
@@ -279,20 +263,6 @@ def _go_on(partial: RequestMessage, more: AssistantMessage | None, profile: Prof
     if not isinstance(text, Text):
         return [partial, asked]
     return [AssistantMessage((*partial.parts[:-1], Text(text.text.rstrip())))]
-
-
-def _cost(messages: Iterable[RequestMessage], estimate: Estimate) -> int:
-    return sum(
-        _MESSAGE_TOKENS + sum(_part_cost(part, estimate) for part in message.parts) for message in messages
-    )
-
-
-def _part_cost(part: AnyPart, estimate: Estimate) -> int:
-    if isinstance(part, ToolCall):
-        return estimate(part.name) + estimate(part.arguments) + _MESSAGE_TOKENS
-    if isinstance(part, File):
-        return estimate(part.name) + file_tokens(part)
-    return estimate(part.text) + (estimate(part.signature) if isinstance(part, Reasoning) else 0)
 
 
 def problems(request: Request) -> list[str]:

@@ -7,7 +7,7 @@ no reader sees a run that is over with work that is not.
 from collections.abc import Callable, Sequence
 
 from holdfast.domain import facts as f
-from holdfast.domain import runs, tools
+from holdfast.domain import questions, runs, tools
 from holdfast.domain.book import View
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import MessageId
@@ -73,6 +73,8 @@ def _settle_tool(
     row = view.message(tool.turn, tool.place)
     events = written(row) if written is not None and row is not None else None
     output = output_of(events) if events is not None else None
+    if questions.is_open(tool):
+        return questions.close(view, run, tool, by, settles=output is not None)
     if tool.state == "intended" and tool.approval == "requested" and output is not None:
         return tools.answer_approval(view, run, tool, "deny", by)
     facts: list[f.AnyFact] = []

@@ -52,6 +52,12 @@ class NoSuchTool(HoldfastError):
     code, status = "no_such_tool", 404
 
 
+class AnswerRefused(HoldfastError):
+    """This does not answer the question: {why}."""
+
+    code, status = "answer_refused", 422
+
+
 class NoSuchRule(HoldfastError):
     """There is no rule {rule_id}."""
 
@@ -100,6 +106,12 @@ class NoSuchChannel(HoldfastError):
     """There is no channel {name}."""
 
     code, status = "no_such_channel", 404
+
+
+class NoSuchMcpServer(HoldfastError):
+    """There is no MCP server {name}."""
+
+    code, status = "no_such_mcp_server", 404
 
 
 class NoSuchCode(HoldfastError):
@@ -180,6 +192,33 @@ class RunRefused(HoldfastError):
     """Run {run_id} is {status}: it cannot {verb}."""
 
     code, status = "run_refused", 409
+
+
+class SessionMoved(HoldfastError):
+    """Conversation {session_id} goes on in {successor}."""
+
+    code, status = "session_moved", 409
+    remedy = "Go on in {successor}."
+
+
+class NothingToSummarise(HoldfastError):
+    """There is nothing to summarise in conversation {session_id} yet."""
+
+    code, status = "nothing_to_summarise", 409
+
+
+class SummaryRefused(HoldfastError):
+    """Conversation {session_id} could not be summarised: {why}."""
+
+    code, status = "summary_refused", 409
+    remedy = "Try again in a moment."
+
+
+class SummaryFailed(HoldfastError):
+    """Conversation {session_id} could not be summarised: {why}"""
+
+    code, status = "summary_failed", 502
+    remedy = "Try again, or choose another model."
 
 
 class Busy(HoldfastError):

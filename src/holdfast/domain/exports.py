@@ -17,7 +17,7 @@ from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadImport
 from holdfast.domain.ids import SessionId, is_id
 from holdfast.domain.limits import BLOB_BYTES_MAX, EVENT_BYTES_MAX
-from holdfast.domain.parts import File
+from holdfast.domain.parts import blobs_in
 from holdfast.domain.projections import fold
 
 FORMAT = "holdfast-conversation"
@@ -93,8 +93,7 @@ def files_in(event: Event) -> list[str]:
         fact = event.fact
     except msgspec.DecodeError:
         return []
-    parts = fact.parts if isinstance(fact, f.Body) else ()
-    return [part.blob for part in parts if isinstance(part, File)]
+    return blobs_in(fact.parts) if isinstance(fact, f.Body) else []
 
 
 def _is_plain(body: bytes) -> bool:

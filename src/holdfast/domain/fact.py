@@ -17,6 +17,8 @@ Ranges = tuple[tuple[int, int], ...]
 """Numbers of turns, as inclusive ranges in order."""
 Pace = tuple[int, ...]
 """How a body was written: ms, chars, ms, chars …, each the step since the sample before."""
+Weight = tuple[int, ...]
+"""How many tokens a request was thought to have, and how many its provider counted; empty where none did."""
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,7 +25,9 @@ from holdfast.domain.fact import (
     Settlement,
     ToolOutcome,
     Waiting,
+    Weight,
 )
+from holdfast.domain.file_facts import FilesRestored
 from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.memory_facts import (
     MemoryCommitFailed,
@@ -36,12 +38,14 @@ from holdfast.domain.memory_facts import (
     MemoryResolved,
 )
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.question_facts import QuestionAnswered, QuestionAsked, QuestionClosed
 from holdfast.domain.usage import Usage
 
 __all__ = (
-    "Actor", "Decision", "Effect", "Fact", "Failure", "MemoryCommitFailed", "MemoryCommitStarted",
-    "MemoryCommitted", "MemoryForgotten", "MemoryInDoubt", "MemoryResolved", "Pace", "Ranges", "Resume",
-    "Role", "Scope", "Settlement", "ToolOutcome", "Waiting",
+    "Actor", "Decision", "Effect", "Fact", "Failure", "FilesRestored", "MemoryCommitFailed",
+    "MemoryCommitStarted", "MemoryCommitted", "MemoryForgotten", "MemoryInDoubt", "MemoryResolved", "Pace",
+    "QuestionAnswered", "QuestionAsked", "QuestionClosed", "Ranges", "Resume", "Role", "Scope",
+    "Settlement", "ToolOutcome", "Waiting", "Weight",
 )  # fmt: skip
 """What is declared elsewhere and read here: whoever needs facts needs them by one name."""
 
@@ -95,7 +99,10 @@ class SessionCompacted(Fact, frozen=True):
 
 
 class SessionContinued(Fact, frozen=True):
+    """The conversation goes on in another session. What waited here from `from_turn` on waits there now."""
+
     successor_session_id: SessionId
+    from_turn: int = 0
 
 
 class SessionArchived(Fact, frozen=True):
@@ -293,7 +300,8 @@ class MessageSettled(Fact, frozen=True):
     """The whole body of a message; it replaces whatever a reader had of it.
 
     `late` output arrived after its run had gone on without it: shown folded away, kept from the model.
-    `model` is the one that wrote it.
+    `model` is the one that wrote it; `weight` is how many tokens its request was thought to have, and how
+    many the provider counted.
     """
 
     turn: int
@@ -308,6 +316,7 @@ class MessageSettled(Fact, frozen=True):
     late: bool = False
     pace: Pace = ()
     model: str = ""
+    weight: Weight = ()
 
 
 # Tool calls: the ledger of effects.
@@ -411,9 +420,9 @@ AnyFact = (
     | ModelStepStarted | ModelStepSettled | ModelStepRetried
     | TextAppended | ReasoningAppended | ToolArgumentsAppended | MessageSettled
     | ToolIntended | ToolStarted | ToolOutputAppended | ToolSettled | ToolInDoubt | ToolResolved
-    | ApprovalRequested | ApprovalResolved
+    | ApprovalRequested | ApprovalResolved | QuestionAsked | QuestionAnswered | QuestionClosed
     | MemoryCommitStarted | MemoryCommitted | MemoryCommitFailed | MemoryInDoubt | MemoryResolved
-    | MemoryForgotten | DeliveryInDoubt
+    | MemoryForgotten | DeliveryInDoubt | FilesRestored
 )  # fmt: skip
 
 Delta = TextAppended | ReasoningAppended | ToolArgumentsAppended | ToolOutputAppended

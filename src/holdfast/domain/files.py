@@ -232,6 +232,11 @@ def clean_name(name: str, media_type: str) -> str:
     return kept or _NAMES.get(media_type, "file")
 
 
+def output_name(call_id: str) -> str:
+    """What the file is called that holds the whole output of a call."""
+    return f"{call_id}.txt"
+
+
 # Who can take it.
 
 

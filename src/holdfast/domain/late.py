@@ -15,7 +15,7 @@ from holdfast.domain.book import View
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, Ids, MessageId, RunId
 from holdfast.domain.limits import RECOVERY_PLACES
-from holdfast.domain.parts import AnyPart, File, ToolCall
+from holdfast.domain.parts import AnyPart, Change, File, ToolCall
 from holdfast.domain.rows import MessageRow, RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, digest_of_parts
 
@@ -73,7 +73,7 @@ def _streamed(part: AnyPart) -> str:
     match part:
         case ToolCall():
             return part.arguments
-        case File():
+        case File() | Change():
             return ""
         case _:
             return part.text
@@ -118,7 +118,7 @@ def _as_deltas(body: f.MessageSettled) -> list[MessageDelta]:
             case ToolCall():
                 call_id = CallId(part.call_id)
                 deltas.append(f.ToolArgumentsAppended(run_id, name, call_id, part.name, part.arguments))
-            case File():
+            case File() | Change():
                 continue
             case _:
                 kind = f.TextAppended if part.__struct_config__.tag == "text" else f.ReasoningAppended

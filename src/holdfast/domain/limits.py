@@ -143,6 +143,32 @@ SEARCH_FILES_CONTEXT_LINES_MAX = 10
 """Lines that it shows before and after each that it finds."""
 SEARCH_FILES_MEMORY_BYTES_MAX = 512_000_000
 """Memory that it may take."""
+FETCH_URL_S_MAX = 30
+"""How long one `fetch_url` may take, everything included."""
+FETCH_URL_CHARS_MAX = 4_000
+"""The address of a page."""
+FETCH_URL_BYTES_MAX = 5_000_000
+"""What is read of a page, as it comes and unpacked; the rest of it is left out."""
+FETCH_URL_REDIRECTS_MAX = 5
+"""How often a server may point from one page to the next."""
+FETCH_URL_HEAD_BYTES_MAX = 16_000
+"""One line of what a server says before a page."""
+FETCH_URL_PIECES_MAX = 200_000
+"""Tags of a page, and texts between them, that are looked at; the rest of it is left out."""
+FETCH_URL_TEXT_CHARS_MAX = 1_000_000
+"""The readable text of a page, its links written out; the rest of it is left out."""
+FETCH_URL_SHOWN_CHARS_MAX = 40_000
+"""Text given by one `fetch_url`."""
+WEB_SEARCH_S_MAX = 20
+"""How long a search engine may take to answer."""
+WEB_SEARCH_QUERY_CHARS_MAX = 400
+"""What it can be asked."""
+WEB_SEARCH_BYTES_MAX = 4_000_000
+"""Its answer."""
+WEB_SEARCH_RESULTS_MAX = 20
+"""Results that one `web_search` can be asked for."""
+WEB_SEARCH_SNIPPET_CHARS_MAX = 500
+"""What is given of each of them, beside its title and address."""
 LIST_FILES_MAX = 1_000
 """Entries given by one `list_files`."""
 LIST_DEPTH_MAX = 10
@@ -187,11 +213,11 @@ FEED_LOOK_S = 60
 """How often a feed looks at everything, told to or not."""
 QUESTIONS_MAX = 500
 """Waiting questions that are given at once, the oldest first."""
-QUESTION_CHARS_MAX = 2_000
+QUESTION_CHARS_MAX = 1_000
 """What the agent asks a person, in one question."""
 CHOICES_MAX = 20
 """Choices that one question offers."""
-CHOICE_CHARS_MAX = 200
+CHOICE_CHARS_MAX = 100
 """One choice of a question."""
 QUESTIONS_OPEN_MAX = 10
 """Questions that the agent asks at once, in one step."""
@@ -367,3 +393,48 @@ GUIDE_BYTES_MAX = 32_000
 """What is read of an AGENTS.md in a workspace; of a longer one the beginning."""
 MODELS_OPEN_MAX = 16
 """Models beside the server's own that are held open while no answer needs them."""
+
+MCP_SERVERS_MAX = 20
+"""MCP servers that may be configured."""
+MCP_START_S = 60
+"""How long an MCP server may take to be ready when its table does not say: some are fetched first."""
+MCP_START_S_MAX = 600
+MCP_CALL_S = 300
+"""How long a call of one of its tools may take when its table does not say."""
+MCP_CALL_S_MAX = 3_600
+MCP_WAIT_S_MAX = 30
+"""How long a call waits for a server that is not ready."""
+MCP_LIST_S_MAX = 30
+"""How long a server that is ready may take to list its tools."""
+MCP_STOP_S_MAX = 3
+"""How long a server that is stopped is waited for."""
+MCP_RETRY_MS = 1_000
+"""How long after it has ended or failed a server is tried again; twice as long after each further time."""
+MCP_RETRY_MS_MAX = 300_000
+MCP_STEADY_S = 60
+"""How long it must have been ready for that to begin anew."""
+MCP_FAILURES_MAX = 3
+"""Failures in a row after which its tools are no longer offered, until it is ready again."""
+MCP_MESSAGE_BYTES_MAX = 16_000_000
+"""One message of a server; one that says more is stopped."""
+MCP_TOOLS_MAX = 128
+"""Tools of one server that are offered to models."""
+MCP_PAGES_MAX = 100
+"""Pages of tools that it is asked for."""
+MCP_DESCRIPTION_CHARS_MAX = 4_000
+"""What a tool says of itself; what is longer is cut."""
+MCP_SCHEMA_BYTES_MAX = 32_000
+"""The schema of a tool's arguments; a tool with a longer one is left out."""
+MCP_PROGRESS_LINES_MAX = 500
+"""Lines of progress that a call may show."""
+MCP_ERROR_CHARS_MAX = 1_000
+"""What is told of an error, and of a server's last words."""
+
+# Long conversations.
+SUMMARIES_AT_ONCE_MAX = 4
+"""Conversations that are summarised in the background at the same time."""
+SUMMARY_RETRY_MS = 60_000
+"""How long one rests that could not be summarised; twice as long each time after that."""
+SUMMARY_RETRY_MS_MAX = 3_600_000
+SUCCESSORS_MAX = 100
+"""Sessions that a conversation is followed through, one after another."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import (
     CHANGED,
     TAKEN_BACK,
@@ -83,6 +83,9 @@ class _Page:
                     yield f"*Began to call* `{part.name}`"
             case File():
                 yield f"*File* `{part.name}` ({part.media_type}, {part.size_bytes:,} bytes)"
+            case Change():
+                if part.diff:
+                    yield _fenced(part.diff, "diff")
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -1,5 +1,7 @@
 """What a message is made of."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -36,7 +38,34 @@ class File(Part, frozen=True, tag="file"):
     size_bytes: int
 
 
-AnyPart = Text | Reasoning | ToolCall | File
+class Change(Part, frozen=True, tag="change"):
+    """A file of the workspace that a tool changed: what it held before and after, as blobs.
+
+    Without a blob there was no such file. What was too large, or held a secret, is not `kept`: there are no
+    blobs then, and nobody can put it back. `diff` may be cut; `added` and `removed` count lines.
+    """
+
+    path: str
+    before: str | None = None
+    after: str | None = None
+    diff: str = ""
+    added: int = 0
+    removed: int = 0
+    kept: bool = True
+
+
+AnyPart = Text | Reasoning | ToolCall | File | Change
+
+
+def blobs_in(parts: Iterable[AnyPart]) -> list[str]:
+    """Every blob that `parts` need."""
+    found: list[str | None] = []
+    for part in parts:
+        if isinstance(part, File):
+            found.append(part.blob)
+        elif isinstance(part, Change):
+            found += (part.before, part.after)
+    return [blob for blob in found if blob]
 
 
 def text_of(parts: tuple[AnyPart, ...]) -> str:

@@ -133,6 +133,15 @@ def _end_turns(book: Book, turns: list[TurnRow], status: Any) -> None:
 
 def _session_continued(book: Book, fact: f.SessionContinued, at: _At) -> None:
     _change_session(book, successor_session_id=fact.successor_session_id)
+    moved = list(book.live_turns(fact.from_turn)) if fact.from_turn else []
+    for turn in moved:
+        book.drop_message(turn.turn, 0)
+        run = book.run(turn.run_id) if turn.run_id is not None else None
+        if run is not None and run.status == "queued":
+            _end_run(book, run.id, at, status="completed")
+    if moved:
+        _end_turns(book, moved, "moved")
+        _change_session(book, status="idle")
 
 
 def _session_archived(book: Book, fact: f.SessionArchived, at: _At) -> None:
@@ -287,10 +296,12 @@ def _change_notice(book: Book, turn: int, place: int, **changes: Any) -> None:
 
 
 def _model_step_started(book: Book, fact: f.ModelStepStarted, at: _At) -> None:
+    # One that another model is asked for, before a word of it was written, is the same step.
+    is_begun = book.message(fact.turn, fact.place) is not None
     book.put_message(MessageRow(
         fact.turn, fact.place, fact.message_id, "assistant", "streaming", at.seq, run_id=fact.run_id
     ))  # fmt: skip
-    _reach_place(book, fact.run_id, fact.place, steps=1)
+    _reach_place(book, fact.run_id, fact.place, steps=0 if is_begun else 1)
 
 
 def _model_step_settled(book: Book, fact: f.ModelStepSettled, at: _At) -> None:
@@ -359,6 +370,18 @@ def _approval_resolved(book: Book, fact: f.ApprovalResolved, at: _At) -> None:
     _change_tool(book, fact.call_id, approval=fact.decision)
 
 
+def _question_asked(book: Book, fact: f.QuestionAsked, at: _At) -> None:
+    _change_tool(book, fact.call_id, approval="asked")
+
+
+def _question_answered(book: Book, fact: f.QuestionAnswered, at: _At) -> None:
+    _change_tool(book, fact.call_id, approval="answered")
+
+
+def _question_closed(book: Book, fact: f.QuestionClosed, at: _At) -> None:
+    _change_tool(book, fact.call_id, approval="closed")
+
+
 def _memory_started(book: Book, fact: f.MemoryCommitStarted, at: _At) -> None:
     debts.note_started(book, fact, at.at)
 
@@ -404,6 +427,9 @@ _RULES: Mapping[type, Callable[[Book, Any, _At], None]] = MappingProxyType({
     f.ToolSettled: _tool_settled,
     f.ApprovalRequested: _approval_requested,
     f.ApprovalResolved: _approval_resolved,
+    f.QuestionAsked: _question_asked,
+    f.QuestionAnswered: _question_answered,
+    f.QuestionClosed: _question_closed,
     f.MemoryCommitStarted: _memory_started,
     f.MemoryCommitted: _memory_outcome,
     f.MemoryCommitFailed: _memory_outcome,

@@ -16,8 +16,9 @@ SessionStatus = Literal["idle", "working", "needs_you", "failed", "interrupted"]
 RunStatus = Literal[
     "accepted", "queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"
 ]
-TurnStatus = Literal["live", "undone", "cleared", "steered"]
-"""`steered`: it was told to the run under way, and its message is part of that run's turn now."""
+TurnStatus = Literal["live", "undone", "cleared", "steered", "moved"]
+"""`steered`: it was told to the run under way, and its message is part of that run's turn now. `moved`: it is
+a turn of the session that the conversation goes on in."""
 ToolState = Literal["intended", "started", "in_doubt", "resolved", "settled"]
 MessageStatus = Literal["streaming", "pending", "final"] | Settlement
 """`pending` and `final` are said of a notice: more may still be found, or nothing more will be."""
@@ -25,6 +26,9 @@ MessageStatus = Literal["streaming", "pending", "final"] | Settlement
 DebtState = Literal["owed", "committing", "failed", "in_doubt", "paid", "dropped", "void"]
 """`void`: there is nothing left in it to tell, or what was told is forgotten."""
 Retraction = Literal["", "wanted", "done", "cannot"]
+
+Approval = Literal["", "requested", "approve", "deny", "asked", "answered", "closed"]
+"""What a person was asked of a call and has said: whether it may run; the last three, what it asks them."""
 
 OVER: frozenset[RunStatus] = frozenset({"completed", "cancelled", "failed"})
 """Statuses that a run never leaves. An interrupted run can be resumed."""
@@ -114,7 +118,7 @@ class ToolRow(msgspec.Struct, frozen=True):
     name: str
     effect: Effect
     state: ToolState = "intended"
-    approval: Literal["", "requested", "approve", "deny"] = ""
+    approval: Approval = ""
 
 
 class MessageRow(msgspec.Struct, frozen=True):

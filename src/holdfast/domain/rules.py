@@ -2,7 +2,8 @@
 
 A rule for commands holds words: exactly those of a command, or those it begins with and then a last word
 `*`. It covers a command only where that is one simple command (`domain.commands`); whatever is not
-understood is asked about. A rule for another tool covers all its calls.
+understood is asked about. A rule for pages (`fetch_url`) holds the host that is asked, or `*` for any. A rule
+for another tool covers all its calls.
 """
 
 import posixpath
@@ -18,6 +19,7 @@ from holdfast.domain.commands import GIT_VERBS, RUNNERS, RUNS_ANYTHING, SHELL, c
 from holdfast.domain.errors import RuleRefused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RULE_CHARS_MAX
+from holdfast.domain.urls import FETCH, BadUrl, place_in, read_place
 
 ANY = "*"
 _VERSION = re.compile(r"[-\d.]+(?:dbg|d|t)?$")
@@ -62,6 +64,8 @@ def pattern_for(tool: str, arguments: str, wanted: str) -> str:
 
     Raises RuleRefused, also where it would not allow the very call that it is made from.
     """
+    if tool == FETCH:
+        return _pattern_for_page(arguments, wanted)
     if tool != SHELL:
         return checked(tool, wanted or ANY)
     words = simple_words(command_of(tool, arguments) or "")
@@ -79,6 +83,8 @@ def checked(tool: str, pattern: str) -> str:
     """A pattern as it is kept. Raises RuleRefused for one that means nothing, or anything."""
     if len(pattern) > RULE_CHARS_MAX:
         raise RuleRefused(why=f"it is longer than {RULE_CHARS_MAX} characters")
+    if tool == FETCH:
+        return _checked_place(pattern)
     if tool != SHELL:
         if pattern != ANY:
             raise RuleRefused(why=f"a rule for {tool} allows all its calls: its pattern is `*`")
@@ -93,6 +99,25 @@ def checked(tool: str, pattern: str) -> str:
     return shlex.join(words) + (" *" if more else "")
 
 
+def _pattern_for_page(arguments: str, wanted: str) -> str:
+    place = place_in(arguments)
+    if place is None:
+        raise RuleRefused(why="the address of the page cannot be read")
+    pattern = _checked_place(wanted or place)
+    if pattern not in (ANY, place):
+        raise RuleRefused(
+            why=f"`{pattern}` does not allow the page that it is made from, which is at `{place}`"
+        )
+    return pattern
+
+
+def _checked_place(pattern: str) -> str:
+    try:
+        return pattern if pattern == ANY else read_place(pattern)
+    except BadUrl as error:
+        raise RuleRefused(why=f"it is neither a host nor `*`: {error}") from None
+
+
 def _runs_anything(words: tuple[str, ...]) -> bool:
     whole = posixpath.basename(words[0]).lower()
     name, verb = _VERSION.sub("", whole) or words[0], "".join(words[1:2])
@@ -104,6 +129,8 @@ def _runs_anything(words: tuple[str, ...]) -> bool:
 
 
 def _fits(pattern: str, tool: str, arguments: str) -> bool:
+    if tool == FETCH:
+        return pattern == ANY or pattern == place_in(arguments)
     if tool != SHELL:
         return pattern == ANY
     command = command_of(tool, arguments)

@@ -3,7 +3,7 @@
 What one does is its door's affair; what there is, how it is read and what people are told of it is here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -11,7 +11,7 @@ import msgspec
 
 CommandName = Literal[
     "new", "undo", "retry", "stop", "status", "sessions", "switch", "title", "model",
-    "approve", "deny", "memory", "help",
+    "approve", "deny", "memory", "summarise", "help",
 ]  # fmt: skip
 
 
@@ -35,8 +35,13 @@ COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
     "approve": Explained("", "Allow what was asked about."),
     "deny": Explained("a reason", "Do not allow what was asked about."),
     "memory": Explained("words", "Say what is remembered, or what of it is about those words."),
+    "summarise": Explained("", "Summarise older messages."),
     "help": Explained("", "Say what can be typed here."),
 })  # fmt: skip
+
+
+_ALSO: Mapping[str, CommandName] = MappingProxyType({"compact": "summarise", "summarize": "summarise"})
+"""What else people call them."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -59,6 +64,7 @@ def read(text: str) -> Command | NotACommand | None:
     word, _, rest = line[1:].partition(" ")
     # Chat apps put the name of who is meant behind it: /new@some_bot.
     word = word.partition("@")[0].lower()
+    word = _ALSO.get(word, word)
     if not word.isalpha():
         return None
     if word in COMMANDS:
@@ -68,7 +74,7 @@ def read(text: str) -> Command | NotACommand | None:
     )
 
 
-def told() -> str:
-    """Every command with what it does, one on a line."""
+def told(prompts: Sequence[tuple[str, str]] = ()) -> str:
+    """Every command with what it does, one on a line; then the prompts, each a name and how it begins."""
     lines = [f"/{name} {each.takes}".rstrip() + f": {each.does}" for name, each in COMMANDS.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"/{name}: {about}" for name, about in prompts)])

@@ -16,7 +16,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.limits import PACE_SAMPLES_MAX, PACE_SAMPLES_PER_S_MAX
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.rows import ToolRow
 
 MessageDelta = f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended
@@ -214,6 +214,8 @@ def digest_of_parts(parts: Iterable[AnyPart]) -> str:
                 plain.append(["tool_call", part.call_id, part.name, part.arguments])
             case File():
                 plain.append(["file", part.blob, part.name, part.media_type])
+            case Change():
+                plain.append(["change", part.path, part.before or "", part.after or "", part.diff])
     joined = [[p[0], "".join(p[1:])] if p[0] in ("text", "reasoning") else p for p in plain]
     return hashlib.blake2b(msgspec.json.encode(joined), digest_size=_DIGEST_BYTES).hexdigest()
 

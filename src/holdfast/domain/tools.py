@@ -248,6 +248,12 @@ def caller(view: View, tool: ToolRow) -> MessageId:
     return MessageId("")
 
 
+def needs_a_person(tool: ToolRow) -> bool:
+    """Whether someone has to say something before the call can go on."""
+    is_asked = tool.state == "intended" and tool.approval in ("requested", "asked")
+    return is_asked or tool.state == "in_doubt"
+
+
 def open_approvals(tools: Sequence[ToolRow]) -> list[ToolRow]:
     return [tool for tool in tools if tool.state == "intended" and tool.approval == "requested"]
 

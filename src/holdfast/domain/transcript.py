@@ -26,7 +26,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
     ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote;
-    `ms` is how long it ran. Of an answer, `model` is the one that writes it.
+    `ms` is how long it ran. Of an answer, `model` is the one that writes it, and `weight` is what its request
+    was thought to weigh and what the provider counted.
     """
 
     turn: int
@@ -46,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: str = ""
     model: str = ""
     ms: int = 0
+    weight: f.Weight = ()
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +66,8 @@ class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
     turns: tuple[Turn, ...] = ()
     compactions: tuple[f.SessionCompacted, ...] = ()
     prepared: tuple[f.ContextPrepared, ...] = ()
+    first: int = 0
+    """The first turn that was read; a summary stands for those before it."""
 
 
 class Page(Protocol):
@@ -98,6 +102,20 @@ class TranscriptFold:
         self._open: dict[RunId, set[Place]] = {}
         self._compactions: list[f.SessionCompacted] = []
         self._prepared: dict[RunId, f.ContextPrepared] = {}
+        self._first = 0
+        self._rests_on: f.SessionCompacted | None = None
+
+    def begin_at(self, turn: int, summary: Event | None) -> None:
+        """Nothing before `turn` was read. `summary` stands for what comes before, where one does."""
+        self._first = turn
+        if summary is not None and isinstance(summary.fact, f.SessionCompacted):
+            self._rests_on = summary.fact
+            self._compactions.insert(0, summary.fact)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the summary that it begins with is void: what that stood for is not here."""
+        return self._rests_on is not None and self._rests_on not in self._compactions
 
     def add(self, event: Event) -> None:
         """Take in the next event; one that this program does not know changes nothing."""
@@ -111,8 +129,12 @@ class TranscriptFold:
                 self._prepared[fact.run_id] = fact
             case f.TurnsUndone():
                 self._live = {turn for turn in self._live if turn < fact.from_turn}
+                self._compactions = [c for c in self._compactions if _last(c) < fact.from_turn]
             case f.SessionCleared():
                 self._live = {turn for turn in self._live if turn > fact.through_turn}
+                self._compactions = [c for c in self._compactions if _start(c) > fact.through_turn]
+            case f.SessionContinued():
+                self._leave_from(fact.from_turn)
             case f.TurnAccepted():
                 self._live.add(fact.turn)
                 self._add_content(event, fact)
@@ -152,7 +174,8 @@ class TranscriptFold:
             accepted = self._accepted.get(turn)
             named = (accepted.turn_id, accepted.run_id) if accepted is not None else ("", None)
             turns.append(Turn(turn, entries, turn in self._live, *named))
-        return Transcript(tuple(turns), tuple(self._compactions), tuple(self._prepared.values()))
+        prepared = tuple(self._prepared.values())
+        return Transcript(tuple(turns), tuple(self._compactions), prepared, self._first)
 
     def _add_content(self, event: Event, fact: f.AnyFact | Unknown) -> None:
         match fact:
@@ -197,7 +220,7 @@ class TranscriptFold:
             case f.MessageSettled():
                 self._put(Entry(
                     fact.turn, fact.place, fact.message_id, fact.role, fact.status, event.at, fact.parts,
-                    fact.run_id, fact.late, fact.continues, model=fact.model,
+                    fact.run_id, fact.late, fact.continues, model=fact.model, weight=fact.weight,
                 ))  # fmt: skip
             case f.ToolSettled():
                 self._put(Entry(
@@ -241,6 +264,13 @@ class TranscriptFold:
         if not self._turns[fact.from_turn]:
             del self._turns[fact.from_turn]
 
+    def _leave_from(self, first: int) -> None:
+        """What waited from there on is another session's now."""
+        for turn in [turn for turn in self._live if first and turn >= first]:
+            self._live.discard(turn)
+            self._accepted.pop(turn, None)
+            self._turns.pop(turn, None)
+
     def _put(self, entry: Entry, stream: StreamFold | OutputFold | None = None) -> None:
         place = (entry.turn, entry.place)
         before = self._slot(*place)
@@ -271,6 +301,14 @@ class TranscriptFold:
         slot = self._named(call_id)
         if slot is not None and slot.entry.state not in (None, "settled"):
             slot.entry = replace(slot.entry, state=state)
+
+
+def _start(summary: f.SessionCompacted) -> int:
+    return summary.covers[0][0] if summary.covers else 0
+
+
+def _last(summary: f.SessionCompacted) -> int:
+    return summary.covers[-1][1] if summary.covers else 0
 
 
 def fold(events: Iterable[Event]) -> Transcript:

@@ -17,12 +17,14 @@ from holdfast.domain.errors import (
     NoSuchTurn,
     RunRefused,
     SessionExists,
+    SessionMoved,
+    SummaryRefused,
     TooLarge,
 )
 from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
 from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
-from holdfast.domain.ranges import ranges_of
+from holdfast.domain.ranges import numbers_in, ranges_of
 from holdfast.domain.rows import RunRow, SessionRow, TurnRow
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
@@ -54,10 +56,11 @@ def accept_turn(
     A run that waits for a person is ended: the new message is the answer. So is an interrupted one, unless it
     `resumes` by itself. A queue that stood still goes on: whoever sends wants it to. A conversation is
     answered in the order it was written in: to interrupt ends what is under way, and what is queued still
-    comes first. Raises NoSuchSession, TooLarge, and Busy where that is to be rejected.
+    comes first. Raises NoSuchSession, TooLarge, SessionMoved, and Busy where that is to be rejected.
     """
     row = _session(view, session_id)
     _check_message(parts, key)
+    _check_not_moved(view, row, key)
     open_runs = view.open_runs()
     passed = [run for run in open_runs if _is_passed(run, resumes, if_busy)]
     ahead = [run for run in open_runs if run not in passed]
@@ -99,10 +102,11 @@ def replace_turns(
 ) -> list[f.AnyFact]:
     """Edit or retry: undo from a turn on and accept another in its stead, as one change.
 
-    Raises NoSuchSession, NoSuchTurn, TooLarge.
+    Raises NoSuchSession, NoSuchTurn, TooLarge, SessionMoved.
     """
     row = _session(view, session_id)
     _check_message(parts, key)
+    _check_not_moved(view, row, key)
     if key is not None and view.turn_by_key(key) is not None:
         # Done already: its turn may be gone by now, and the store says what became of the first try.
         return _accept(row.last_turn + 1, ids, parts, key, turn_id, busy=False)
@@ -162,9 +166,9 @@ def undo(
 ) -> list[f.AnyFact]:
     """Take back the last live turn, or all from the one named on; their runs are cancelled.
 
-    Raises NoSuchSession, NoSuchTurn.
+    Raises NoSuchSession, NoSuchTurn, SessionMoved.
     """
-    _session(view, session_id)
+    _check_not_moved(view, _session(view, session_id))
     turn = view.last_live_turn() if turn_id is None else _live_turn(view, turn_id)
     if turn is None:
         raise NoSuchTurn(session_id=session_id, turn=turn_id or "there is none left")
@@ -173,28 +177,66 @@ def undo(
 
 
 def clear(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
-    """No longer show the model any turn so far; runs under way are cancelled. Raises NoSuchSession."""
-    _session(view, session_id)
+    """No longer show the model any turn so far; runs under way are cancelled.
+
+    Raises NoSuchSession, SessionMoved.
+    """
+    _check_not_moved(view, _session(view, session_id))
     last = view.last_live_turn()
     if last is None:
         return []
     return [*_cancel_all(view, view.open_runs(), written), f.SessionCleared(last.turn)]
 
 
-def compact(view: View, session_id: SessionId, through_turn: int, summary: str) -> list[f.AnyFact]:
-    """Let `summary` stand for the live turns up to `through_turn`.
+def compact(
+    view: View,
+    session_id: SessionId,
+    through_turn: int,
+    summary: str,
+    before: f.SessionCompacted | None = None,
+) -> list[f.AnyFact]:
+    """Let `summary` stand for the live turns up to `through_turn`, with those that `before` stands for.
 
-    Raises NoSuchSession, NoSuchTurn, TooLarge, and RunRefused while one of them is still worked on.
+    Raises NoSuchSession, SessionMoved, NoSuchTurn, TooLarge, SummaryRefused where the conversation is not any
+    more what was summarised, and RunRefused while one of those turns is still worked on.
     """
-    _session(view, session_id)
+    row = _session(view, session_id)
+    _check_not_moved(view, row)
     _check_size("the summary", summary)
-    covered = [turn.turn for turn in view.live_turns(0) if turn.turn <= through_turn]
+    since = turns_since(view, row, before)
+    covered = [turn.turn for turn in since if turn.turn <= through_turn]
     if not covered:
         raise NoSuchTurn(session_id=session_id, turn=through_turn)
     for run in view.open_runs():
         if run.turn <= through_turn:
             raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")
-    return [f.SessionCompacted(ranges_of(covered), summary)]
+    known = numbers_in(before.covers) if before is not None else []
+    return [f.SessionCompacted(ranges_of([*known, *covered]), summary)]
+
+
+def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) -> Sequence[TurnRow]:
+    """The live turns after those that `before` stands for; raises SummaryRefused if it stands no longer.
+
+    A turn that is not live never is again, so that counting those is enough: however many there are, none of
+    them is read.
+    """
+    covers = before.covers if before is not None else ()
+    since = view.live_turns(covers[-1][1] + 1 if covers else 0)
+    if row.live_turns - len(since) != sum(last - first + 1 for first, last in covers):
+        raise SummaryRefused(session_id=row.id, why="it was changed meanwhile")
+    return since
+
+
+def check_not_moved(view: View, session_id: SessionId) -> None:
+    """Raises NoSuchSession, SessionMoved."""
+    _check_not_moved(view, _session(view, session_id))
+
+
+def _check_not_moved(view: View, row: SessionRow, key: str | None = None) -> None:
+    """Raises SessionMoved, unless `key` names a message that was kept here and did not go with the rest."""
+    kept = view.turn_by_key(key) if key is not None and row.successor_session_id is not None else None
+    if row.successor_session_id is not None and (kept is None or kept.status == "moved"):
+        raise SessionMoved(session_id=row.id, successor=row.successor_session_id)
 
 
 def _session(view: View, session_id: SessionId) -> SessionRow:

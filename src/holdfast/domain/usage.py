@@ -4,17 +4,21 @@ import msgspec
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Token counts as the provider reported them; `cost_micros` is millionths of a US dollar."""
+    """Token counts as the provider reported them; `cost_micros` is millionths of a US dollar.
+
+    None: nobody knows what it costs. A sum is what is known of it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    cost_micros: int = 0
+    cost_micros: int | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
+        known = [cost for cost in (self.cost_micros, other.cost_micros) if cost is not None]
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
-            self.cost_micros + other.cost_micros,
+            sum(known) if known else None,
         )

@@ -5,20 +5,28 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import structs
+
 from holdfast.domain import facts as f
 from holdfast.domain.clock import Clock
-from holdfast.domain.errors import HoldfastError, ToolRefused
+from holdfast.domain.errors import HoldfastError, NoSuchSession, SessionMoved, ToolRefused
 from holdfast.domain.files import ModelCannotTake, files_among
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
+from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.questions import Reply
 from holdfast.domain.rules import ONCE, Allowing
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.turns import IfBusy
+from holdfast.engine.changes import RunChanges
 from holdfast.engine.drafts import Drafts
+from holdfast.engine.moving import Moves
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import Contexts, Workers
+from holdfast.engine.policies import NO_AGENTS, OfAgents, ResumePolicy
+from holdfast.engine.ports import NO_FILES, Contexts, Files, Workers
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.runner import Runner
+from holdfast.engine.summaries import Summaries
 from holdfast.engine.titles import Ask, Titles
 from holdfast.engine.verbs import Accepted, Verbs
 from holdfast.store.ports import MessagePage, Store
@@ -48,25 +56,36 @@ class Engine:
         mask: Masking = identity,
         permissions: Permissions | None = None,
         boundary: Callable[[SessionId], None] = lambda session_id: None,
+        of_agents: OfAgents = NO_AGENTS,
+        expand: Callable[[str], str] = str,
+        files: Files = NO_FILES,
+        summarise_above: float = 0.0,
     ) -> None:
         self.store = store
         self._boundary = boundary
         """Told of each session that is over for now: memory is told what was said, in its own time."""
         self.mask = mask
         """What people write goes through it before it is kept or told."""
+        self.expand = expand
+        """What a message says: of one that calls a prompt, what that says. Doors ask, before they send."""
         self.permissions = permissions or Permissions(store, clock, ids, ())
         self.drafts = Drafts(store, mask)
+        self.changes = RunChanges(store, folder, files, mask)
         self._workers = workers
-        self.verbs = Verbs(store, ids, resume, self._halt, mask)
+        self._of_agents = of_agents
+        self._resume = policy = ResumePolicy(resume, of_agents)
+        self.verbs = Verbs(store, ids, policy, self._halt, mask)
         self._titles = Titles(store, self.verbs, ask_title)
         spools = Spools(folder, store.own_process)
         self.contexts = contexts
         store.note_changes(contexts.note)
         self.runner = Runner(
-            store, clock, ids, workers, folder, spools, self._titles.consider, runs_at_once, resume,
+            store, clock, ids, workers, folder, spools, self._completed, runs_at_once, policy,
             contexts, mask,
         )  # fmt: skip
-        self.recovery = Recovery(store, clock, ids, self.runner, spools, resume)
+        self.summaries = Summaries(store, self.verbs, workers, contexts, clock, summarise_above)
+        self.moves = Moves(store, ids, mask, self.summaries, folder, self.runner.begin, boundary)
+        self.recovery = Recovery(store, clock, ids, self.runner, spools, policy)
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -86,18 +105,24 @@ class Engine:
         await asyncio.gather(*self._chores, return_exceptions=True)
         await self.runner.stop(grace_s)
         await self._titles.close()
+        await self.summaries.close()
         await self.contexts.close(max(0.0, until - asyncio.get_running_loop().time()))
 
-    def change(self, resume: f.Resume, runs_at_once: int) -> None:
+    def change(self, resume: f.Resume, runs_at_once: int, summarise_above: float) -> None:
         """Another policy from now on, and room for more or fewer runs at a time."""
-        self.verbs.resume_policy = self.runner.resume = self.recovery.resume = resume
+        self._resume.usual = resume
+        self.summaries.above = summarise_above
         self.runner.slots.resize(runs_at_once)
 
     async def create(self, created: f.SessionCreated, session_id: SessionId | None = None) -> SessionId:
         """Begin a session, by a name that was given out or a new one. Raises SessionExists.
 
-        The one that it names as the previous one is over for now.
+        The one that it names as the previous one is over for now. It works in its agent's folder, if that has
+        one.
         """
+        if not created.workspace:
+            # Written down with it: a conversation stays in its folder whatever becomes of the agent's file.
+            created = structs.replace(created, workspace=self._of_agents.workspace(created.agent))
         session_id = await self.verbs.create(created, session_id)
         if created.previous_session_id is not None:
             self._boundary(created.previous_session_id)
@@ -118,9 +143,35 @@ class Engine:
         key: str | None = None,
         if_busy: IfBusy = "queue",
     ) -> Accepted:
-        """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected."""
-        await self._check_files(session_id, parts, key)
-        return self._begin(await self.verbs.accept(session_id, parts, key, if_busy))
+        """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected.
+
+        Where the conversation has gone on in another session, it is kept there: the receipt says where.
+        """
+        for _ in range(SUCCESSORS_MAX):
+            try:
+                await self._check_files(session_id, parts, key)
+                return self._begin(await self.verbs.accept(session_id, parts, key, if_busy))
+            except SessionMoved as moved:
+                session_id = SessionId(str(moved.fields["successor"]))
+            except NoSuchSession:
+                # One that was deleted since it went on is gone; what is sent there is not.
+                successor = await self.store.successor(session_id)
+                if successor is None:
+                    raise
+                session_id = successor
+        raise NoSuchSession(session_id=session_id)
+
+    async def kept(self, session_id: SessionId, key: str) -> Accepted | None:
+        """The message with this key, if it is there already or where the conversation has gone on."""
+        for _ in range(SUCCESSORS_MAX):
+            with suppress(NoSuchSession):
+                if (kept := await self.verbs.kept(session_id, key)) is not None:
+                    return kept
+            successor = await self.store.successor(session_id)
+            if successor is None:
+                break
+            session_id = successor
+        return None
 
     async def replace(
         self,
@@ -167,6 +218,12 @@ class Engine:
         if done.goes_on:
             self.runner.begin(done.session_id, run_id)
 
+    async def answer(self, run_id: RunId, call_id: CallId, reply: Reply, key: str = "") -> None:
+        """A person's answer to a question, then on with the run if that was all it waited for."""
+        done = await self.verbs.answer(run_id, call_id, reply, key)
+        if done.goes_on:
+            self.runner.begin(done.session_id, run_id)
+
     async def _check_files(
         self, session_id: SessionId, parts: tuple[AnyPart, ...], key: str | None = None
     ) -> None:
@@ -186,6 +243,10 @@ class Engine:
         for tool in await self.store.tools(session_id, run_id):
             if tool.id == call_id and not await worker.is_gone(tool.name, call_id):
                 raise ToolRefused(call_id=call_id, state="still running", verb="be run again")
+
+    def _completed(self, session_id: SessionId) -> None:
+        self._titles.consider(session_id)
+        self.summaries.consider(session_id)
 
     def _begin(self, accepted: Accepted) -> Accepted:
         if accepted.begins is not None:

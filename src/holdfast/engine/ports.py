@@ -1,21 +1,21 @@
 """What the engine needs of an agent: someone who carries out a run and says how that went."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Protocol
 
 from holdfast.domain.changes import Change
+from holdfast.domain.file_changes import PutBack, Restored
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import SessionRow
+from holdfast.domain.summaries import Drafted
+from holdfast.domain.transcript import Transcript
 from holdfast.engine.recorder import Context, RunRecorder
 
 
 class Worker(Protocol):
     """Carries out one run by what the journal says of it; may be called again for the same run."""
-
-    @property
-    def context_chars(self) -> int:
-        """How much of a conversation's end it can make use of."""
 
     async def check_files(self, parts: Sequence[AnyPart]) -> None:
         """Be sure that the files among `parts` can be shown to the model. Raises ModelCannotTake."""
@@ -24,6 +24,13 @@ class Worker(Protocol):
         """Whether nothing of an earlier try at a call is still at work."""
 
     async def carry_out(self, recorder: RunRecorder) -> Literal["completed", "waiting"]: ...
+
+    async def summarise(
+        self, transcript: Callable[[int], Awaitable[Transcript]], above: float, kept_turns: int
+    ) -> Drafted | None:
+        """The older part of a conversation in a few words, if it fills more than `above` of the window and
+        someone can be asked. `transcript` reads so much of its end. Raises a HoldfastError.
+        """
 
 
 class Contexts(Protocol):
@@ -53,6 +60,30 @@ class Contexts(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
+
+ReadBlob = Callable[[str], Awaitable[bytes]]
+"""The content with that digest. Raises NoSuchBlob, StoreFault."""
+
+
+class Files(Protocol):
+    """Workspaces, as whoever puts files back needs them."""
+
+    async def put_back(self, workspace: Path, files: Sequence[PutBack], read: ReadBlob) -> Restored:
+        """Put them back as they were before, all or none; some only if others are changed meanwhile.
+
+        What they held is read one by one. Never reaches out of the workspace. A file that is so already
+        counts as put back.
+        """
+
+
+class NoFiles:
+    """Where nobody can reach into workspaces."""
+
+    async def put_back(self, workspace: Path, files: Sequence[PutBack], read: ReadBlob) -> Restored:
+        return Restored((), tuple((file.path, "there is nobody to put it back") for file in files))
+
+
+NO_FILES = NoFiles()
 
 Workers = Callable[[SessionRow], Worker]
 """Who answers in a session."""

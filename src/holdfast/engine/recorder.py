@@ -6,21 +6,22 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from holdfast.domain import tools
 from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.changes import ReadBack
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.endings import output_of
 from holdfast.domain.errors import NoSuchBlob
-from holdfast.domain.facts import Delta
-from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.limits import PAGE_MESSAGES_MAX
+from holdfast.domain.facts import Delta, ToolSettled
+from holdfast.domain.files import files_among, output_name
+from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.rows import ToolRow
 from holdfast.domain.streams import OutputFold
 from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.engine.instructions import Instructions
+from holdfast.engine.reading_back import read_back
 from holdfast.engine.unsaved import UnsavedOutput
-from holdfast.store.ports import Append, Lease, MessagePage, Store
-
-FIRST_PAGE_MESSAGES = 32
+from holdfast.store.ports import Append, Lease, Store
 
 
 class Stopped(Exception):
@@ -37,7 +38,7 @@ class Context(Protocol):
 
 
 class RunRecorder:
-    """One run's pen. `context_chars` bounds how much of the conversation's end is read back."""
+    """One run's pen."""
 
     def __init__(
         self,
@@ -46,13 +47,13 @@ class RunRecorder:
         session_id: SessionId,
         lease: Lease,
         workspace: Path,
-        context_chars: int,
+        texts: Instructions | None = None,
     ) -> None:
         self._store = store
         self._context = context
         self.session_id = session_id
         self._fence = lease.fence
-        self._context_chars = context_chars
+        self._texts = texts or Instructions(store)
         self._fold: TranscriptFold | None = None
         self._turn = 0
         self.unsaved = UnsavedOutput()
@@ -93,10 +94,12 @@ class RunRecorder:
         if self._stopping:
             raise Stopped
 
-    async def transcript(self) -> Transcript:
+    async def transcript(self, chars: int) -> Transcript:
         if self._fold is None:
             self._turn = (await self._store.run(self.run_id))[1].turn
-            self._fold = await self._context.fold(self._context_chars, self._read_back)
+            self._fold = await self._context.fold(
+                chars, lambda: read_back(self._store, self.session_id, self.run_id, chars)
+            )
         transcript = self._fold.transcript()
         # What waits in the queue is not said yet, as far as this run is concerned.
         return replace(transcript, turns=tuple(each for each in transcript.turns if each.turn <= self._turn))
@@ -119,25 +122,24 @@ class RunRecorder:
         except NoSuchBlob:
             return None
 
-    async def _read_back(self) -> ReadBack:
-        """The newest pages, until there is more than any context can hold; small ones first."""
-        heads: set[Seq] = set()
-        fold, before, chars, limit, first = TranscriptFold(), None, 0, FIRST_PAGE_MESSAGES, 0
-        tools = await self._store.tools(self.session_id, self.run_id)
-        while True:
-            page = await self._store.messages(self.session_id, before, limit)
-            fold.add_page(page.messages, tools)
-            chars += _size(page)
-            heads.add(page.head)
-            first = page.messages[0].row.turn if page.messages else first
-            before, limit = page.before, min(2 * limit, PAGE_MESSAGES_MAX)
-            if before is None or chars > self._context_chars:
-                break
-        # What those turns were given is no message; without it a later request would begin differently.
-        for event in await self._store.prepared(self.session_id, first):
-            fold.add(event)
-        return ReadBack(fold, heads.pop() if len(heads) == 1 else None, chars, before is None)
+    async def keep(self, content: bytes) -> str:
+        return await self._store.put_blob(content)
 
+    async def output(self, call_id: CallId) -> bytes | None:
+        blobs: list[str] = []
 
-def _size(page: MessagePage) -> int:
-    return sum(len(event.body) for message in page.messages for event in message.events)
+        def look(view: View) -> Facts:
+            tool = view.tool(call_id)
+            fact = written[-1].fact if tool is not None and (written := tools.written(view, tool)) else None
+            files = files_among(fact.parts) if isinstance(fact, ToolSettled) else []
+            blobs[:] = [file.blob for file in files if file.name == output_name(call_id)]
+            return ()
+
+        await self.record(look)
+        return await self.file(blobs[-1]) if blobs else None
+
+    async def keep_instructions(self, text: str) -> str:
+        return await self._texts.keep(text)
+
+    async def instructions(self, digest: str) -> str | None:
+        return await self._texts.find(digest)

@@ -12,10 +12,10 @@ from holdfast.domain import runs
 from holdfast.domain.book import Facts, View
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, LeaseHeld, NoSuchRun, RunRefused
-from holdfast.domain.facts import Resume
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.rows import RunRow
+from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.runner import LEASE_MS, Runner, deliver
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
@@ -25,17 +25,17 @@ LOOK_AGAIN_MS = 500
 
 
 class Recovery:
-    """Looks after runs that nobody works on. `resume` is the policy where a session has none of its own."""
+    """Looks after runs that nobody works on."""
 
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, runner: Runner, spools: Spools, resume: Resume
+        self, store: Store, clock: Clock, ids: Ids, runner: Runner, spools: Spools, resume: ResumePolicy
     ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._runner = runner
         self._spools = spools
-        self.resume = resume
+        self._resume = resume
         self._looked_at: dict[RunId, Instant] = {}
         self.recovered = 0
 
@@ -117,7 +117,7 @@ class Recovery:
 
     async def _go_on(self, session_id: SessionId, run: RunRow, lease: Lease | None) -> None:
         session = await self._store.session(session_id)
-        if (session.resume or self.resume) == "auto" and runs.may_resume(run):
+        if self._resume.of(session) == "auto" and runs.may_resume(run):
             self._runner.begin(session_id, run.id, lease)
         elif lease is not None:
             await self._store.release(lease)

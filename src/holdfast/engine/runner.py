@@ -16,13 +16,15 @@ from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, RunRefused, StoreFault
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.late import Unsaved
-from holdfast.domain.rows import RunRow
+from holdfast.domain.rows import RunRow, SessionRow
 from holdfast.domain.secrets import Masking, identity
+from holdfast.engine.instructions import Instructions
+from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
 from holdfast.engine.slots import Slots
-from holdfast.engine.workspaces import workspace_of
+from holdfast.engine.workspaces import take_over, workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 
@@ -39,7 +41,7 @@ class Runner:
 
     `completed` is called with the session of each run that came to its end. `at_once` is how many are worked
     on at the same time; a run that waits in line holds no lease, and is as the journal says. `resume` is what
-    becomes of one that is cut off where a session has no policy of its own.
+    becomes of one that is cut off.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Runner:
         spools: Spools,
         completed: Callable[[SessionId], None],
         at_once: int,
-        resume: f.Resume,
+        resume: ResumePolicy,
         contexts: Contexts,
         mask: Masking = identity,
     ) -> None:
@@ -64,11 +66,12 @@ class Runner:
         self._folder = folder
         self._spools = spools
         self._completed = completed
-        self.resume = resume
+        self._resume = resume
         self._mask = mask
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._again: dict[RunId, Lease | None] = {}
         self._recorders: dict[RunId, RunRecorder] = {}
+        self._texts = Instructions(store)
         self.slots = Slots(at_once)
         self._in_line: dict[RunId, asyncio.Task[None]] = {}
         self._stopping = False
@@ -195,9 +198,9 @@ class Runner:
         try:
             session = await self._store.session(session_id)
             worker = self._workers(session)
-            workspace = workspace_of(self._folder, session_id, session.workspace)
+            workspace = await self._workspace(session)
             context = self._contexts.hold(session_id)
-            recorder = RunRecorder(self._store, context, session_id, lease, workspace, worker.context_chars)
+            recorder = RunRecorder(self._store, context, session_id, lease, workspace, self._texts)
             self._recorders[lease.run_id] = recorder
             await recorder.record(lambda view: _start(view, lease.run_id))
             if await worker.carry_out(recorder) == "completed":
@@ -220,6 +223,14 @@ class Runner:
         # The edge of a run: whatever went wrong is how it ended, and is said.
         except Exception as error:
             await self._fail(session_id, lease, error)
+
+    async def _workspace(self, session: SessionRow) -> Path:
+        """Where the run works. A server that stopped may have left it to the session before this one."""
+        workspace = workspace_of(self._folder, session.id, session.workspace)
+        before = session.previous_session_id if not session.workspace and not workspace.exists() else None
+        if before is not None and await self._store.successor(before) == session.id:
+            await take_over(self._folder, before, session.id)
+        return workspace
 
     async def _fail(self, session_id: SessionId, lease: Lease, error: Exception) -> None:
         code = error.code if isinstance(error, HoldfastError) else "internal_error"
@@ -283,7 +294,7 @@ class Runner:
             run, session = _run(view, lease.run_id), view.session()
             decided[:] = [()]
             if run.status == "running" and not (lease.was_free and _is_between_steps(view, run)):
-                asks = ((session.resume if session is not None else None) or self.resume) == "ask"
+                asks = self._resume.of(session) == "ask"
                 facts = endings.interrupt(view, run, self._ids.message(), view.written, asks)
                 decided[:] = [[*facts, *_pending(facts, lease, self._clock.now_ms())]]
             return decided[0]

@@ -9,11 +9,12 @@ from holdfast.domain.files import files_among
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
+from holdfast.domain.rows import SessionRow
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.verbs import Verbs
 from holdfast.store.ports import Store
 
-Ask = Callable[[str], Awaitable[str]]
+Ask = Callable[[SessionRow, str], Awaitable[str]]
 """Gives a few words for the beginning of a conversation; raises a HoldfastError when it cannot."""
 
 _READ_TURNS, _READ_MESSAGES = 4, 50
@@ -54,16 +55,16 @@ class Titles:
             asked = [text_of(e.parts) or _names(e.parts) for e in entries if e.role == "user"]
             told = [text for e in entries if e.role == "assistant" and (text := text_of(e.parts))]
             said = [*asked[:1], *told[:1]]
-            title = await self._title(said)
+            title = await self._title(session, said)
             if title:
                 await self._verbs.rename(session_id, title, by="model")
 
-    async def _title(self, said: list[str]) -> str:
+    async def _title(self, session: SessionRow, said: list[str]) -> str:
         first = shortened(said[0], _FIRST_WORDS_CHARS) if said else ""
         if self._ask is None or not first:
             return first
         with suppress(HoldfastError):
-            asked = (await self._ask("\n\n".join(said))).strip().strip("\"'").strip()
+            asked = (await self._ask(session, "\n\n".join(said))).strip().strip("\"'").strip()
             return shortened(asked, TITLE_CHARS_MAX) or first
         return first
 

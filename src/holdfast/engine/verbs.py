@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain import answers, endings, forks, runs, turns
+from holdfast.domain import answers, endings, forks, questions, runs, tools, turns
 from holdfast.domain import facts as f
 from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.codec import Event
@@ -18,6 +18,8 @@ from holdfast.domain.projections import fold
 from holdfast.domain.rows import RunRow, ToolRow, TurnRow
 from holdfast.domain.rules import ONCE, Allowing
 from holdfast.domain.secrets import Masking, identity, masked
+from holdfast.domain.summaries import Drafted
+from holdfast.engine.policies import ResumePolicy
 from holdfast.store.ports import Append, Receipt, Store
 
 
@@ -47,20 +49,19 @@ class Resolved(msgspec.Struct, frozen=True):
 class Verbs:
     """Changes to sessions. `ended` is told of runs that were ended here, so that their work is stopped.
 
-    `resume` is what becomes of an interrupted run where a session has no policy of its own. Whatever people
-    write goes through `mask` before it is kept.
+    `resume` is what becomes of an interrupted run. Whatever people write goes through `mask` first.
     """
 
     def __init__(
         self,
         store: Store,
         ids: Ids,
-        resume: f.Resume,
+        resume: ResumePolicy,
         ended: Callable[[RunId], None],
         mask: Masking = identity,
     ) -> None:
         self._store = store
-        self.resume_policy = resume
+        self._resume = resume
         self._ids = ids
         self._ended = ended
         self._mask = mask
@@ -81,23 +82,28 @@ class Verbs:
         parts, key = masked(parts, self._mask), masked(key, self._mask)
 
         def decide(view: View) -> Facts:
-            session = view.session()
-            policy = session.resume if session is not None else None
-            resumes = (policy or self.resume_policy) == "auto"
+            resumes = self._resume.of(view.session()) == "auto"
             return turns.accept_turn(view, session_id, self._ids, parts, key, view.written, resumes, if_busy)
 
         return _accepted(*await self._change(session_id, decide))
 
     async def is_kept(self, session_id: SessionId, key: str) -> bool:
         """Whether a message with this key is there already."""
-        key, found = self._mask(key), list[bool]()
+        return await self.kept(session_id, key) is not None
+
+    async def kept(self, session_id: SessionId, key: str) -> Accepted | None:
+        """The message with this key, if it is there already, whatever it says."""
+        key, found = self._mask(key), list[TurnRow | None]()
 
         def look(view: View) -> Facts:
-            found[:] = [view.turn_by_key(key) is not None]
+            found[:] = [view.turn_by_key(key)]
             return ()
 
         await self._change(session_id, look)
-        return found[0]
+        turn = found[0]
+        if turn is None or turn.status == "moved":
+            return None
+        return Accepted(session_id, turn.id, turn.run_id, turn.seq)
 
     async def cancel(self, run_id: RunId, by: f.Actor = "user") -> SessionId:
         """Stop a run for good: everything that said it was working is gone in the same moment."""
@@ -136,6 +142,23 @@ class Verbs:
 
     async def clear(self, session_id: SessionId, expect: Seq | None = None) -> None:
         await self._change(session_id, lambda view: turns.clear(view, session_id, view.written), expect)
+
+    async def compact(self, session_id: SessionId, drafted: Drafted) -> None:
+        """Let a summary stand for what it was made of. Raises SummaryRefused, RunRefused, SessionMoved."""
+        through, summary, before = drafted.through_turn, self._mask(drafted.summary), drafted.before
+        await self._change(session_id, lambda view: turns.compact(view, session_id, through, summary, before))
+
+    async def first_open(self, session_id: SessionId) -> int | None:
+        """The first turn whose run is not over. Raises NoSuchSession, SessionMoved."""
+        found: list[int] = []
+
+        def look(view: View) -> Facts:
+            turns.check_not_moved(view, session_id)
+            found[:] = [run.turn for run in view.open_runs()]
+            return ()
+
+        await self._change(session_id, look)
+        return found[0] if found else None
 
     async def rename(self, session_id: SessionId, title: str, by: Literal["user", "model"] = "user") -> None:
         title = self._mask(title)
@@ -197,15 +220,37 @@ class Verbs:
         asked about (any more), RuleRefused, NeverRun.
         """
         text, allowing = masked(text, self._mask), masked(allowing, self._mask)
+        return await self._settle(
+            run_id,
+            call_id,
+            lambda view, run, tool: answers.answer(view, run, tool, decision, text, allowing, forbidden),
+        )
+
+    async def answer(self, run_id: RunId, call_id: CallId, reply: questions.Reply, key: str = "") -> Resolved:
+        """A person's answer to a question; `key` names what it came with.
+
+        Raises ToolRefused when it is not asked (any more), AnswerRefused, TooLarge.
+        """
+        reply = masked(reply, self._mask)
+        return await self._settle(
+            run_id, call_id, lambda view, run, tool: questions.answer(view, run, tool, reply, key)
+        )
+
+    async def _settle(
+        self,
+        run_id: RunId,
+        call_id: CallId,
+        say: Callable[[View, RunRow, ToolRow], list[f.AnyFact]],
+    ) -> Resolved:
+        """What `say` says of a call, and that the run goes on if that was the last it waited for."""
         session_id, _ = await self._store.run(run_id)
         resolved: list[Resolved] = []
 
         def decide(view: View) -> Facts:
             run, tool = _run(view, run_id), _tool(view, run_id, call_id)
-            facts = answers.answer(view, run, tool, decision, text, allowing, forbidden)
+            facts = say(view, run, tool)
             rest = [other for other in view.open_tools(run_id) if other.id != call_id]
-            waits = any(other.state == "in_doubt" or other.approval == "requested" for other in rest)
-            goes_on = not waits and run.status == "waiting"
+            goes_on = not any(map(tools.needs_a_person, rest)) and run.status == "waiting"
             rule = next((fact.rule for fact in facts if isinstance(fact, f.ApprovalResolved)), "")
             resolved[:] = [Resolved(session_id, goes_on, tool.name, rule)]
             return [*facts, *(runs.answer(run) if goes_on else [])]

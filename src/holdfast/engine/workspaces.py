@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.errors import NoSuchSession
@@ -30,6 +31,20 @@ def lies_in(folder: Path, chosen: Path) -> bool:
         return chosen.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):
         return True
+
+
+async def take_over(folder: Path, old: SessionId, new: SessionId) -> None:
+    """Have the conversation `new` work in the folder that was made for `old`, which works no longer.
+
+    Does nothing where that was done before, or there is nothing to take over.
+    """
+    await asyncio.to_thread(_take_over, folder / FOLDER / old, folder / FOLDER / new)
+
+
+def _take_over(old: Path, new: Path) -> None:
+    with suppress(OSError):
+        if not new.exists():
+            old.rename(new)
 
 
 async def clear_away(store: Store, folder: Path) -> int:

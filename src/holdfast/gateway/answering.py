@@ -19,6 +19,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
+from holdfast.domain.questions import Reply, typed
 from holdfast.domain.reading import title_of
 from holdfast.domain.rules import ONCE, Allowing
 from holdfast.engine.engine import Engine
@@ -30,6 +31,7 @@ from holdfast.store.ports import Question, Store
 
 ANSWERED = "This was answered already, or is no longer asked."
 OVERTAKEN = "Something was said here meanwhile, so nothing was changed. Say it again if you still want it."
+IN_WORDS = "This wants an answer: press one of its buttons, or write it. /deny leaves it unanswered."
 NOTHING_ASKED = "Nothing is being asked here."
 _OVER = "No longer asked."
 _PRESSED: Mapping[Verb, str] = MappingProxyType({
@@ -39,6 +41,7 @@ _PRESSED: Mapping[Verb, str] = MappingProxyType({
     "rerun": "Run again.",
     "ran": "It ran.",
     "skip": "Skipped.",
+    "pick": "Answered.",
     "go": "Continued.",
     "stop": "Stopped.",
     "again": "Answering again.",
@@ -91,6 +94,38 @@ class Answering:
 
     async def deny(self, row: InboundRow, place: Place, reason: str) -> Done | None:
         return await self._typed(row, place, False, reason)
+
+    async def reply(self, row: InboundRow, place: Place, text: str, words: str, key: str) -> bool:
+        """Whether what was said answers a question: the first open one that it can, which is answered then.
+
+        `words` is what an answer in words says. What was kept as a message before is none.
+        """
+        assigned = await self._assign(row, place.session_id) if place.session_id else None
+        if assigned is None:
+            return False
+
+        def is_it(fact: object) -> bool:
+            return isinstance(fact, f.QuestionAnswered) and fact.key == key
+
+        if await self._has(assigned, is_it):
+            return True
+        asked = [each for each in await self.questions(place.session_id) if each.question and each.call_id]
+        if not asked or await self._engine.verbs.is_kept(place.session_id, key):
+            return False
+        for question in asked:
+            meant = typed(question.choices, question.multiple, text)
+            if meant is None or question.call_id is None:
+                continue
+            said_so = meant if meant.choices else Reply(words)
+            try:
+                await self._engine.answer(question.run_id, question.call_id, said_so, key)
+            except (ToolRefused, RunRefused, NoSuchTool):
+                # By somebody else, or by another process with these same words.
+                if await self._has(assigned, is_it):
+                    return True
+                continue
+            return True
+        return False
 
     async def stop(self, row: InboundRow, place: Place) -> Done | None:
         """End the answer under way."""
@@ -155,7 +190,10 @@ class Answering:
         questions = await self.questions(place.session_id)
         if not questions:
             return await self._continue(place) if yes else said(NOTHING_ASKED)
-        first = questions[0]
+        # What wants words is not answered with yes.
+        first = next((each for each in questions if not (yes and each.question)), None)
+        if first is None:
+            return said(IN_WORDS)
         if yes and (first.arguments_cut or is_too_long(first.name, first.arguments)):
             return said(TOO_LONG)
         try:
@@ -208,10 +246,22 @@ class Answering:
                 await resolve(run_id, call_id, press.verb)
             case "ran":
                 await resolve(run_id, call_id, "mark_done")
+            case "pick":
+                await self._pick(run_id, call_id, press.number)
             case "go":
                 await self._engine.resume(run_id)
             case "stop":
                 await self._engine.cancel(run_id)
+
+    async def _pick(self, run_id: RunId, call_id: CallId, number: str) -> None:
+        """Raises ToolRefused if it is no longer asked."""
+        session_id, _ = await self._store.run(run_id)
+        for question in await self.questions(session_id):
+            picked = dict(enumerate(question.choices, 1)).get(int(number) if number.isdecimal() else 0)
+            if question.call_id == call_id and picked is not None:
+                await self._engine.answer(run_id, call_id, Reply(choices=(picked,)))
+                return
+        raise ToolRefused(call_id=call_id, state="no longer asked", verb="be answered")
 
     async def _assign(self, row: InboundRow, session_id: SessionId) -> InboundRow | None:
         """Written down which conversation it is about, and where that stands. None: it is dealt with."""
@@ -248,13 +298,14 @@ def _over(row: DeliveryRow, words: str) -> NewDelivery:
 
 def _is_an_answer(fact: object) -> bool:
     """Whether it is a person's word on anything."""
-    resolved = f.ApprovalResolved | f.ToolResolved | f.RunResumed | f.RunCancelled
+    of_run, of_call = f.RunResumed | f.RunCancelled, f.ApprovalResolved | f.ToolResolved
+    resolved = of_run | of_call | f.QuestionAnswered | f.QuestionClosed
     return isinstance(fact, resolved) and fact.by == "user"
 
 
 def _answers(fact: object, run_id: RunId, call_id: str) -> bool:
     """Whether it is somebody's word on that call, or on that run."""
-    if isinstance(fact, f.ApprovalResolved | f.ToolResolved):
+    if isinstance(fact, f.ApprovalResolved | f.ToolResolved | f.QuestionAnswered | f.QuestionClosed):
         return fact.by == "user" and fact.call_id == call_id
     of_run = isinstance(fact, f.RunResumed | f.RunCancelled) and fact.run_id == run_id
     return of_run and not call_id and _is_an_answer(fact)

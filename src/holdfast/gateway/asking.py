@@ -14,7 +14,11 @@ from holdfast.domain.rules import pattern_for
 from holdfast.gateway.presses import Press, Verb
 
 _SHOWN_CHARS_MAX = 1_000
+_ANSWER_CHARS_MAX = 200
+_LABEL_CHARS_MAX = 40
 _TYPED = "Type /approve or /deny."
+SEVERAL = "It may be several: type their numbers, such as 1, 2."
+IN_WORDS = "Write your answer, or /deny to leave it."
 TOO_LONG = "It is too long to show here; allow it in the page."
 
 
@@ -59,6 +63,21 @@ def about_doubt(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> Q
     return Question(source, fact.run_id, fact.call_id, _shown(MAY_HAVE_RUN, call), buttons, typed)
 
 
+def about_question(fact: f.QuestionAsked) -> Question:
+    """What the agent wants to know. Its choices are numbered: they can be typed as well."""
+    listed = "\n".join(f"{n}. {choice}" for n, choice in enumerate(fact.choices, 1))
+    # Of several no button can tell: that they can be typed is said with and without buttons.
+    hint = (SEVERAL if fact.multiple else "") if fact.choices else IN_WORDS
+    text = "\n\n".join(filter(None, (fact.question, listed, hint)))
+    typed = "Type its number." if fact.choices and not fact.multiple else ""
+    buttons = tuple(
+        Button(_label(choice), str(Press("pick", fact.run_id, fact.call_id, str(n))))
+        for n, choice in enumerate(fact.choices, 1)
+    )
+    source = f"question:{fact.run_id}:{fact.call_id}"
+    return Question(source, fact.run_id, fact.call_id, text, buttons, typed, "Not answered.")
+
+
 def about_limit(fact: f.RunWaiting, seq: Seq) -> Question:
     """May it go on past what it may use?"""
     detail = f": {fact.detail}" if fact.detail else ""
@@ -84,6 +103,15 @@ def said_of_approval(fact: f.ApprovalResolved) -> str:
     if fact.decision == "deny":
         return f"Not allowed: {fact.reason}" if fact.reason else "Not allowed."
     return {"once": "Allowed.", "session": "Always allowed here.", "always": "Always allowed."}[fact.scope]
+
+
+def said_of_answer(fact: f.QuestionAnswered) -> str:
+    words = " ".join((", ".join(fact.choices) or fact.text).split())
+    return f"Answered: {words if len(words) <= _ANSWER_CHARS_MAX else words[:_ANSWER_CHARS_MAX] + '…'}"
+
+
+def said_of_closing(fact: f.QuestionClosed) -> str:
+    return f"Not answered: {fact.reason[:_ANSWER_CHARS_MAX]}" if fact.reason else "Not answered."
 
 
 def said_of_doubt(fact: f.ToolResolved) -> str:
@@ -114,6 +142,10 @@ def is_too_long(name: str, arguments: str) -> bool:
 def _code(name: str, arguments: str) -> str:
     command = command_of(name, arguments)
     return command if command is not None else f"{name} {arguments}"
+
+
+def _label(choice: str) -> str:
+    return choice if len(choice) <= _LABEL_CHARS_MAX else choice[:_LABEL_CHARS_MAX] + "…"
 
 
 def _of_call(run_id: str, call_id: str, labels: list[tuple[str, Verb]]) -> tuple[Button, ...]:

@@ -30,10 +30,13 @@ NO_CONVERSATION = "There is no conversation here yet. Say something to begin one
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What commands ask others: which model answers, and what is remembered of some words."""
+    """What commands ask others: which model an agent has, what is remembered of some words, which prompts there
+    are beside the commands.
+    """
 
-    model: Callable[[], str] | None = None
+    model: Callable[[str], str] | None = None
     memory: Callable[[str], Awaitable[str]] | None = None
+    prompts: Callable[[], Sequence[tuple[str, str]]] = tuple
 
 
 class Commands:
@@ -80,8 +83,10 @@ class Commands:
                 return said(await self._model(place))
             case "memory":
                 return said(await self._memory(place, command.rest))
+            case "summarise":
+                return await self._summarise(place)
             case "help":
-                return said(slash.told())
+                return said(slash.told(self._asked.prompts()))
 
     async def switch_to(self, row: InboundRow, place: Place, wanted: SessionId) -> Done | None:
         """Go on in another conversation: the chat is told of it from where it stands now on."""
@@ -146,6 +151,12 @@ class Commands:
         await self._engine.verbs.rename(place.session_id, title)
         return said(f"Called: {title_of(title)}")
 
+    async def _summarise(self, place: Place) -> Done:
+        if not place.session_id:
+            return said(NO_CONVERSATION)
+        await self._engine.summaries.make(place.session_id)
+        return said("Older messages are summarised.")
+
     async def _status(self, place: Place) -> str:
         if not place.session_id:
             return NO_CONVERSATION
@@ -155,14 +166,17 @@ class Commands:
         questions = await self._answering.questions(session.id)
         for question in questions[:1]:
             asked = f"`{question.name}`" if question.name else "whether to go on"
-            lines.append(f"Your answer is wanted about {asked}: /approve or /deny.")
+            wanted = f"Your answer is wanted about {asked}: /approve or /deny."
+            lines.append(f"It asks: {question.question}" if question.question else wanted)
         if len(questions) > 1:
             lines.append(f"And about {len(questions) - 1} more.")
         return "\n".join(lines)
 
     async def _model(self, place: Place) -> str:
-        model = (await self._store.session(place.session_id)).model if place.session_id else ""
-        model = model or (self._asked.model() if self._asked.model is not None else "")
+        session = await self._store.session(place.session_id) if place.session_id else None
+        agent = session.agent if session is not None else place.chat.agent
+        model = session.model if session is not None else ""
+        model = model or (self._asked.model(agent) if self._asked.model is not None else "")
         return f"{model} answers." if model else "Whichever model is connected answers."
 
     async def _memory(self, place: Place, words: str) -> str:

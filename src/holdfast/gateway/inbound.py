@@ -9,11 +9,13 @@ from collections import deque
 from contextlib import suppress
 from time import monotonic
 
+from msgspec import structs
+
 from holdfast.domain import facts as f
 from holdfast.domain import slash
 from holdfast.domain.chats import FileRef, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock
-from holdfast.domain.errors import HoldfastError, NoSuchSession, SessionExists, StoreFault
+from holdfast.domain.errors import HoldfastError, SessionExists, StoreFault
 from holdfast.domain.files import HEAD_BYTES, check_start, clean_name, media_type_of
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import (
@@ -191,6 +193,8 @@ class Inbox:
             return
         await self._pairing.spoke(inbound)
         place = await router.find(self._store, inbound.chat)
+        if place.route is not None:
+            self._outbox.followed(place.route)
         if pending.words:
             self._outbox.stay(place.key)
             await self._finish(row, place, router.said(pending.words))
@@ -217,12 +221,20 @@ class Inbox:
             if press.verb == "switch":
                 return await self._commands.switch_to(row, place, SessionId(press.what))
             return await self._answering.press(row, place, press)
-        command = slash.read(inbound.text) if not inbound.files else None
+        says = self._engine.expand(inbound.text)
+        is_command = not inbound.files and says == inbound.text
+        command = slash.read(inbound.text) if is_command else None
         if command is not None:
             return await self._commands.perform(row, place, command)
         if not inbound.text.strip() and not inbound.files:
             return router.said(EMPTY)
+        if is_command and await self._reply(inbound, row, place):
+            return Done()
         return await self._say(row, place)
+
+    async def _reply(self, inbound: Inbound, row: InboundRow, place: Place) -> bool:
+        key = send_key(place.key, inbound.update_id)
+        return await self._answering.reply(row, place, inbound.text, _words(inbound), key)
 
     async def _say(self, row: InboundRow, place: Place) -> Done | None:
         """Have it answered: in the conversation that the chat is at, or in a new one."""
@@ -232,29 +244,25 @@ class Inbox:
             return None
         session_id, inbound = assigned.session_id, row.inbound
         key = send_key(place.key, inbound.update_id)
-        # Files may be gone from the app by now: what was kept needs none of them.
-        if not inbound.files or not await self._is_kept(assigned, key):
+        # Files may be gone from the app by now, and a prompt may say something else: what was kept is kept.
+        may_differ = inbound.files or self._engine.expand(inbound.text) != inbound.text
+        if not may_differ or not await self._is_kept(assigned, key):
             parts = await self._parts(inbound)
             if not assigned.expect:
                 # It may be there by an earlier try.
                 with suppress(SessionExists):
                     await self._engine.create(f.SessionCreated(agent=inbound.chat.agent), session_id)
-            await self._engine.send(session_id, parts, key)
+            # It may have gone on in another one meanwhile.
+            session_id = (await self._engine.send(session_id, parts, key)).session_id
         if place.session_id == session_id:
             return Done()
         return Done(move=router.moved(place, session_id, 0, self._clock.now_ms()))
 
     async def _is_kept(self, assigned: InboundRow, key: str) -> bool:
-        try:
-            return await self._engine.verbs.is_kept(assigned.session_id, key)
-        except NoSuchSession:
-            return False
+        return await self._engine.kept(assigned.session_id, key) is not None
 
     async def _parts(self, inbound: Inbound) -> tuple[AnyPart, ...]:
-        text = inbound.text
-        if text and inbound.chat.kind == "group" and inbound.sender_name:
-            # In a group it matters who speaks.
-            text = f"{inbound.sender_name}: {text}"
+        text = _words(structs.replace(inbound, text=self._engine.expand(inbound.text)))
         files = [await self._fetch(file) for file in inbound.files]
         return (Text(text), *files) if text else tuple(files)
 
@@ -286,3 +294,9 @@ class Inbox:
             self._outbox.moved(move)
         if replies or done.changed:
             self._outbox.ring()
+
+
+def _words(inbound: Inbound) -> str:
+    """What was said. In a group it matters who speaks."""
+    is_one_of_many = inbound.text and inbound.chat.kind == "group" and inbound.sender_name
+    return f"{inbound.sender_name}: {inbound.text}" if is_one_of_many else inbound.text

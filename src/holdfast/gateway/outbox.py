@@ -45,6 +45,10 @@ class Outbox:
         """A chat is at this conversation from now on, and is to be told of it."""
         self._telling.moved(route)
 
+    def followed(self, route: RouteRow) -> None:
+        """A chat is at this conversation: where it was before may have gone on there."""
+        self._telling.followed(route)
+
     def stay(self, key: str) -> None:
         self._telling.stay(key)
 

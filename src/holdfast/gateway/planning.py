@@ -17,6 +17,7 @@ from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
 from holdfast.domain.parts import AnyPart, File, text_of
+from holdfast.domain.questions import TOOL as ASK_USER
 from holdfast.gateway import asking
 from holdfast.gateway.activity import line_of
 from holdfast.gateway.asking import Question
@@ -84,12 +85,21 @@ class Plan:
         self._questions: dict[str, Question] = {}
         self._calls: dict[str, f.ToolIntended] = {}
         self._undone: str = ""
+        self._moved_at: Seq = 0
         self._fresh: dict[tuple[str, int], NewDelivery] = {}
 
     @property
     def done(self) -> Seq:
         """Up to here everything is told for good: nothing of it needs to be read again."""
+        if self._moved_at:
+            # Until the chat has followed: whoever looks again comes upon it again.
+            return max(self._cursor, self._moved_at - 1)
         return self._cursor if self._runs else self.seen
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the conversation goes on in another one."""
+        return bool(self._moved_at)
 
     @property
     def is_working(self) -> bool:
@@ -157,6 +167,8 @@ class Plan:
                 self._add_call(fact)
             case f.ApprovalRequested() | f.ApprovalResolved() | f.ToolInDoubt() | f.ToolResolved():
                 self._add_question(event.seq, fact)
+            case f.QuestionAsked() | f.QuestionAnswered() | f.QuestionClosed():
+                self._add_asked(fact)
             case _:
                 self._add_run(event.seq, fact)
 
@@ -206,7 +218,8 @@ class Plan:
     def _settle(self, fact: f.MessageSettled) -> None:
         self._writing.pop(fact.message_id, None)
         self._begun.discard(fact.message_id)
-        if fact.role != "assistant" or fact.late:
+        # What nobody worked for here is a copy: it was told where it was said.
+        if fact.role != "assistant" or fact.late or fact.run_id is None:
             return
         files = tuple(part.blob for part in fact.parts if isinstance(part, File))
         bodies = in_pieces(Outgoing(text_of(fact.parts), files=files), self._chars_max)
@@ -230,7 +243,9 @@ class Plan:
             return
         self._calls.pop(fact.call_id, None)
         self._close_questions(fact.call_id, "")
-        if fact.outcome in ("done", "failed", "unknown") and fact.run_id in self._runs and not fact.late:
+        # What was asked is told already.
+        ran = fact.outcome in ("done", "failed", "unknown") and fact.name != ASK_USER
+        if ran and fact.run_id in self._runs and not fact.late:
             run = self._runs[fact.run_id]
             run.tools[fact.name] += 1
             run.first_call = run.first_call or fact.call_id
@@ -247,6 +262,16 @@ class Plan:
                 self._close_questions(fact.call_id, asking.said_of_approval(fact))
             case f.ToolResolved():
                 self._close_questions(fact.call_id, asking.said_of_doubt(fact))
+
+    def _add_asked(self, fact: f.QuestionAsked | f.QuestionAnswered | f.QuestionClosed) -> None:
+        match fact:
+            case f.QuestionAsked():
+                self._tell_tools(fact.run_id)
+                self._ask(asking.about_question(fact))
+            case f.QuestionAnswered():
+                self._close_questions(fact.call_id, asking.said_of_answer(fact))
+            case f.QuestionClosed():
+                self._close_questions(fact.call_id, asking.said_of_closing(fact))
 
     def _ask(self, question: Question) -> None:
         self._questions[question.source] = question
@@ -292,6 +317,13 @@ class Plan:
                 self._ask(asking.about_restart(fact))
             case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
                 self._end(fact)
+            case f.SessionContinued():
+                self._runs.clear()
+                self._moved_at = seq
+                self._say(
+                    f"continued:{self._session_id}", "notice",
+                    Outgoing("*This goes on in a new conversation, which begins with a summary.*"),
+                )  # fmt: skip
             case f.SessionDeleted():
                 self._runs.clear()
                 self._say(

@@ -6,7 +6,7 @@ from holdfast.domain.chats import Chat, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.limits import ROUTE_SESSIONS_MAX
+from holdfast.domain.limits import ROUTE_SESSIONS_MAX, SUCCESSORS_MAX
 from holdfast.store.ports import Store
 
 NOWHERE = SessionId("")
@@ -42,10 +42,14 @@ def said(text: str) -> Done:
 
 
 async def find(store: Store, chat: Chat) -> Place:
-    """Where the chat is now. A conversation that was deleted is none."""
+    """Where the chat is now: where its conversation went on, if it did. One that was deleted is none."""
     route = await store.route(chat.route)
     if route is None or not route.session_id:
         return Place(chat, route, NOWHERE, 0)
+    ahead = await followed(store, route)
+    if ahead is not None:
+        await store.put_route(ahead)
+        route = ahead
     try:
         return Place(chat, route, route.session_id, await store.head(route.session_id))
     except NoSuchSession:
@@ -58,3 +62,16 @@ def moved(place: Place, session_id: SessionId, cursor: Seq, at: Instant) -> Rout
     known = tuple(each for each in before if each != session_id)
     sessions = (*known, session_id)[-ROUTE_SESSIONS_MAX:] if session_id else known
     return RouteRow(place.chat, session_id, sessions, cursor, at)
+
+
+async def followed(store: Store, route: RouteRow) -> RouteRow | None:
+    """The chat where its conversation went on; None if it did not. It is told all of what waited there."""
+    at, seen = route.session_id, route.sessions
+    for _ in range(SUCCESSORS_MAX):
+        successor = await store.successor(at)
+        if successor is None:
+            break
+        at, seen = successor, (*(each for each in seen if each != successor), successor)
+    if at == route.session_id:
+        return None
+    return RouteRow(route.chat, at, seen[-ROUTE_SESSIONS_MAX:], 0, route.touched_at)

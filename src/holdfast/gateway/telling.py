@@ -20,6 +20,7 @@ from holdfast.gateway.keeping import Bell
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.planning import GOES_ON, Plan
 from holdfast.gateway.ports import ChannelFailure
+from holdfast.gateway.router import followed
 from holdfast.gateway.state import Ledger
 from holdfast.store.ports import Follower, Store
 
@@ -93,6 +94,12 @@ class Telling:
         self._keep(route)
         self._left.discard(route.chat.route)
         self._tell(route.chat.route)
+
+    def followed(self, route: RouteRow) -> None:
+        """The same, if that is news."""
+        known = self._routes.get(route.chat.route)
+        if known is not None and known.session_id != route.session_id:
+            self.moved(route)
 
     async def leave(self, key: str) -> None:
         """A chat is about to turn to another conversation: what it was shown of this one ends well."""
@@ -201,6 +208,9 @@ class Telling:
         with self._store.follow(route.session_id, route.cursor, bell.ring) as follower:
             heard = _now()
             while await self._take_in(following, follower):
+                if following.plan.has_moved:
+                    await self._follow_on(key)
+                    return
                 if not following.plan.is_working:
                     self._seen[key] = following.plan.seen
                     return
@@ -211,6 +221,17 @@ class Telling:
                 elif _now() - heard > FOLLOW_S:
                     heard = _now()
                     follower.look()
+
+    async def _follow_on(self, key: str) -> bool:
+        """Where the conversation goes on in another one, the chat does too; whether that is so."""
+        route = await self._store.route(key)
+        ahead = await followed(self._store, route) if route is not None else None
+        if ahead is None:
+            return False
+        await self._store.put_route(ahead)
+        self._keep(ahead)
+        self._tell(key)
+        return True
 
     async def _take_in(self, following: _Following, follower: Follower) -> bool:
         """Everything that there is now. False if there will be no more: told elsewhere, or deleted."""
@@ -226,6 +247,8 @@ class Telling:
     async def _end_deleted(self, following: _Following) -> None:
         """The conversation is no more: what was being written of it does not seem to go on."""
         key, fresh = following.route.chat.route, following.plan.take()
+        if await self._follow_on(key):
+            return
         for row in await self._store.deliveries(key, _LOOK_BACK):
             if row.kind == "answer" and row.body.text.endswith(GOES_ON):
                 words = row.body.text.removesuffix(GOES_ON) + "\n\n*This conversation was deleted.*"

@@ -84,7 +84,10 @@ class Presence:
     # As someone who answers needs it.
 
     async def owner(self, session_id: SessionId) -> str | None:
-        owner = self._owner()
+        return await self.enrolled(session_id, self._owner())
+
+    async def enrolled(self, session_id: SessionId, owner: Owner | None) -> str | None:
+        """The same, where it is known which agent answers."""
         if owner is None:
             return None
         try:
@@ -176,6 +179,20 @@ class Presence:
         if not session.remember:
             raise NotHere()
         return provider, session
+
+
+class AgentPresence:
+    """Memory where it meets the conversations of one agent: that one tells it, and it is asked as ever."""
+
+    def __init__(self, presence: Presence, owner: Callable[[], Owner | None]) -> None:
+        self._presence = presence
+        self._owner = owner
+
+    async def owner(self, session_id: SessionId) -> str | None:
+        return await self._presence.enrolled(session_id, self._owner())
+
+    async def recall(self, session_id: SessionId, said: str, given: Collection[str]) -> tuple[str, ...]:
+        return await self._presence.recall(session_id, said, given)
 
 
 def _source(memory: Memory, titles: Mapping[SessionId, str]) -> str:

@@ -23,6 +23,7 @@ from holdfast.server.auth.guard import Guard
 from holdfast.server.auth.hosts import Hosts
 from holdfast.server.auth.password import PasswordRoutes
 from holdfast.server.auth.routes import SignInRoutes
+from holdfast.server.changes import ChangeRoutes
 from holdfast.server.drafts import DraftRoutes
 from holdfast.server.files import FileRoutes
 from holdfast.server.gate import Gate
@@ -55,16 +56,20 @@ PATHS = (
     "/api/sessions/{session_id}/undo", "/api/sessions/{session_id}/retry", "/api/sessions/{session_id}/edit",
     "/api/sessions/{session_id}/fork", "/api/sessions/{session_id}/clear",
     "/api/runs/{run_id}", "/api/runs/{run_id}/cancel", "/api/runs/{run_id}/resume",
+    "/api/runs/{run_id}/changes", "/api/runs/{run_id}/changes/restore",
     "/api/runs/{run_id}/tools/{call_id}", "/api/search", "/api/models",
     "/api/rules", "/api/rules/{rule_id}",
     "/api/files", "/api/files/{file_id}",
     "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
+    "/api/models/providers/{provider}",
     "/api/password", "/api/sign-ins", "/api/sign-ins/{sign_in_id}",
     "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
     "/api/memory", "/api/memory/{memory_id}", "/api/memory/waiting",
     "/api/memory/waiting/{session_id}/{segment}", "/api/memory/commit",
+    "/api/mcp", "/api/mcp/{name}/reconnect",
     "/api/channels", "/api/channels/{name}/test", "/api/channels/telegram/connect",
     "/api/channels/telegram/disconnect", "/api/channels/telegram", "/api/channels/webhook",
+    "/api/agents", "/api/agents/{name}", "/api/agents/{name}/prompt", "/api/prompts",
     "/api/pairing", "/api/senders", "/api/senders/{channel}/{sender}",
 )  # fmt: skip
 """Every path there is; a test compares this with the routes and with the documentation."""
@@ -88,24 +93,25 @@ def application(
     metrics = Metrics(
         engine, streams, office.memory if office is not None else NoMemory(), SystemClock(),
         office.channels.told if office is not None else tuple,
+        office.mcp.told if office is not None else tuple,
     )  # fmt: skip
     described: list[bytes] = []
 
     def routes() -> list[Any]:
         tables = (
-            SessionRoutes(engine, look),
+            SessionRoutes(engine, look, office.agents if office is not None else None),
             TurnRoutes(engine),
             RunRoutes(engine),
+            ChangeRoutes(engine.changes),
             RuleRoutes(engine.permissions),
             AttentionRoutes(engine.store),
             DraftRoutes(engine.drafts),
             FileRoutes(engine.store, engine.mask),
-            HealthRoutes(look, metrics),
+            HealthRoutes(look, metrics, office.models if office is not None else None),
             SignInRoutes(keyring, guard, hosts),
             PasswordRoutes(keyring, guard),
         )
-        of_office = office_routes(office, look) if office is not None else ()
-        every: tuple[Table, ...] = (*tables, *of_office)
+        every: tuple[Table, ...] = (*tables, *(office_routes(office, look) if office is not None else ()))
         return [route for table in every for route in table.table()]
 
     @get(openapi.OPENAPI_PATH)

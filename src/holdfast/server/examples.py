@@ -1,6 +1,7 @@
 """One conversation, as an example of everything that goes over the wire."""
 
 from holdfast.domain.parts import Reasoning, Text, ToolCall
+from holdfast.office import ModelTold, PriceTold, ProviderTold
 from holdfast.server.shapes import (
     Found,
     FoundList,
@@ -38,7 +39,7 @@ QUESTION_LIST = QuestionList((
     ),
 ), False)  # fmt: skip
 RUN = Run(RUN_ID, SESSION_ID, 1, "completed", None, None, 0, _AT + 10, _AT + 9_000, _USED, 2)
-RECEIPT = TurnReceipt(TURN_ID, RUN_ID, 2)
+RECEIPT = TurnReceipt(TURN_ID, RUN_ID, 2, SESSION_ID)
 MESSAGE_LIST = MessageList(
     (
         Message(
@@ -67,8 +68,12 @@ FOUND_LIST = FoundList((
     ),
 ))  # fmt: skip
 MODEL_LIST = ModelList(
-    (UsedModel("demo", "The scripted demo answers, as HOLDFAST_MODEL asks.", True, ("text",)),)
-)
+    (UsedModel("demo", "The scripted demo answers, as HOLDFAST_MODEL asks.", True, ("text",)),),
+    (ProviderTold(
+        "ollama", "Ollama", True, "port", "http://127.0.0.1:11434/v1", local=True,
+        models=(ModelTold("ollama:qwen3:8b", 8_192, takes=("text",), price=PriceTold(0, 0, 0)),),
+    ),),
+)  # fmt: skip
 FILE_ID = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 STORED_FILE = StoredFile(FILE_ID, "notes.txt", "text/plain", 4)
 RULE = Rule("u_0cw8hjra600t4y8e", "shell", "git status *", None, _AT + 1_000)
@@ -95,5 +100,7 @@ DECIDED: _Bodies = (
     {"decision": "approve", "arguments": {"command": "ls downloads"}},
     {"decision": "deny", "reason": "Not in that folder."},
     {"decision": "mark_done", "result": "It printed nothing."},
+    {"decision": "answer", "choices": ["The oldest first"]},
+    {"decision": "answer", "text": "Keep the reports, remove the rest."},
 )
 NEW_RULE: _Bodies = ({"tool": "shell", "pattern": "git status *"},)

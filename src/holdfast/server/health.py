@@ -4,17 +4,20 @@ from typing import Any
 
 from litestar import MediaType, Response, get
 
+from holdfast.office import ModelDesk
 from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.metrics import CONTENT_TYPE, Metrics
-from holdfast.server.shapes import Health, ModelList, UsedModel
+from holdfast.server.models import model_list
+from holdfast.server.shapes import Health, ModelList
 from holdfast.server.telling import answers
 
 
 class HealthRoutes:
-    """`look` takes one look at everything; it may raise a StoreFault."""
+    """`look` takes one look at everything; it may raise a StoreFault. Without a desk no model is chosen."""
 
-    def __init__(self, look: Look, metrics: Metrics) -> None:
+    def __init__(self, look: Look, metrics: Metrics, desk: ModelDesk | None = None) -> None:
+        self._desk = desk
         self._look = look
         self._metrics = metrics
 
@@ -34,16 +37,19 @@ class HealthRoutes:
     async def ready(self) -> Health:
         """The store answers too; a fault is a problem document, and nobody should be sent here.
 
-        Says what confines the commands of tools, and in sentences what they are not kept from.
+        Says what confines the commands of tools, and in sentences what they are not kept from, and what is
+        wrong with files that people wrote: agents and prompts.
         """
         overview = await self._look()
-        return Health("ready", overview.confinement, overview.unprotected)
+        return Health("ready", overview.confinement, overview.unprotected, overview.problems)
 
     async def metrics(self) -> Response[str]:
         """Everything that is counted, for Prometheus."""
         return Response(await self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def models(self) -> ModelList:
-        """The model that answers, and why it is that one."""
-        overview = await self._look()
-        return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),))
+        """The model that answers and why it is that one, and what can be chosen from whom.
+
+        A list that does not come within a second is told the next time.
+        """
+        return model_list(await self._look(), await self._desk.providers() if self._desk is not None else ())

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.mcp import McpTold
 from holdfast.engine.engine import Engine
 from holdfast.office import ChannelTold, MemoryDesk
 from holdfast.server.streams import Streams
@@ -31,6 +32,9 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "holdfast_memory_owed_age_seconds": ("gauge", "How long the oldest of them has been owed."),
     "holdfast_memory_commits_total": ("counter", "Stretches that memory was told of, by what came of it."),
     "holdfast_memory_recalls_total": ("counter", "Turns that memory was asked for, by what came of it."),
+    "holdfast_mcp_ready": ("gauge", "Whether an MCP server is connected."),
+    "holdfast_mcp_connections_total": ("counter", "Times that an MCP server was connected."),
+    "holdfast_mcp_calls_total": ("counter", "Calls of an MCP server's tools, by what came of them."),
     "holdfast_channel_received_total": ("counter", "What came from a chat app."),
     "holdfast_channel_delivered_total": ("counter", "Tries to say something in a chat, by what came of it."),
     "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
@@ -53,7 +57,9 @@ class Metrics:
         memory: MemoryDesk,
         clock: Clock,
         channels: Callable[[], Sequence[ChannelTold]] = tuple,
+        mcp: Callable[[], Sequence[McpTold]] = tuple,
     ) -> None:
+        self._mcp = mcp
         self._engine = engine
         self._streams = streams
         self._memory = memory
@@ -95,6 +101,8 @@ class Metrics:
                 yield f"{name} {simple[name]}"
             elif name.startswith("holdfast_channel_"):
                 yield from _of_channels(name, self._channels())
+            elif name.startswith("holdfast_mcp_"):
+                yield from _of_mcp(name, self._mcp())
             elif kind == "histogram":
                 yield from _histogram(name, engine.store.commits)
             elif kind == "counter":
@@ -120,6 +128,17 @@ def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:
                 yield f'{name}{{{label},outcome="{outcome}"}} {count}'
         elif each.connected:
             yield f"{name}{{{label}}} {each.waiting if name == 'holdfast_channel_waiting' else each.received}"
+
+
+def _of_mcp(name: str, told: Sequence[McpTold]) -> Iterator[str]:
+    for each in told:
+        label = f'server="{each.name}"'
+        if name == "holdfast_mcp_calls_total":
+            for outcome, count in sorted(each.calls.items()):
+                yield f'{name}{{{label},outcome="{outcome}"}} {count}'
+        else:
+            is_gauge = name == "holdfast_mcp_ready"
+            yield f"{name}{{{label}}} {int(each.state == 'ready') if is_gauge else each.connections}"
 
 
 def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Connecting a model over HTTP: trying it, having it answer, going back. No answer ever holds the key."""
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
-from litestar import post
+from litestar import delete, post, put
+from litestar.params import FromPath
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.office import (
@@ -13,10 +15,12 @@ from holdfast.office import (
     Connection,
     ModelDesk,
     NoModel,
+    NoSuchModelProvider,
+    ProviderTold,
     SettingFixed,
     Tried,
 )
-from holdfast.overview import Look
+from holdfast.overview import Look, Overview
 from holdfast.server import examples
 from holdfast.server.shapes import NAME_CHARS_MAX, ModelList, Sent, UsedModel
 from holdfast.server.telling import answers, body
@@ -25,25 +29,38 @@ _URL_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 4_000
 Url = Annotated[str, msgspec.Meta(max_length=_URL_CHARS_MAX)]
 Key = Annotated[str, msgspec.Meta(max_length=_KEY_CHARS_MAX)]
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
 _EXAMPLE = MappingProxyType({"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3:8b"})
 
 
 class WantedModel(Sent, frozen=True):
     """A model's server. What is left out is as it was: a key stays with the server that it was given for.
 
-    An empty key is none. For a test, without a model only the server is asked.
+    An empty key is none. For a test, without a model only the server is asked. Without a `provider` it is the
+    one before the colon in `model`, or else openai, which stands for every server that speaks like OpenAI's.
     """
 
     base_url: Url | None = None
     key: Key | None = None
-    model: Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)] | None = None
+    model: Name | None = None
+    provider: Name | None = None
 
     def __repr__(self) -> str:
         return "WantedModel(…)"
 
 
+class WantedProvider(Sent, frozen=True):
+    """How a provider is reached. What is left out is as it was; an empty key is none."""
+
+    base_url: Url | None = None
+    key: Key | None = None
+
+    def __repr__(self) -> str:
+        return "WantedProvider(…)"
+
+
 class ModelRoutes:
-    """`/api/models/test`, `/api/models/connect` and `/api/models/disconnect`."""
+    """`/api/models/test`, `…/connect`, `…/disconnect` and `…/providers/{provider}`."""
 
     def __init__(self, desk: ModelDesk, look: Look) -> None:
         self._desk = desk
@@ -55,27 +72,50 @@ class ModelRoutes:
         tried = answers(
             200, Tried, Tried(True, "qwen3:8b at 127.0.0.1:11434 answers.", ("qwen3:8b",)), sends=True
         )
-        used = answers(200, ModelList, examples.MODEL_LIST, *refusals, sends=True)
+        used = answers(200, ModelList, examples.MODEL_LIST, *refusals, NoSuchModelProvider, sends=True)
+        kept = answers(200, ModelList, examples.MODEL_LIST, *refusals, NoSuchModelProvider, sends=True)
         return [
             post("/api/models/test", status_code=200, responses=tried)(self.test),
             post("/api/models/connect", status_code=200, responses=used)(self.connect),
             post("/api/models/disconnect", status_code=200, responses=used)(self.disconnect),
+            put("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.keep),
+            delete("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.forget),
         ]
 
     async def test(self, data: Annotated[WantedModel, body(dict(_EXAMPLE), {"key": "sk-…"})]) -> Tried:
         """Try a model for real, and say exactly what is wrong. Changes nothing."""
-        return await self._desk.test(Connection(data.base_url, data.key, data.model))
+        return await self._desk.test(_connection(data))
 
     async def connect(self, data: Annotated[WantedModel, body(dict(_EXAMPLE))]) -> ModelList:
         """Have a model answer from the next message on, also after a restart. It is not tried first."""
-        await self._desk.connect(Connection(data.base_url, data.key, data.model))
+        await self._desk.connect(_connection(data))
         return await self._models()
 
     async def disconnect(self) -> ModelList:
-        """Forget the connection that was made here, and go back to the model that is found."""
+        """Forget the connection of the model that answers, and go back to the model that is found."""
         await self._desk.disconnect()
         return await self._models()
 
+    async def keep(
+        self, provider: FromPath[str], data: Annotated[WantedProvider, body({"key": "sk-…"})]
+    ) -> ModelList:
+        """Save how a provider is reached, so that its models can be chosen. The key is never told again."""
+        await self._desk.keep(provider, Connection(data.base_url, data.key))
+        return await self._models()
+
+    async def forget(self, provider: FromPath[str]) -> ModelList:
+        """Forget that again. If one of its models answers, the one that is found does from then on."""
+        await self._desk.forget(provider)
+        return await self._models()
+
     async def _models(self) -> ModelList:
-        overview = await self._look()
-        return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),))
+        return model_list(await self._look(), await self._desk.providers())
+
+
+def model_list(overview: Overview, providers: Sequence[ProviderTold]) -> ModelList:
+    """What is told of models: who answers, first of all."""
+    return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),), tuple(providers))
+
+
+def _connection(data: WantedModel) -> Connection:
+    return Connection(data.base_url, data.key, data.model, data.provider)

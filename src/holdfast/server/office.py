@@ -6,9 +6,11 @@ from typing import Any, Protocol
 from holdfast.office import Office
 from holdfast.overview import Look
 from holdfast.server.about import AboutRoutes
+from holdfast.server.agents import AgentRoutes
 from holdfast.server.auth.tries import Tries
 from holdfast.server.backups import BackupRoutes
 from holdfast.server.channels import ChannelRoutes
+from holdfast.server.mcp import McpRoutes
 from holdfast.server.memory import MemoryRoutes
 from holdfast.server.models import ModelRoutes
 from holdfast.server.settings import SettingRoutes
@@ -19,11 +21,14 @@ class Table(Protocol):
 
 
 def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
+    agents = (AgentRoutes(office.agents),) if office.agents is not None else ()
     return (
+        *agents,
         SettingRoutes(office.settings),
         ModelRoutes(office.models, look),
         BackupRoutes(office.backups),
         MemoryRoutes(office.memory),
+        McpRoutes(office.mcp),
         ChannelRoutes(office.channels, Tries(time.monotonic)),
         AboutRoutes(look, office.addresses, office.started_at),
     )

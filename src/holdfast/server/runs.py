@@ -6,8 +6,17 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromPath
 
-from holdfast.domain.errors import NeverRun, NoSuchRun, NoSuchTool, RuleRefused, RunRefused, ToolRefused
+from holdfast.domain.errors import (
+    AnswerRefused,
+    NeverRun,
+    NoSuchRun,
+    NoSuchTool,
+    RuleRefused,
+    RunRefused,
+    ToolRefused,
+)
 from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.questions import Reply
 from holdfast.domain.rules import Allowing
 from holdfast.domain.tools import is_complete
 from holdfast.engine.engine import Engine
@@ -27,7 +36,7 @@ class RunRoutes:
         """The routes with what each is said to answer."""
         base = "/api/runs/{run_id:str}"
         moved = answers(200, Run, examples.RUN, NoSuchRun, RunRefused, sends=True)
-        refusals = (NoSuchRun, NoSuchTool, RunRefused, ToolRefused, RuleRefused, NeverRun)
+        refusals = (NoSuchRun, NoSuchTool, RunRefused, ToolRefused, RuleRefused, NeverRun, AnswerRefused)
         decided = answers(200, Run, examples.RUN, *refusals, sends=True)
         return [
             get(base, responses=answers(200, Run, examples.RUN, NoSuchRun))(self.show),
@@ -54,9 +63,13 @@ class RunRoutes:
     async def decide(
         self, run_id: FromPath[str], call_id: FromPath[str], data: Annotated[Decided, body(*examples.DECIDED)]
     ) -> Run:
-        """Allow, change or deny a tool call; or say what to do about one that may have run."""
-        text = data.result if data.result is not None else data.reason
-        await self._engine.resolve(RunId(run_id), CallId(call_id), data.decision, text, allowing(data))
+        """Allow, change or deny a tool call, answer one that asks; or say what to do if it may have run."""
+        allowed, run, call = allowing(data), RunId(run_id), CallId(call_id)
+        if data.decision == "answer":
+            await self._engine.answer(run, call, Reply(data.text or "", data.choices or ()))
+        else:
+            text = data.result if data.result is not None else data.reason
+            await self._engine.resolve(run, call, data.decision, text, allowed)
         return await self.show(run_id)
 
 
@@ -70,6 +83,8 @@ def allowing(data: Decided) -> Allowing:
     for name, value in said:
         if value is not None and data.decision != "approve":
             raise BadRequest(why=f"{name} goes with approve")
+    if (data.text is not None or data.choices is not None) and data.decision != "answer":
+        raise BadRequest(why="text and choices go with answer")
     scope = data.scope or "once"
     if data.rule is not None and scope == "once":
         raise BadRequest(why="a rule goes with the scope session or always")

@@ -8,6 +8,7 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 
 from holdfast.domain import facts as f
+from holdfast.domain.agents import MAIN, NoSuchAgent
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadCursor, NoSuchSession, RunRefused, SeqMismatch
 from holdfast.domain.ids import Seq, SessionId
@@ -16,6 +17,7 @@ from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.rows import DebtRow
 from holdfast.engine.engine import Engine
 from holdfast.engine.workspaces import OF_SYSTEM, lies_in
+from holdfast.office import AgentDesk
 from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.auth.guard import Visitor
@@ -43,8 +45,9 @@ _CHOOSES: Right = "approve"
 class SessionRoutes:
     """`/api/sessions` and each of them."""
 
-    def __init__(self, engine: Engine, look: Look) -> None:
+    def __init__(self, engine: Engine, look: Look, agents: AgentDesk | None = None) -> None:
         self._engine = engine
+        self._agents = agents
         self._look = look
         self._store = engine.store
 
@@ -52,8 +55,9 @@ class SessionRoutes:
         """The routes with what each is said to answer."""
         one, listed = examples.SESSION, examples.SESSION_LIST
         named = "/api/sessions/{session_id:str}"
-        begun = answers(201, Session, one, NoSuchSession, NotAllowed, sends=True)
-        changed = answers(200, Session, one, NoSuchSession, SeqMismatch, RunRefused, NotAllowed, sends=True)
+        begun = answers(201, Session, one, NoSuchSession, NoSuchAgent, NotAllowed, sends=True)
+        refused = (NoSuchSession, NoSuchAgent, SeqMismatch, RunRefused, NotAllowed)
+        changed = answers(200, Session, one, *refused, sends=True)
         return [
             post("/api/sessions", responses=begun)(self.begin),
             get("/api/sessions", responses=answers(200, SessionList, listed, BadCursor, BadRequest))(
@@ -75,8 +79,9 @@ class SessionRoutes:
             await self._store.session(previous)
         await self._check_folder(request.user, data.workspace or None)
         await self._check_model(data.model)
+        agent = await self._chosen_agent(request.user, data.agent)
         created = f.SessionCreated(
-            data.title, data.agent, data.model, data.workspace, previous, data.remember
+            data.title, agent or "", data.model, data.workspace, previous, data.remember
         )
         return await self._session(await self._engine.create(created))
 
@@ -114,9 +119,8 @@ class SessionRoutes:
         """
         await self._check_folder(request.user, data.workspace)
         await self._check_model(data.model or "")
-        wanted = f.SessionConfigured(
-            model=data.model, workspace=data.workspace, resume=data.resume, remember=data.remember
-        )
+        agent = await self._chosen_agent(request.user, data.agent)
+        wanted = f.SessionConfigured(agent, data.model, data.workspace, data.resume, data.remember)
         expect = expected(if_match)
         await self._engine.verbs.change(SessionId(session_id), data.title, data.archived, wanted, expect)
         if data.pinned is not None:
@@ -129,8 +133,22 @@ class SessionRoutes:
 
     async def _check_model(self, name: str) -> None:
         # Kept and then not used would be worse than refused.
-        if name and name != (used := (await self._look()).model):
+        if name and self._agents is not None:
+            await self._agents.check_model(name)
+        elif name and name != (used := (await self._look()).model):
             raise BadRequest(why=f"there is no model {name!r} here; {used!r} answers")
+
+    async def _chosen_agent(self, who: Visitor, name: str | None) -> str | None:
+        """An agent as conversations name it: `main` needs no name. Raises NoSuchAgent, NotAllowed.
+
+        One that works in a folder, or asks nobody, is to be chosen only by those who may allow that.
+        """
+        if not name or name == MAIN or self._agents is None:
+            return "" if name == MAIN else name
+        agent = self._agents.one(name)
+        if (agent.workspace or agent.approvals == "allow") and _CHOOSES not in who.rights:
+            raise NotAllowed(right=_CHOOSES, name=who.name)
+        return agent.name
 
     async def _check_folder(self, who: Visitor, workspace: str | None) -> None:
         """Raises NotAllowed, BadRequest. What lies in the folder is read without a question."""

@@ -11,11 +11,20 @@ from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
 from holdfast.domain.limits import ATTACHMENTS_MAX, RULE_CHARS_MAX
 from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import MessageStatus, RunRow, RunStatus, SessionRow, SessionStatus, ToolState
+from holdfast.domain.rows import (
+    Approval,
+    MessageStatus,
+    RunRow,
+    RunStatus,
+    SessionRow,
+    SessionStatus,
+    ToolState,
+)
 from holdfast.domain.transcript import Entry, Turn
 from holdfast.domain.turns import IfBusy
 from holdfast.domain.usage import Usage
 from holdfast.engine.verbs import Accepted
+from holdfast.office import ProviderTold
 from holdfast.store import ports
 
 NAME_CHARS_MAX = 200
@@ -48,6 +57,7 @@ class SessionChange(Sent, frozen=True):
 
     title: str | None = None
     archived: bool | None = None
+    agent: Name | None = None
     model: Name | None = None
     workspace: FolderPath | None = None
     resume: Resume | None = None
@@ -98,17 +108,22 @@ class EditedTurn(Sent, frozen=True):
 class Decided(Sent, frozen=True):
     """A person's word on a tool call: `result` goes with mark_done, `reason` with deny, others with approve.
 
+    `answer` goes with a question: in words (`text`), or where it offers choices by one of these (`choices`),
+    or several where it takes several.
+
     `scope` makes a rule of it: for this conversation, or always. `rule` is what that allows: without it,
     exactly this; for commands, the words that they begin with and a last word `*`. `arguments` is what the
     call is to run with instead, as an object or as its JSON.
     """
 
-    decision: Decision
+    decision: Decision | Literal["answer"]
     result: str | None = None
     reason: str | None = None
     scope: Scope | None = None
     rule: Pattern | None = None
     arguments: dict[str, Any] | str | None = None
+    text: str | None = None
+    choices: tuple[str, ...] | None = None
 
 
 class NewRule(Sent, frozen=True):
@@ -136,12 +151,12 @@ class RuleList(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Tokens, and millionths of a US dollar where a price is known."""
+    """Tokens, and millionths of a US dollar as far as prices are known; null: not at all."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    cost_micros: int
+    cost_micros: int | None
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -200,12 +215,23 @@ class SeenUpTo(Sent, frozen=True):
     seq: Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What the agent asks a person: answered in words, or where there are choices by one of them.
+
+    `multiple`: or by several.
+    """
+
+    question: str
+    choices: tuple[str, ...]
+    multiple: bool
+
+
 class Question(msgspec.Struct, frozen=True):
-    """Something that waits for a person; approval and in_doubt are about a call, other kinds about the run.
+    """Something that waits for a person: approval, in_doubt, question are about a call, others about the run.
 
     `arguments` is JSON text; where `arguments_cut`, only its beginning, and the conversation's messages have
     all of it. `may_have_run`: the server stopped during the call. `workspace` is empty for a conversation's
-    own folder.
+    own folder. `asked` is what the agent asks.
     """
 
     session_id: str
@@ -221,6 +247,7 @@ class Question(msgspec.Struct, frozen=True):
     arguments_cut: bool
     effect: Effect | None
     may_have_run: bool
+    asked: Asked | None = None
 
 
 class QuestionList(msgspec.Struct, frozen=True):
@@ -250,11 +277,15 @@ class FeedRemoved(msgspec.Struct, frozen=True):
 
 
 class TurnReceipt(msgspec.Struct, frozen=True):
-    """The message is on disk, as the event `seq`. The same key again gives the same receipt."""
+    """The message is on disk, as the event `seq`. The same key again gives the same receipt.
+
+    `session_id` is the conversation that it is in: another than it was sent to, where that one went on.
+    """
 
     turn_id: str
     run_id: str | None
     seq: Seq
+    session_id: str
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -281,13 +312,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     message_id: str | None = None
     name: str | None = None
     state: ToolState | None = None
-    approval: Literal["requested", "approve", "deny"] | None = None
+    approval: Literal["requested", "approve", "deny", "asked", "answered", "closed"] | None = None
     outcome: ToolOutcome | None = None
     arguments: str | None = None
     reason: str | None = None
     model: str | None = None
     ms: int | None = None
     memories: tuple[str, ...] = ()
+    asked: Asked | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -358,15 +390,22 @@ class UsedModel(msgspec.Struct, frozen=True):
 
 
 class ModelList(msgspec.Struct, frozen=True):
+    """The model that answers where none was chosen, and who offers those that can be."""
+
     models: tuple[UsedModel, ...]
+    providers: tuple[ProviderTold, ...] = ()
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`ready` also says what commands are confined by, and what that does not protect here."""
+    """`ready` also says what commands are confined by, and what that does not protect here.
+
+    `problems` are what is wrong with agents and prompts that people wrote.
+    """
 
     status: Literal["live", "ready"]
     confinement: str = ""
     unprotected: tuple[str, ...] | None = None
+    problems: tuple[str, ...] = ()
 
 
 def used(usage: Usage) -> Used:
@@ -392,8 +431,14 @@ def question_of(asked: ports.Question) -> Question:
     return Question(
         asked.session_id, asked.title, asked.workspace, asked.run_id, asked.kind, asked.asked_at,
         asked.reason, asked.call_id, asked.name or None, asked.arguments if asked.call_id else None,
-        asked.arguments_cut, asked.effect, asked.may_have_run,
+        asked.arguments_cut, asked.effect, asked.may_have_run, asked_of(asked),
     )  # fmt: skip
+
+
+def asked_of(question: ports.Question) -> Asked | None:
+    if not question.question:
+        return None
+    return Asked(question.question, question.choices, question.multiple)
 
 
 def run_of(session_id: str, row: RunRow) -> Run:
@@ -404,7 +449,7 @@ def run_of(session_id: str, row: RunRow) -> Run:
 
 
 def receipt_of(accepted: Accepted) -> TurnReceipt:
-    return TurnReceipt(accepted.turn_id, accepted.run_id, accepted.seq)
+    return TurnReceipt(accepted.turn_id, accepted.run_id, accepted.seq, accepted.session_id)
 
 
 def rule_of(rule: rules.Rule) -> Rule:
@@ -414,14 +459,14 @@ def rule_of(rule: rules.Rule) -> Rule:
 def message_of(
     turn: Turn,
     entry: Entry,
-    approval: Literal["", "requested", "approve", "deny"] = "",
-    reason: str = "",
+    approval: Approval = "",
+    waits: ports.Question | None = None,
     memories: tuple[str, ...] = (),
 ) -> Message:
     return Message(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
-        entry.outcome, entry.arguments or None, reason or None, entry.model or None, entry.ms or None,
-        memories,
+        entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
+        entry.ms or None, memories, asked_of(waits) if waits else None,
     )  # fmt: skip

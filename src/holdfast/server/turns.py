@@ -12,8 +12,12 @@ from holdfast.domain.errors import (
     KeyReused,
     NoSuchSession,
     NoSuchTurn,
+    NothingToSummarise,
     RunRefused,
     SeqMismatch,
+    SessionMoved,
+    SummaryFailed,
+    SummaryRefused,
 )
 from holdfast.domain.facts import ContextPrepared
 from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
@@ -41,7 +45,7 @@ from holdfast.server.shapes import (
     run_of,
 )
 from holdfast.server.telling import answers, body
-from holdfast.store.ports import MessagePage
+from holdfast.store.ports import MessagePage, Question
 
 _PAGE = 50
 _HITS = 20
@@ -58,7 +62,7 @@ class TurnRoutes:
     def table(self) -> list[Any]:
         """The routes with what each is said to answer."""
         base = "/api/sessions/{session_id:str}"
-        changed = (NoSuchSession, NoSuchTurn, SeqMismatch, RunRefused)
+        changed = (NoSuchSession, NoSuchTurn, SeqMismatch, RunRefused, SessionMoved)
         receipt = answers(202, TurnReceipt, examples.RECEIPT, *changed, sends=True)
         files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
         edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
@@ -66,6 +70,9 @@ class TurnRoutes:
         said = answers(202, TurnReceipt, examples.RECEIPT, NoSuchSession, KeyReused, Busy, *files, sends=True)
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
         forked = answers(201, Session, examples.SESSION, *changed, sends=True)
+        summed_up = (NoSuchSession, NothingToSummarise, SummaryRefused, SummaryFailed)
+        compacted = answers(200, Session, examples.SESSION, *summed_up, RunRefused, SessionMoved, sends=True)
+        continued = answers(201, Session, examples.SESSION, *summed_up, Busy, sends=True)
         found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest, NoSuchSession)
         return [
             post(f"{base}/turns", status_code=202, responses=said)(self.send),
@@ -75,15 +82,26 @@ class TurnRoutes:
             post(f"{base}/edit", status_code=202, responses=edited)(self.edit),
             post(f"{base}/fork", status_code=201, responses=forked)(self.fork),
             post(f"{base}/clear", status_code=200, responses=session)(self.clear),
+            post(f"{base}/compact", status_code=200, responses=compacted)(self.compact),
+            post(f"{base}/continue", status_code=201, responses=continued)(self.go_on),
             get("/api/search", responses=found)(self.search),
         ]
 
     async def send(
         self, session_id: FromPath[str], data: Annotated[NewTurn, body(*examples.NEW_TURN)]
     ) -> TurnReceipt:
-        """Send a message. It is on disk when this answers; the answer to it comes as events."""
-        parts = await parts_of(self._store, data.text, data.attachments)
-        return receipt_of(await self._engine.send(SessionId(session_id), parts, data.key, data.if_busy))
+        """Send a message. It is on disk when this answers; the answer to it comes as events.
+
+        One that calls a prompt, `/name` and more, says what the prompt says.
+        """
+        name, text = SessionId(session_id), self._engine.expand(data.text)
+        if text != data.text and data.key is not None:
+            # What the prompt says may have changed since: it is the same message all the same.
+            kept = await self._engine.kept(name, data.key)
+            if kept is not None:
+                return receipt_of(kept)
+        parts = await parts_of(self._store, text, data.attachments)
+        return receipt_of(await self._engine.send(name, parts, data.key, data.if_busy))
 
     async def messages(
         self,
@@ -102,11 +120,11 @@ class TurnRoutes:
         fold.add_page(page.messages, tools.values())
         transcript = fold.transcript()
         approvals = {str(tool.id): tool.approval for tool in tools.values()}
-        reasons = await self._reasons(name) if "requested" in approvals.values() else {}
+        waiting = await self._waiting(name) if {"requested", "asked"} & {*approvals.values()} else {}
         given = await self._given(name, page)
         messages = tuple(
             message_of(
-                turn, entry, approvals.get(entry.id, ""), reasons.get(entry.id, ""), given.get(entry.id, ())
+                turn, entry, approvals.get(entry.id, ""), waiting.get(entry.id), given.get(entry.id, ())
             )
             for turn in transcript.turns
             for entry in turn.entries
@@ -138,7 +156,7 @@ class TurnRoutes:
     ) -> TurnReceipt:
         """Take back a turn and all after it, and have something else asked."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        parts = await parts_of(self._store, data.text, data.attachments)
+        parts = await parts_of(self._store, self._engine.expand(data.text), data.attachments)
         return receipt_of(
             await self._engine.replace(SessionId(session_id), turn_id, parts, expected(if_match))
         )
@@ -159,6 +177,18 @@ class TurnRoutes:
         await self._engine.clear(SessionId(session_id), expected(if_match))
         return await self._session(SessionId(session_id))
 
+    async def compact(self, session_id: FromPath[str]) -> Session:
+        """Have the model sum up all but the newest messages, and show it that instead. They stay readable."""
+        await self._engine.summaries.make(SessionId(session_id))
+        return await self._session(SessionId(session_id))
+
+    async def go_on(self, session_id: FromPath[str]) -> Session:
+        """Go on in a new conversation that begins with a summary of this one: the answer is the new one.
+
+        What waits here waits there from now on, and what is sent here later is kept there.
+        """
+        return await self._session(await self._engine.moves.move_on(SessionId(session_id)))
+
     async def search(
         self,
         q: FromQuery[str],
@@ -177,11 +207,11 @@ class TurnRoutes:
             )
         )  # fmt: skip
 
-    async def _reasons(self, session_id: SessionId) -> dict[str, str]:
-        """What is to be known of each call before it is allowed."""
+    async def _waiting(self, session_id: SessionId) -> dict[str, Question]:
+        """What is to be known of each call before it is allowed or answered."""
         standing = (await self._store.standings([session_id])).get(session_id)
         questions = standing.questions if standing is not None else ()
-        return {each.call_id: each.reason for each in questions if each.call_id is not None}
+        return {each.call_id: each for each in questions if each.call_id is not None}
 
     async def _given(self, session_id: SessionId, page: MessagePage) -> dict[str, tuple[str, ...]]:
         """What memory brought to each run that answers on the page, by the first of its answers there."""

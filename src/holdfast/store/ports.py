@@ -148,6 +148,8 @@ class Question(msgspec.Struct, frozen=True):
     """Something that waits for a person. With a call it is about that call, else about the run itself.
 
     `may_have_run`: the process that was to carry the call out is gone, and nobody knows how far it came.
+    `question` is what the agent asks: it is answered in words, or where there are `choices` by one of them,
+    or by several where `multiple`.
     """
 
     session_id: SessionId
@@ -163,6 +165,9 @@ class Question(msgspec.Struct, frozen=True):
     arguments_cut: bool = False
     effect: Effect | None = None
     may_have_run: bool = False
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    multiple: bool = False
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -284,6 +289,12 @@ class Views(Protocol):
         `before`, only as far as the events before that one tell.
         """
 
+    async def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
+        """The newest summary whose covered turns are all live, if there is one, as of the head returned."""
+
+    async def successor(self, session_id: SessionId) -> SessionId | None:
+        """Where a conversation went on, also of one that was deleted since; None if it did not."""
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:
@@ -377,8 +388,11 @@ class Debts(Protocol):
     async def debt_totals(self) -> tuple[int, Instant]:
         """How many are open, and since when the oldest of them is; 0 when there is none."""
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
-        """What was said in these turns of the session that the store has this number for, in order."""
+    async def told(self, session_id: SessionId, turns: Ranges, number: int = 0) -> Sequence[Message]:
+        """What was said in these turns of the session that the store has this number for, in order.
+
+        Without a number, of the one that has the id now.
+        """
 
 
 class Leases(Protocol):

@@ -23,6 +23,8 @@ export interface Entry {
   outcome: NonNullable<Message["outcome"]> | null;
   approval: NonNullable<Message["approval"]> | null;
   reason: string;
+  /** What a call asks a person, while it does. */
+  asked: NonNullable<Message["asked"]> | null;
   /** What a call runs with, once it is in the ledger; the model's own words stand in its message. */
   arguments: string;
   edited: boolean;
@@ -59,7 +61,8 @@ export interface Work {
   ended_at: number | null;
   input_tokens: number;
   output_tokens: number;
-  cost_micros: number;
+  /** What is known of it; null: nothing is. */
+  cost_micros: number | null;
 }
 
 /** Whether more may still be written to it. */
@@ -80,6 +83,7 @@ export function fresh(known: Known): Entry {
     late: known.late ?? false, continues: known.continues ?? null, message_id: known.message_id ?? "",
     name: known.name ?? "", state: known.state ?? (role === "tool" ? "settled" : null),
     outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
+    asked: known.asked ?? null,
     arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
     model: known.model ?? "", ms: known.ms ?? 0, version: 0,
   };
@@ -88,7 +92,7 @@ export function fresh(known: Known): Entry {
 export function begun(id: string, turn: number): Work {
   return {
     id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
-    ended_at: null, input_tokens: 0, output_tokens: 0, cost_micros: 0,
+    ended_at: null, input_tokens: 0, output_tokens: 0, cost_micros: null,
   };
 }
 

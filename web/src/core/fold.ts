@@ -79,6 +79,8 @@ export class Conversation {
         return this.endTurns((turn) => turn >= event.from_turn);
       case "session_cleared":
         return this.endTurns((turn) => turn <= event.through_turn);
+      case "session_continued":
+        return this.leaveFrom(event.from_turn || Infinity);
       default:
         this.addContent(event);
         this.addWork(event);
@@ -145,6 +147,14 @@ export class Conversation {
         return this.change(event.call_id, { approval: "requested", reason: event.reason ?? "" });
       case "approval_resolved":
         return this.resolve(event);
+      case "question_asked": {
+        const { question, choices = [], multiple = false } = event;
+        return this.change(event.call_id, { approval: "asked", asked: { question, choices, multiple } });
+      }
+      case "question_answered":
+        return this.change(event.call_id, { approval: "answered", asked: null });
+      case "question_closed":
+        return this.change(event.call_id, { approval: "closed", asked: null });
       case "tool_settled": {
         const before = this.places.get(event.call_id);
         return this.put(
@@ -234,6 +244,11 @@ export class Conversation {
     this.order = null;
   }
 
+  /** What waited from there on waits in the conversation that this one went on in. */
+  private leaveFrom(first: number): void {
+    for (const turn of [...this.turns.values()]) if (turn.live && turn.turn >= first) this.drop(turn.turn);
+  }
+
   private endTurns(isMeant: (turn: number) => boolean): void {
     for (const turn of this.turns.values()) {
       if (!turn.live || !isMeant(turn.turn)) continue;
@@ -302,13 +317,13 @@ export class Conversation {
     if (turn) turn.version = ++this.version;
   }
 
-  private count(run_id: string, used: Partial<{ input_tokens: number; output_tokens: number; cost_micros: number }>): void {
+  private count(run_id: string, used: Partial<{ input_tokens: number; output_tokens: number; cost_micros: number | null }>): void {
     const work = this.work.get(run_id);
     if (!work) return;
     this.move(run_id, {
       input_tokens: work.input_tokens + (used.input_tokens ?? 0),
       output_tokens: work.output_tokens + (used.output_tokens ?? 0),
-      cost_micros: work.cost_micros + (used.cost_micros ?? 0),
+      cost_micros: used.cost_micros == null ? work.cost_micros : (work.cost_micros ?? 0) + used.cost_micros,
     });
   }
 }

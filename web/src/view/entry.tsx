@@ -195,7 +195,7 @@ function Footer({ turn, work, children }: { turn: Turn; work: Work; children: Co
   const used = work.input_tokens + work.output_tokens > 0;
   const told = [
     model, used ? s.tokens(work.input_tokens, work.output_tokens) : "",
-    used ? (work.cost_micros ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
+    used ? (work.cost_micros != null ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
   ].filter(Boolean);
   return <p class="footer">{told.join(" · ")} {children}</p>;
 }

@@ -1,15 +1,24 @@
-"""Chat Completions as bytes: a request encoded, the chunks of an answer decoded. No I/O.
+"""Chat Completions: requests encoded, the chunks of an answer decoded. No I/O.
 
 Follows OpenAI's reference, and what servers that claim to speak it do otherwise: thinking in
 `reasoning_content` or `reasoning`, calls without `index`, calls that come whole, names that are repeated.
 """
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.agent.models.chat_request import MAX_TOKENS, encode
+from holdfast.agent.models.chat_thinking import (
+    EXTRA,
+    THINKING,
+    UNSIGNED_CALLS,
+    UNTHOUGHT_CALLS,
+    Details,
+    Kept,
+    object_in,
+)
 from holdfast.agent.models.wire import ErrorInStream
 from holdfast.agent.ports import (
     CallDelta,
@@ -19,29 +28,32 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.context import (
-    AssistantMessage,
-    FileContent,
-    Profile,
-    Request,
-    RequestMessage,
-    ToolMessage,
-    UserMessage,
-)
-from holdfast.domain.parts import AnyPart, File, Text, ToolCall
+from holdfast.domain.requests import Profile, Request
 from holdfast.domain.tools import is_complete
 from holdfast.domain.usage import Usage
-
-NAME_CHARS_MAX = 64
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_TICKS = re.compile(r"`{3,}")
 
 
 class ChatWire:
     """OpenAI Chat Completions, as everybody speaks it."""
 
     path = "chat/completions"
-    optional = (("stream_options", "stream_options"), ("tools", "does not support tools"))
+    optional = (
+        ("stream_options", "stream_options"),
+        ("tools", "does not support tools"),
+        (MAX_TOKENS, "'max_tokens' is not supported"),
+        (MAX_TOKENS, "use 'max_completion_tokens'"),
+        ("max_completion_tokens", "'max_completion_tokens' is not supported"),
+        (THINKING, "'reasoning_content' is unsupported"),
+        (THINKING, "'reasoning' is unsupported"),
+        (THINKING, "'reasoning_details' is unsupported"),
+        (THINKING, '"reasoning_content"'),
+        (THINKING, '"reasoning_details"'),
+        (EXTRA, "extra_content"),
+        # These two are wanted rather than refused.
+        (UNTHOUGHT_CALLS, "must be passed back"),
+        (UNSIGNED_CALLS, "missing a thought_signature"),
+        (UNSIGNED_CALLS, "missing a `thought_signature`"),
+    )
 
     def encode(
         self,
@@ -51,91 +63,10 @@ class ChatWire:
         tools: Sequence[ToolSpec],
         without: Collection[str],
     ) -> bytes:
-        return encode(model, request, tools, without)
+        return encode(model, request, tools, without, profile.answer_tokens_max)
 
     def decoder(self) -> "ChatDecoder":
         return ChatDecoder()
-
-
-# The request.
-
-
-def encode(model: str, request: Request, tools: Sequence[ToolSpec], without: Collection[str] = ()) -> bytes:
-    """The body of a streaming request, `without` the optional fields that a server does not take."""
-    messages = [_message(message, request.files) for message in request.messages]
-    if request.system:
-        messages.insert(0, {"role": "system", "content": request.system})
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "tools": [{"type": "function", "function": tool} for tool in tools],
-    }
-    unwanted = {*without, *(() if tools else ("tools",))}
-    return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
-
-
-def _message(message: RequestMessage, files: Mapping[str, FileContent]) -> dict[str, Any]:
-    match message:
-        case UserMessage():
-            return {"role": "user", "content": _said(message.parts, files)}
-        case ToolMessage():
-            return {"role": "tool", "tool_call_id": message.call_id, "content": _words(message.parts)}
-        case AssistantMessage():
-            # Thinking does not go back: this protocol has no field for it that servers agree on.
-            calls = [_call(part) for part in message.parts if isinstance(part, ToolCall)]
-            said: dict[str, Any] = {"role": "assistant", "content": _words(message.parts) or None}
-            return {**said, "tool_calls": calls} if calls else said
-
-
-def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
-    """What a person said: a string wherever that is enough, since many servers take nothing else."""
-    pieces: list[str | dict[str, Any]] = []
-    for part in parts:
-        content = files.get(part.blob) if isinstance(part, File) else None
-        if isinstance(part, File) and content is not None:
-            pieces.append(_shown(part, content))
-        else:
-            pieces.append(_words((part,)))
-    if all(isinstance(piece, str) for piece in pieces):
-        return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
-    return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
-
-
-def _shown(file: File, content: FileContent) -> str | dict[str, Any]:
-    name, url = _on_one_line(file.name), f"data:{file.media_type};base64,{content.body}"
-    match content.kind:
-        case "image":
-            return {"type": "image_url", "image_url": {"url": url}}
-        case "pdf":
-            return {"type": "file", "file": {"filename": name, "file_data": url}}
-        case "text":
-            # Fences that nothing inside the file can close.
-            longest = max(map(len, _TICKS.findall(content.body)), default=2)
-            fence = "`" * (longest + 1)
-            return f"File {name}:\n{fence}\n{content.body.rstrip(chr(10))}\n{fence}"
-    return f"[file {name} {content.body}]"
-
-
-def _words(parts: Sequence[AnyPart]) -> str:
-    words = []
-    for part in parts:
-        if isinstance(part, Text):
-            words.append(part.text)
-        elif isinstance(part, File):
-            words.append(f"[file {_on_one_line(part.name)}]")
-    return "\n\n".join(words)
-
-
-def _on_one_line(name: str) -> str:
-    return " ".join(name.split())
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    # A name that a model made up may hold what servers refuse, and they would refuse it for ever.
-    name = _NOT_IN_NAMES.sub("_", call.name)[:NAME_CHARS_MAX] or "unknown"
-    return {"id": call.call_id, "type": "function", "function": {"name": name, "arguments": call.arguments}}
 
 
 # The answer.
@@ -150,12 +81,21 @@ class _CallPiece(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: msgspec.Raw = msgspec.Raw()
+
+
+class _Said(msgspec.Struct):
+    """A piece of content where that is a list: as Mistral sends what its models think."""
+
+    text: str | None = None
+    thinking: list["_Said"] | None = None
 
 
 class _Delta(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Said] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: msgspec.Raw = msgspec.Raw()
     refusal: str | None = None
     tool_calls: list[_CallPiece] | None = None
 
@@ -182,6 +122,16 @@ class _Used(msgspec.Struct):
     completion_tokens: int | None = None
     prompt_tokens_details: _CachedTokens | None = None
     prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost: Any = None
+    is_byok: bool | None = None
+
+    @property
+    def cost_micros(self) -> int | None:
+        """What OpenRouter says that it took for this answer, in US dollars; no other server is believed."""
+        if self.is_byok is not False or not isinstance(self.cost, float | int):
+            return None
+        return round(self.cost * 1_000_000)
 
 
 class _Call(msgspec.Struct):
@@ -210,6 +160,9 @@ class ChatDecoder:
         self._usage = Usage()
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._thinks_in = ""
+        self._thoughts: list[str] = []
+        self._details: Details | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -248,6 +201,13 @@ class ChatDecoder:
                 last.append(CallDelta(call.place, call.name, "{}"))
             elif arguments and not call.name:
                 last.append(CallDelta(call.place, "", arguments))
+        kept = (
+            self._details.kept("".join(self._thoughts), [call.id for call in self._calls])
+            if self._details
+            else None
+        )
+        if kept is not None:
+            last.append(ReasoningDelta("", kept.signature()))
         reason = dict(_STOP_REASONS).get(self._reason or "", self._reason or "")
         if reason == "stop" and self._calls:
             reason = "tool_calls"
@@ -255,27 +215,60 @@ class ChatDecoder:
 
     def _deltas(self, delta: _Delta) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
-        # A server that sends both fields sends the same thought in both.
-        if thought := delta.reasoning_content or delta.reasoning:
+        content = delta.content
+        if isinstance(content, list):
+            # Nobody wants this kind of thinking back.
+            if thought := "".join(said.text or "" for each in content for said in each.thinking or ()):
+                deltas.append(ReasoningDelta(thought))
+            content = "".join(each.text or "" for each in content)
+        if thought := self._thought(delta):
             deltas.append(ReasoningDelta(thought))
-        if said := delta.content or delta.refusal:
+        if said := content or delta.refusal:
+            deltas += self._thought_out()
             deltas.append(TextDelta(said))
         if delta.tool_calls:
-            deltas += [piece for call in delta.tool_calls if (piece := self._call_delta(call)) is not None]
+            deltas += self._thought_out()
+            for piece in delta.tool_calls:
+                deltas += self._call_deltas(piece)
         return deltas
 
-    def _call_delta(self, piece: _CallPiece) -> CallDelta | None:
+    def _thought(self, delta: _Delta) -> str:
+        """What a chunk holds of the model's thinking; it goes back in the field that it came in."""
+        # A server that sends several fields sends the same thought in all of them.
+        thought = delta.reasoning_content or delta.reasoning or ""
+        if thought:
+            self._thinks_in = "reasoning_content" if delta.reasoning_content else "reasoning"
+        if delta.reasoning_details:
+            self._details = self._details or Details()
+            detailed = self._details.add(delta.reasoning_details)
+            if detailed and not thought:
+                thought, self._thinks_in = detailed, "reasoning"
+        if thought:
+            self._thoughts.append(thought)
+        return thought
+
+    def _thought_out(self) -> list[ModelDelta]:
+        """Thinking ends where something else begins."""
+        field, self._thinks_in = self._thinks_in, ""
+        return [ReasoningDelta("", Kept(field).signature())] if field else []
+
+    def _call_deltas(self, piece: _CallPiece) -> list[ModelDelta]:
         function = piece.function or _Function()
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
         call = self._call_of(piece, function.name or "")
+        deltas: list[ModelDelta] = []
+        if extra := object_in(piece.extra_content):
+            deltas.append(ReasoningDelta("", Kept(extra=extra, is_late=bool(call.name)).signature()))
         is_named_now = not call.name and bool(function.name)
         call.written.append(arguments)
         if is_named_now:
             call.name = function.name or ""
-            return CallDelta(call.place, call.name, call.arguments())
-        return CallDelta(call.place, call.name, arguments) if call.name and arguments else None
+            deltas.append(CallDelta(call.place, call.name, call.arguments()))
+        elif call.name and arguments:
+            deltas.append(CallDelta(call.place, call.name, arguments))
+        return deltas
 
     def _call_of(self, piece: _CallPiece, name: str) -> _Call:
         """The call that a piece belongs to: by its index, else by its id, else the newest.
@@ -309,4 +302,6 @@ class ChatDecoder:
             return  # Counts are told, not relied on: an odd one must not cost the answer.
         details = used.prompt_tokens_details
         cached = (details.cached_tokens if details else None) or used.prompt_cache_hit_tokens
-        self._usage = Usage(used.prompt_tokens or 0, used.completion_tokens or 0, cached or 0)
+        cached = cached or used.cached_tokens
+        tokens = (used.prompt_tokens or 0, used.completion_tokens or 0, cached or 0)
+        self._usage = Usage(*tokens, used.cost_micros)

@@ -21,13 +21,22 @@ SAID_CHARS_MAX = 300
 RETRY_AFTER_MS_MAX = 86_400_000
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-_NO_MONEY = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-_LASTING = frozenset({"invalid_request_error", "authentication_error", "permission_error", "not_found_error"})
+_NO_MONEY = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
+)
+_LASTING = frozenset(
+    {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "refusal"}
+)
+_LASTING_CODE = re.compile(r"(?:invalid|image|unsupported)_|empty_image_file|\w+_policy")
+"""How a code begins by which OpenAI fails an answer for what it was asked."""
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|context (?:length|window|size)|prompt is too long"
-    r"|(?:maximum|available) context|too many tokens",
+    r"context_length_exceeded|exceed_context_size|context (?:length|window|size|limit)|prompt is too long"
+    r"|request_too_large|(?:maximum|available) context|too many tokens",
     re.IGNORECASE,
 )
+
+_OF_THE_ACCOUNT = re.compile(r"credit|billing|quota|balance|model", re.IGNORECASE)
+"""Words in a refusal that is about who asks or what they ask for, not about what they say."""
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -61,10 +70,12 @@ def of_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], body:
     if code in _NO_MONEY or error.type in _NO_MONEY:
         retryable = False
     if status in (400, 413, 422, 500) and _is_too_long(error):
-        return ModelFailure(detail=f"{TOO_LONG}: {said or status}", retryable=False)
+        return ModelFailure(detail=f"{TOO_LONG}: {said or status}", retryable=False, too_long=True)
     detail = f"{_opening(endpoint, status)}: {said}" if said else _opening(endpoint, status)
     wait_ms = retry_after_ms(headers) if retryable else None
-    return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms)
+    # Another model may answer what this one's account or name does not allow.
+    refused = status in (400, 413, 422) and not retryable and not _OF_THE_ACCOUNT.search(said)
+    return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms, of_request=refused)
 
 
 def of_error(endpoint: Endpoint, body: bytes) -> ModelFailure:
@@ -72,11 +83,11 @@ def of_error(endpoint: Endpoint, body: bytes) -> ModelFailure:
     error = error_in(body)
     said = said_by(endpoint, error.message or "") or "without saying why"
     if _is_too_long(error):
-        return ModelFailure(detail=f"{TOO_LONG}: {said}", retryable=False)
+        return ModelFailure(detail=f"{TOO_LONG}: {said}", retryable=False, too_long=True)
     code = str(error.code)
     status = int(code) if code.isdecimal() else 0
     refused = 400 <= status < 500 and status not in _RETRYABLE_STATUSES
-    lasting = bool({code, error.type} & (_LASTING | _NO_MONEY))
+    lasting = bool({code, error.type} & (_LASTING | _NO_MONEY)) or bool(_LASTING_CODE.match(code))
     return ModelFailure(
         detail=f"{endpoint.host} reported an error: {said}", retryable=not (refused or lasting)
     )

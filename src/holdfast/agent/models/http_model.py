@@ -5,14 +5,16 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.models import failures
 from holdfast.agent.models.abilities import Abilities
 from holdfast.agent.models.endpoint import Endpoint
+from holdfast.agent.models.prices import Price
 from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
-from holdfast.agent.models.wire import ErrorInStream, Wire
-from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
+from holdfast.agent.models.wire import OF_THE_CONVERSATION, ErrorInStream, Wire
+from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, ToolSpec
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.files import FileKind
 
@@ -21,14 +23,22 @@ ERROR_BYTES_MAX = 64_000
 _JSON = "application/json"
 _READABLE = frozenset({"text/event-stream", "application/octet-stream", _JSON})
 """What an answer may be called; the second is what aiohttp says when a server says nothing."""
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding rubbish raises; the last for what is nested too deep."""
 
 
 class HttpModel:
     """A model behind an endpoint that speaks `wire`."""
 
     def __init__(
-        self, endpoint: Endpoint, wire: Wire, profile: Profile, patience: Patience | None = None
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        profile: Profile,
+        patience: Patience | None = None,
+        price: Price | None = None,
     ) -> None:
+        self._price = price
         self._endpoint = endpoint
         self._wire = wire
         self._profile = profile
@@ -46,7 +56,12 @@ class HttpModel:
 
     @property
     def profile(self) -> Profile:
-        return self._profile
+        """What is known of it; what its server has said of its window goes first."""
+        offer = self._abilities.offer
+        if offer is None or offer.window_tokens is None or offer.window_tokens == self._profile.window_tokens:
+            return self._profile
+        room = min(self._profile.answer_tokens, offer.window_tokens // 4)
+        return replace(self._profile, window_tokens=offer.window_tokens, answer_tokens=room)
 
     async def takes(self) -> frozenset[FileKind]:
         return await self._abilities.takes()
@@ -61,7 +76,7 @@ class HttpModel:
             if response.content_type == _JSON:
                 # Some servers cannot stream.
                 for delta in answer.whole(await body.read_all(deadline - loop.time())):
-                    yield delta
+                    yield self._priced(delta)
                 return
             wait_s, awaited = deadline - loop.time(), "first byte"
             while not answer.is_done and (chunk := await self._read(body, answer, wait_s, awaited)):
@@ -69,7 +84,7 @@ class HttpModel:
                     yield delta
                 wait_s, awaited = self._patience.between_chunks_s, "next chunk"
             for delta in answer.end():
-                yield delta
+                yield self._priced(delta)
             await body.drain(self._patience.drain_s)
         finally:
             response.release()
@@ -77,12 +92,22 @@ class HttpModel:
     async def close(self) -> None:
         await self._transport.close()
 
+    def _priced(self, delta: ModelDelta) -> ModelDelta:
+        """The end of an answer with what it costs, where that is known."""
+        offer = self._abilities.offer
+        price = offer.price if offer is not None and offer.price is not None else self._price
+        # A provider that says itself what an answer costs is believed before a list of prices.
+        if price is None or not isinstance(delta, StepEnd) or delta.usage.cost_micros is not None:
+            return delta
+        return replace(delta, usage=price.of(delta.usage))
+
     async def _opened(
         self, request: Request, tools: Sequence[ToolSpec], deadline: float
     ) -> aiohttp.ClientResponse:
         """A response that holds an answer. What a server says it does not take is left out from then on."""
+        without = self._refused
         for _ in range(len(self._wire.optional) + 1):
-            sent = self._wire.encode(self._endpoint.model, self._profile, request, tools, self._refused)
+            sent = self._wire.encode(self._endpoint.model, self.profile, request, tools, without)
             response = await self._transport.post(self._wire.path, sent, deadline)
             if response.status == 200 and response.content_type in _READABLE:
                 return response
@@ -91,10 +116,11 @@ class HttpModel:
                 said = await body.read_some(ERROR_BYTES_MAX, self._patience.error_body_s)
             finally:
                 response.release()
-            refused = self._refused_in(response.status, said) - self._refused
+            refused = self._refused_in(response.status, said) - without
             if not refused:
                 break
-            self._refused |= refused
+            without |= refused
+            self._refused |= {field for field in refused if not field.startswith(OF_THE_CONVERSATION)}
         if response.status == 200:
             raise failures.of_kind(self._endpoint, response.content_type)
         raise failures.of_status(self._endpoint, response.status, response.headers, said)
@@ -103,7 +129,9 @@ class HttpModel:
         if status not in (400, 422):
             return frozenset()
         text = said.decode("utf-8", "replace").lower()
-        return frozenset(field for field, words in self._wire.optional if words in text)
+        refused = frozenset(field for field, words in self._wire.optional if words in text)
+        # What is wrong with one conversation must not cost all the others a field of the same name.
+        return frozenset(field for field in refused if field.startswith(OF_THE_CONVERSATION)) or refused
 
     async def _read(self, body: Body, answer: "Answer", wait_s: float, awaited: str) -> bytes:
         """What comes next, nothing at the end. A failure is kept for the answer's end to decide on."""
@@ -141,9 +169,11 @@ class Answer:
         try:
             for event in self._events.feed(chunk):
                 yield from self._decoder.feed(event)
+                if self._decoder.is_done:
+                    return  # What comes after the end, in the same chunk or in another, is not looked at.
         except EventTooLong as error:
             raise failures.of_garbage(self._endpoint, str(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             raise failures.of_garbage(self._endpoint, "a chunk that cannot be read") from None
         except ErrorInStream as error:
             raise failures.of_error(self._endpoint, error.body) from None
@@ -163,7 +193,7 @@ class Answer:
         """The deltas of an answer that did not stream."""
         try:
             deltas = self._decoder.feed(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             deltas = []
         except ErrorInStream as error:
             raise failures.of_error(self._endpoint, error.body) from None
@@ -176,7 +206,7 @@ class Answer:
             return []
         try:
             return self._decoder.feed(self._events.end())
-        except (EventTooLong, msgspec.DecodeError, UnicodeDecodeError):
+        except (EventTooLong, *_UNREADABLE):
             return []
         except ErrorInStream as error:
             raise failures.of_error(self._endpoint, error.body) from None

@@ -4,7 +4,7 @@ Only `data` is handed on. The wire protocols of models repeat an event's name in
 resumes a model's stream by `id` or `retry`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 DATA_BYTES_MAX = 8_000_000
 """One event's data, or one line of the stream. Some models send whole images; nothing is larger."""
@@ -27,11 +27,27 @@ class SseParser:
         self._after_cr = False
         self._begun = False
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: bytes) -> Iterable[bytes]:
         """The data of each event that `chunk` completes. Exhaust it before feeding more.
 
         Raises EventTooLong, after the events before the long one; the stream cannot be read on.
         """
+        data = self._only_event(chunk)
+        return (data,) if data is not None else self._feed(chunk)
+
+    def _only_event(self, chunk: bytes) -> bytes | None:
+        """The data of a chunk that is one whole event, named or not: how nearly every token comes."""
+        if not self._begun or self._line or self._held or self._after_cr or not chunk.endswith(b"\n\n"):
+            return None
+        start = 0 if chunk.startswith(b"data: ") else chunk.find(b"\n") + 1
+        if start and not (chunk.startswith(b"event: ") and chunk.startswith(b"data: ", start)):
+            return None
+        data = chunk[start + 6 : -2]
+        if b"\n" in data or b"\r" in chunk or len(data) >= self._bytes_max:
+            return None
+        return data
+
+    def _feed(self, chunk: bytes) -> Iterator[bytes]:
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")

@@ -9,10 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.models import failures
-from holdfast.agent.models.abilities import ANSWER_BYTES_MAX
-from holdfast.agent.models.choose import made_for, models_listed
+from holdfast.agent.models.asking_once import ANSWER_BYTES_MAX
 from holdfast.agent.models.endpoint import Endpoint
-from holdfast.agent.ports import ModelFailure
+from holdfast.agent.models.listing import list_url, listed_in
+from holdfast.agent.models.shop import made_for
+from holdfast.agent.ports import Model, ModelFailure
 from holdfast.domain.context import Request, UserMessage
 from holdfast.domain.parts import Text
 
@@ -54,7 +55,7 @@ async def tried(endpoint: Endpoint, list_s: float = LIST_S, answer_s: float = AN
 
 async def _list(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
     """The models that the server says it has; None if it has no list of them. Raises ModelFailure."""
-    url = endpoint.url("models")
+    url = list_url(endpoint)
     try:
         async with (
             asyncio.timeout(wait_s),
@@ -72,8 +73,8 @@ async def _list(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:
         return None
     if response.status != 200:
         raise failures.of_status(endpoint, response.status, response.headers, body)
-    names = models_listed(body)
-    return tuple(names[:MODELS_MAX]) if names is not None else None
+    listed = listed_in(body)
+    return tuple(each.name for each in listed.offers[:MODELS_MAX]) if listed is not None else None
 
 
 async def _better(endpoint: Endpoint, wait_s: float) -> str:
@@ -85,6 +86,20 @@ async def _better(endpoint: Endpoint, wait_s: float) -> str:
         return meant.shown_url if await _list(meant, wait_s) is not None else ""
     except ModelFailure:
         return ""
+
+
+async def heard(model: Model, answer_s: float = ANSWER_S) -> str:
+    """That a model answers, in a sentence, once it does. Closes it. Raises ModelFailure."""
+    try:
+        async with asyncio.timeout(answer_s), aclosing(model.stream(_HELLO, ())) as deltas:
+            async for _ in deltas:
+                break
+    except TimeoutError:
+        detail = f"{model.name} said nothing within {answer_s:g} s"
+        raise ModelFailure(detail=detail, retryable=True) from None
+    finally:
+        await model.close()
+    return f"{model.name} answers."
 
 
 async def _hear(endpoint: Endpoint, wait_s: float) -> None:

@@ -9,6 +9,9 @@ from typing import Protocol
 from holdfast.agent.ports import ModelDelta, ToolSpec
 from holdfast.domain.context import Profile, Request
 
+OF_THE_CONVERSATION = "conversation."
+"""How the name of an optional field begins that is refused for what it holds in this one conversation."""
+
 
 class ErrorInStream(Exception):
     """The server sent an error where the answer should go on; `body` is what it sent."""
@@ -48,7 +51,10 @@ class Wire(Protocol):
 
     @property
     def optional(self) -> Sequence[tuple[str, str]]:
-        """Fields that may be left out, each with the words (in lower case) by which a server refuses it."""
+        """Fields that may be left out, each with the words (in lower case) by which a server refuses it.
+
+        One that is OF_THE_CONVERSATION is left out of the one request; all others from then on.
+        """
 
     def encode(
         self,

@@ -3,18 +3,20 @@
 import asyncio
 import os
 import stat
+from io import BytesIO
 from typing import Annotated, BinaryIO
 
 import msgspec
 from msgspec import Meta
 
+from holdfast.agent.outputs import OUTPUT, whole_characters
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
 from holdfast.domain.facts import Effect
-from holdfast.domain.ids import CallId
+from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import READ_FILE_BYTES_MAX, READ_FILE_LINES_MAX, READ_FILE_SCAN_BYTES_MAX
 
 _SNIFF_BYTES = 8_192
@@ -45,8 +47,9 @@ class ReadFile:
 
     spec = spec_of(
         "read_file",
-        f"Read a text file of the workspace. Gives at most {READ_FILE_LINES_MAX} lines and"
-        f" {READ_FILE_BYTES_MAX} bytes; the first line says so when there is more.",
+        f"Read a text file of the workspace, or long output of an earlier call as {OUTPUT}ID. Gives at most"
+        f" {READ_FILE_LINES_MAX} lines and {READ_FILE_BYTES_MAX} bytes; the first line says so when there is"
+        " more.",
         Arguments,
     )
     effect: Effect = "pure"
@@ -58,12 +61,29 @@ class ReadFile:
     async def run(self, call: ToolRun) -> ToolResult:
         try:
             arguments = read_arguments(call.arguments, Arguments)
+            if arguments.path.startswith(OUTPUT):
+                output = await _output(call, arguments.path)
+                return done(await see_through(asyncio.to_thread(_read_output, output, arguments)))
             return done(await see_through(asyncio.to_thread(_read, call, arguments, self._vault)))
         except Refused as refusal:
             return failed(refusal)
 
     async def is_gone(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
+
+
+async def _output(call: ToolRun, path: str) -> bytes:
+    call_id = path.removeprefix(OUTPUT)
+    output = await call.output(CallId(call_id)) if is_id(call_id) else None
+    if output is None:
+        raise Refused(f"there is no {shown(path)}: only output that was too long to be shown is kept")
+    return output
+
+
+def _read_output(output: bytes, arguments: Arguments) -> str:
+    file = BytesIO(output)
+    skipped = _skip(file, arguments)
+    return _told(_passage(file, arguments.limit_lines), skipped, len(output))
 
 
 def _read(call: ToolRun, arguments: Arguments, vault: Vault) -> str:
@@ -130,21 +150,11 @@ def _passage(file: BinaryIO, lines_max: int) -> Passage:
         elif pieces:  # It does not fit behind the others; it comes first the next time.
             passage.more = True
         else:
-            pieces.append(_whole_characters(line[:room]))
+            pieces.append(whole_characters(line[:room]))
             passage.lines, passage.is_cut, passage.more = 1, True, True
     passage.more = passage.more or bool(file.read(1))
     passage.body = b"".join(pieces)
     return passage
-
-
-def _whole_characters(body: bytes) -> bytes:
-    """Without a character at the end that was cut in two."""
-    for back in range(1, min(4, len(body)) + 1):
-        first = body[-back]
-        if first & 0xC0 != 0x80:
-            length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
-            return body[:-back] if back < length else body
-    return body
 
 
 def _told(passage: Passage, skipped: int, size: int) -> str:

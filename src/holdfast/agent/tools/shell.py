@@ -20,10 +20,10 @@ from holdfast.agent.tools.vault import Vault
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
+    OUTPUT_HEAD_BYTES_MAX,
+    OUTPUT_TAIL_BYTES_MAX,
     SHELL_COMMAND_BYTES_MAX,
-    SHELL_HEAD_BYTES_MAX,
     SHELL_STOP_S_MAX,
-    SHELL_TAIL_BYTES_MAX,
     SHELL_TIMEOUT_S,
     SHELL_TIMEOUT_S_MAX,
 )
@@ -50,7 +50,7 @@ class Shell:
         "shell",
         "Run a shell command in the workspace. It has no input and no terminal, cannot become another user,"
         " and what it leaves in the background is stopped when it ends. Of long output the first"
-        f" {SHELL_HEAD_BYTES_MAX} and the last {SHELL_TAIL_BYTES_MAX} bytes are shown.",
+        f" {OUTPUT_HEAD_BYTES_MAX} and the last {OUTPUT_TAIL_BYTES_MAX} bytes are shown.",
         Arguments,
     )
     effect: Effect = "unsafe"
@@ -135,7 +135,7 @@ class Relay:
         for decoder in self._decoders.values():
             decoder.reset()
         self._left_out = True
-        self.say(f"[{count:,} bytes left out]")
+        self.say(f"[{count:,} bytes were not kept]")
 
     def say(self, line: str) -> None:
         """A line of our own, apart from what the command wrote."""

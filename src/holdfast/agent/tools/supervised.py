@@ -28,7 +28,11 @@ _HAND_OVER_S = 5
 
 
 class Order(NamedTuple):
-    """What to run: where, with what, for how long, behind which walls; and the lock held meanwhile."""
+    """What to run: where, with what, for how long, behind which walls; and the lock held meanwhile.
+
+    Without a time limit, 0, it runs until it is stopped. `talk` are two open files to be its standard input
+    and output, where somebody talks with it: then only what it says on the side comes as frames.
+    """
 
     command: str
     shell: str
@@ -37,17 +41,23 @@ class Order(NamedTuple):
     timeout_s: int
     environ: Mapping[str, str]
     walls: Walls
+    talk: tuple[int, int] | None = None
 
     def written(self) -> bytes:
         """As the supervisor reads it. Everyone can see a command line, so it does not stand there."""
         words = [
             str(self.lock), str(self.workspace), self.shell, self.command,
             str(self.timeout_s * 1000), str(SHELL_GRACE_MS),
-            str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX), *self.walls.words(),
+            str(SHELL_HEAD_BYTES_MAX), str(SHELL_TAIL_BYTES_MAX),
+            *map(str, self.talk or (-1, -1)), *self.walls.words(),
         ]  # fmt: skip
         assert not any("\0" in word for word in words), "no path and no command holds what parts them"
         body = b"\0".join(map(os.fsencode, words))
         return len(body).to_bytes(4, "big") + body
+
+    def files(self) -> tuple[int, ...]:
+        """What the supervisor must inherit."""
+        return (*self.walls.files(), *(self.talk or ()))
 
 
 class Supervised:
@@ -79,7 +89,7 @@ class Supervised:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=dict(order.environ),
-                pass_fds=order.walls.files(),
+                pass_fds=order.files(),
                 start_new_session=True,  # What stops the server's group must not stop the one who cleans up.
             )
         except BaseException:

@@ -25,6 +25,7 @@ _CHUNK_BYTES = 65_536
 _LOCK_WAIT_S = 1.0
 _KILL_AGAIN_S, _KILL_AGAIN_S_MAX = 0.02, 0.5
 _HUNT_ROUNDS_MAX = 50
+_LISTEN_S_MAX = 3_600
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _COMMAND = "_HOLDFAST_COMMAND"
 _CARRY_OUT = f'eval "unset {_COMMAND}; ${_COMMAND}"'
@@ -41,9 +42,11 @@ class Order:
     def __init__(self, words: list[str]) -> None:
         self.lock, self.workspace, self.shell, self.command = words[:4]
         timeout_ms, grace_ms, self.head_bytes, self.tail_bytes = (int(word) for word in words[4:8])
-        self.timeout_s, self.grace_s = timeout_ms / 1000, grace_ms / 1000
+        self.timeout_s, self.grace_s = timeout_ms / 1000 or float("inf"), grace_ms / 1000
+        # Files that somebody at the other end talks with the command through; none is -1.
+        self.input, self.output = int(words[8]), int(words[9])
         # With no way given there are no walls.
-        self.way, self.ports, self.identity, self.hidden = words[8], int(words[9]), words[10], words[11:]
+        self.way, self.ports, self.identity, self.hidden = words[10], int(words[11]), words[12], words[13:]
 
 
 class Wire:
@@ -266,8 +269,8 @@ def _become(order: Order, enclose: Enclose, output: int, errors: int, supervisor
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Should the supervisor itself be killed.
     if os.getppid() != supervisor:
         return
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
+    os.dup2(order.input if order.input >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(order.output if order.output >= 0 else output, 1)
     os.dup2(errors, 2)
     # All that can be set: a server started in the background was itself started with some of them ignored.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -312,8 +315,9 @@ class Supervision:
                 _become(self._order, self._enclose, output_end, errors_end, supervisor)
             finally:
                 os._exit(127)
-        for fd in (output_end, errors_end):
-            os.close(fd)
+        for fd in (output_end, errors_end, self._order.input, self._order.output):
+            if fd >= 0:
+                os.close(fd)
         for fd in (output, errors):
             os.set_blocking(fd, False)
         return pid, {output: b"o", errors: b"e"}
@@ -360,7 +364,8 @@ class Supervision:
         wanted = (0 if self._wire.closed else select.POLLIN) | (select.POLLOUT if self._wire.pending else 0)
         if wanted:
             poll.register(self._wire.fd, wanted)
-        for fd, _ in poll.poll(max(0.0, self._act_at - time.monotonic()) * 1000 + 1):
+        wait_s = min(max(0.0, self._act_at - time.monotonic()), _LISTEN_S_MAX)
+        for fd, _ in poll.poll(wait_s * 1000 + 1):
             if fd == self._wire.fd:
                 self._wire.look()
                 self._wire.flush()
@@ -390,8 +395,9 @@ def main(enclose: Enclose) -> None:
     if not words:
         return
     order, wire = Order(words), Wire(0)
-    if order.ports >= 0:
-        os.set_inheritable(order.ports, False)
+    for fd in (order.ports, order.input, order.output):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
     if not _hold(order.lock):
         wire.send(b"x", b"busy")
         return

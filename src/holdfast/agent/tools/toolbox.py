@@ -1,15 +1,23 @@
 """The tools that come with Holdfast."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.agent.ports import Tool
+from holdfast.agent.tools.addresses import Admission
+from holdfast.agent.tools.ask_user import AskUser
+from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.confinement import NO_WALLS, Walls
+from holdfast.agent.tools.edit_file import EditFile
+from holdfast.agent.tools.fetch_url import FetchUrl
 from holdfast.agent.tools.list_files import ListFiles
 from holdfast.agent.tools.read_file import ReadFile
+from holdfast.agent.tools.search_files import SearchFiles
 from holdfast.agent.tools.shell import Shell
 from holdfast.agent.tools.vault import Vault
+from holdfast.agent.tools.web_client import WebClient
+from holdfast.agent.tools.web_search import WebSearch, engine_from
 from holdfast.agent.tools.write_file import WriteFile
 
 
@@ -21,7 +29,21 @@ def builtin_tools(
     Commands get only harmless parts of `environ` and run behind `walls`.
     """
     shell, vault = Shell(folder, os.environ if environ is None else environ, walls), Vault(folder)
-    return (shell, ReadFile(vault), WriteFile(vault), ListFiles(vault))
+    changing = Changing(folder, vault)
+    files = (ReadFile(vault), WriteFile(changing), EditFile(changing), ListFiles(vault), SearchFiles(vault))
+    return (shell, *files, AskUser())
+
+
+def web_tools(
+    allowed: Iterable[str], own_port: int, searxng_url: str, environ: Mapping[str, str]
+) -> tuple[Tool, ...]:
+    """The tools that ask others for pages; searching is one only where there is somebody to ask.
+
+    `allowed` and `own_port`: see `Admission`. Raises BadUrl.
+    """
+    fetch = FetchUrl(WebClient(Admission(allowed, own_port)))
+    engine = engine_from(searxng_url, environ)
+    return (fetch,) if engine is None else (fetch, WebSearch(engine))
 
 
 def by_name(tools: tuple[Tool, ...]) -> Mapping[str, Tool]:
@@ -29,3 +51,22 @@ def by_name(tools: tuple[Tool, ...]) -> Mapping[str, Tool]:
     named = {tool.spec.name: tool for tool in tools}
     assert len(named) == len(tools), "two tools have the same name"
     return named
+
+
+class Joined(Mapping[str, Tool]):
+    """The tools of several mappings, as they are when somebody looks. No two have the same name in them."""
+
+    def __init__(self, *all_: Mapping[str, Tool]) -> None:
+        self._all = all_
+
+    def __getitem__(self, name: str) -> Tool:
+        for each in self._all:
+            if (tool := each.get(name)) is not None:
+                return tool
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for each in self._all for name in each)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._all))

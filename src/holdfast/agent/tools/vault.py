@@ -44,6 +44,11 @@ class Vault:
         """Which of the closed folders the open one is; nothing if it is none of them."""
         return self._whose(_identity_of(opened))
 
+    def identities(self) -> list[tuple[int, int]]:
+        """What the closed folders are."""
+        own = self._identity()
+        return sorted({*self._of_system, *([own] if own is not None else [])})
+
     def _whose(self, folder: tuple[int, int]) -> str:
         if folder in self._of_system:
             return "a folder of the system itself"

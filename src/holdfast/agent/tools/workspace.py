@@ -41,6 +41,7 @@ class Walk:
         self._roots = (PurePosixPath(os.path.abspath(workspace)), PurePosixPath(workspace.resolve()))  # noqa: PTH100
         self._vault = vault
         self._folders = [os.open(workspace, _FOLDER)]
+        self._trail: list[str] = []
         try:
             vault.admit(workspace, self.folder)
         except BaseException:
@@ -51,6 +52,15 @@ class Walk:
     def folder(self) -> int:
         """The folder that the walk has come to, as an open file descriptor."""
         return self._folders[-1]
+
+    @property
+    def root(self) -> int:
+        """The workspace itself."""
+        return self._folders[0]
+
+    def path_of(self, name: str) -> str:
+        """Where something in this folder lies, from the root and without links."""
+        return "/".join((*self._trail, name))
 
     def close(self) -> None:
         while self._folders:
@@ -88,6 +98,7 @@ class Walk:
         """Go back from a folder that was entered."""
         assert len(self._folders) > 1, "the walk is at its root"
         os.close(self._folders.pop())
+        self._trail.pop()
 
     def _names(self, path: str, asked: str = "") -> list[str]:
         """The steps from the root (of an absolute path) or from here (of another)."""
@@ -126,6 +137,7 @@ class Walk:
                 os.mkdir(name, dir_fd=self.folder)
             opened = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
         self._folders.append(opened)
+        self._trail.append(name)
         if whose := self._vault.closed(opened):
             self.leave()
             raise Refused(f"{shown(path)} is {whose}, which no tool may use")

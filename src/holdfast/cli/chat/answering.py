@@ -6,8 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.cli.chat.wire import Question
+from holdfast.cli.chat.wire import Asked, Question
+from holdfast.domain import slash
 from holdfast.domain.facts import Decision
+from holdfast.domain.questions import typed
 
 Next = Literal["edit", "reason", "result"]
 
@@ -15,18 +17,20 @@ Next = Literal["edit", "reason", "result"]
 class Answer(msgspec.Struct, frozen=True):
     """What is to be sent about a call."""
 
-    decision: Decision
+    decision: Decision | Literal["answer"]
     scope: Literal["once", "session"] = "once"
     reason: str = ""
     result: str = ""
     arguments: str = ""
+    text: str = ""
+    choices: tuple[str, ...] = ()
 
-    def body(self) -> dict[str, str]:
+    def body(self) -> dict[str, object]:
         """As a server takes it: only what goes with the decision."""
-        told: dict[str, str] = {"decision": self.decision}
+        told: dict[str, object] = {"decision": self.decision}
         if self.scope == "session":
             told["scope"] = self.scope
-        for name in ("reason", "result", "arguments"):
+        for name in ("reason", "result", "arguments", "text", "choices"):
             if value := getattr(self, name):
                 told[name] = value
         return told
@@ -56,11 +60,16 @@ _CHOICES: Mapping[str, str] = MappingProxyType({
 
 def choices(question: Question) -> str:
     """What may be typed, followed by Enter."""
+    if question.asked is not None:
+        told = "its number, or the numbers of several" if question.asked.multiple else "its number"
+        return f"type {told if question.asked.choices else 'your answer'} · /deny leaves it unanswered"
     return _CHOICES.get(question.kind, "g go on")
 
 
 def read_answer(line: str, question: Question) -> Typed | None:
     """What a line says about a question; None when it is a message and no answer."""
+    if question.asked is not None:
+        return _read_reply(line, question.asked)
     letter, _, rest = line.strip().partition(" ")
     letter, rest = letter.lower(), rest.strip()
     if len(letter) != 1 or not letter.isalpha() or (rest and letter not in ("d", "i")):
@@ -83,6 +92,17 @@ def read_answer(line: str, question: Question) -> Typed | None:
         case (("limit" | "question" | "client_tool"), "g"):
             return GoOn()
     return Unclear()
+
+
+def _read_reply(line: str, asked: Asked) -> Typed | None:
+    if slash.read(line) is not None:
+        return None
+    meant = typed(asked.choices, asked.multiple, line)
+    if meant is not None:
+        return Answer("answer", text=meant.text, choices=meant.choices)
+    # Numbers that are not in the list are a slip; words that are not are a message.
+    is_slip = bool(line.strip()) and all(each.isdecimal() or each in " ,;." for each in line.strip())
+    return Unclear() if is_slip else None
 
 
 def editable(question: Question) -> str:

@@ -38,6 +38,9 @@ from holdfast.domain.errors import NoSuchSession
 SessionArgument = Annotated[
     str | None, typer.Argument(metavar="SESSION", help="The conversation's id, or how it begins.")
 ]
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Begin another conversation, with this agent.")
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Begin another conversation.")]
 SayOption = Annotated[
     str | None,
@@ -59,14 +62,15 @@ def chat(
     session: SessionArgument = None,
     say: SayOption = None,
     new: NewOption = False,
+    agent: AgentOption = None,
     as_json_too: JsonOption = False,
     wait: WaitOption = 120.0,
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
     """Chat in this terminal, or send one message from a script."""
-    if session is not None and new:
-        raise typer.BadParameter("name a conversation, or begin another with --new")
+    if session is not None and (new or agent is not None):
+        raise typer.BadParameter("name a conversation, or begin another with --new or --agent")
     if as_json_too and say is None:
         raise typer.BadParameter("--json goes with -p")
     wiring = wiring_of(context)
@@ -74,21 +78,22 @@ def chat(
     if say is None:
         if not is_terminal():
             raise typer.BadParameter("this is no terminal; -p TEXT sends one message from a script")
-        raise typer.Exit(asyncio.run(_talk(desk, session, new)))
+        raise typer.Exit(asyncio.run(_talk(desk, session, new, agent)))
     text = sys.stdin.read() if say == "-" else say
     if not text.strip():
         raise typer.BadParameter("there is no message to send")
-    code = asyncio.run(_script(desk, session, text, wait))
+    code = asyncio.run(_script(desk, session, text, wait, agent))
     raise typer.Exit(code)
 
 
-async def _talk(desk: Desk, session: str | None, new: bool) -> int:
+async def _talk(desk: Desk, session: str | None, new: bool, agent: str | None) -> int:
     """Until the person leaves; returns the exit code."""
     async with reaching(desk, print) as client:
         try:
-            found = await (
-                _begin(client) if new else _chosen(client, session) if session else _newest(client)
-            )
+            if new or agent is not None:
+                found = await _begin(client, agent)
+            else:
+                found = await (_chosen(client, session) if session else _newest(client))
             talk = Talk(client, Drawing(desk.wiring.mask.whole), Path.cwd(), _new_key)
             await talk.run(found)
         except Refused as refused:
@@ -100,7 +105,9 @@ async def _talk(desk: Desk, session: str | None, new: bool) -> int:
     return ANSWERED
 
 
-async def _script(desk: Desk, session: str | None, text: str, wait_s: float) -> int:
+async def _script(
+    desk: Desk, session: str | None, text: str, wait_s: float, agent: str | None
+) -> int:
     """Send the message, tell the answer; returns the exit code."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "this is a coroutine of a task"
@@ -116,7 +123,7 @@ async def _script(desk: Desk, session: str | None, text: str, wait_s: float) -> 
     aside = _aside if sys.stderr.isatty() else _nowhere
     try:
         async with reaching(desk, aside) as client:
-            found = await (_chosen(client, session) if session else _begin(client))
+            found = await (_chosen(client, session) if session else _begin(client, agent))
             mask = desk.wiring.mask
             script = Script(client, wait_s, mask.stream(), None if desk.as_json else _write, aside)
             result = await script.run(found.id, text, _new_key())
@@ -162,8 +169,9 @@ async def _newest(client: Client) -> Session:
     return page.sessions[0] if page.sessions else await _begin(client)
 
 
-async def _begin(client: Client) -> Session:
-    return await client.insist("POST", "/api/sessions", Session, {})
+async def _begin(client: Client, agent: str | None = None) -> Session:
+    body = {"agent": agent} if agent is not None else {}
+    return await client.insist("POST", "/api/sessions", Session, body)
 
 
 async def _chosen(client: Client, text: str) -> Session:

@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast.cli.chat.answering import Answer
-from holdfast.cli.chat.client import Client, Refused
-from holdfast.cli.chat.drawing import asked, readable
+from holdfast.cli.chat.answering import Answer, choices
+from holdfast.cli.chat.client import Away, Client, Refused
+from holdfast.cli.chat.drawing import asked, numbered, readable
 from holdfast.cli.chat.scene import Notice, Scene, Shown
-from holdfast.cli.chat.wire import MemoryList, ModelList, Question, Session, SessionList
+from holdfast.cli.chat.wire import MemoryList, ModelList, Prompt, PromptList, Question, Session, SessionList
 from holdfast.cli.saying import age, counted
 from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.slash import Command, NotACommand, told
@@ -66,8 +67,19 @@ class Commands:
                 await self._decide(Answer("deny", reason=command.rest))
             case "memory":
                 await self._memory(command.rest)
+            case "summarise":
+                self._say(Notice("Summarising older messages."))
+                await self._client.ask("POST", f"{self._path}/compact", object)
+                self._say(Notice("Older messages are summarised for the model. All of them stay readable."))
             case "help":
-                self._say(Notice(f"{told()}\n{KEYS}", plain=True))
+                listed = [(each.name, each.about) for each in await self.prompts()]
+                self._say(Notice(f"{told(listed)}\n{KEYS}", plain=True))
+
+    async def prompts(self) -> tuple[Prompt, ...]:
+        """Those that the server has; none where it cannot say."""
+        with suppress(Away, Refused, msgspec.ValidationError):
+            return (await self._client.get("/api/prompts", PromptList)).prompts
+        return ()
 
     def unknown(self, typed: NotACommand) -> None:
         """Say that there is no such command, and send nothing."""
@@ -117,7 +129,10 @@ class Commands:
         ]
         for question in scene.asked:
             lines.append(f"It asks       {asked(question, str)}")
-            if question.arguments:
+            if question.asked is not None:
+                told = "\n".join(numbered(question.asked))
+                lines += [f"              {line}" for line in told.split("\n")]
+            elif question.arguments:
                 lines += [
                     f"              {line}"
                     for line in readable(question.name or "", question.arguments).split("\n")
@@ -173,8 +188,13 @@ class Commands:
             self._say(Notice(f"{each.name}: {each.why}"))
 
     async def _decide(self, answer: Answer) -> None:
-        question = next((each for each in self._scene().questions if each.kind == "approval"), None)
-        if question is None:
+        asked = [each for each in self._scene().questions if each.kind == "approval" or each.asked]
+        # What wants words is not answered with yes.
+        meant = [each for each in asked if each.asked is None or answer.decision == "deny"]
+        question = meant[0] if meant else None
+        if question is None and asked:
+            self._say(Notice(f"It wants an answer: {choices(asked[0])}. Nothing was sent."))
+        elif question is None:
             self._say(Notice("Nothing is asked."))
         else:
             await self.answer(question, answer)

@@ -17,7 +17,7 @@ from rich.text import Text as Styled
 from holdfast.cli.chat.answering import choices
 from holdfast.cli.chat.safe import one_line, safe
 from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool
-from holdfast.cli.chat.wire import Question
+from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
 from holdfast.domain.secrets import Masking
 
@@ -136,7 +136,13 @@ class Drawing:
         first = questions[0]
         pieces: Pieces = [("class:question", f"  {asked(first, self._mask)}\n")]
         lines_max = max(3, min(QUESTION_LINES_MAX, rows // 2))
-        if first.arguments is not None:
+        if first.asked is not None:
+            pieces += [
+                ("class:command", f"    {line}\n")
+                for each in numbered(first.asked)
+                for line in _wrapped(self._safe(each), max(10, columns - 6))
+            ]
+        elif first.arguments is not None:
             told = _wrapped(self._safe(readable(first.name or "", first.arguments)), max(10, columns - 6))
             pieces += [("class:command", f"    {line}\n") for line in told[:lines_max]]
             if len(told) > lines_max or first.arguments_cut:
@@ -206,8 +212,15 @@ def readable(name: str, arguments: str) -> str:
     )
 
 
+def numbered(asked: Asked) -> list[str]:
+    """What the agent wants to know, and the choices by the numbers that can be typed."""
+    return [asked.question, *(f"{n}. {choice}" for n, choice in enumerate(asked.choices, 1))]
+
+
 def asked(question: Question, mask: Masking) -> str:
     """What a question asks, in a sentence."""
+    if question.asked is not None:
+        return "It asks you:"
     name = one_line(mask(question.name or ""), 30)
     match question.kind:
         case "approval":

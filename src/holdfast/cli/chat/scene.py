@@ -274,10 +274,12 @@ class Scene:
             case f.ToolOutputAppended() if fact.call_id in self.calls:
                 call = self.calls[fact.call_id]
                 call.output = (call.output + fact.text)[-OUTPUT_CHARS_MAX:]
-            case f.ApprovalRequested() | f.ToolInDoubt() if fact.call_id in self.calls:
+            case f.ApprovalRequested() | f.ToolInDoubt() | f.QuestionAsked() if fact.call_id in self.calls:
                 self.calls[fact.call_id].is_asked = True
             case f.ApprovalResolved() if fact.call_id in self.calls:
                 return self._resolved(fact)
+            case f.QuestionAnswered() | f.QuestionClosed():
+                self.questions = tuple(each for each in self.questions if each.call_id != fact.call_id)
             case f.ToolSettled():
                 known = self.calls.pop(fact.call_id, None)
                 arguments = fact.arguments or (known.arguments if known else "")
@@ -305,7 +307,7 @@ class Scene:
             case f.RecoveryFinished() if fact.recovered:
                 return [Notice("Saved text restored")]
             case f.ModelStepRetried():
-                return [Notice(f"The model did not answer ({fact.failure.detail}); it is asked again.")]
+                return [Notice(f"The model did not answer ({fact.failure.detail}); trying again.")]
         return []
 
     def _run(self, run: Run) -> None:

@@ -240,7 +240,9 @@ def complaint(result: Result) -> str:
             return ""
         case "needs_you":
             asked = [
-                f"{one_line(each.name or each.kind, 30)} {one_line(each.arguments or each.reason, 200)}"
+                one_line(each.asked.question, 200)
+                if each.asked is not None
+                else f"{one_line(each.name or each.kind, 30)} {one_line(each.arguments or each.reason, 200)}"
                 for each in result.waits_for
             ]
             what = "; ".join(asked) or "to go on"

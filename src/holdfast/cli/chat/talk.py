@@ -150,6 +150,7 @@ class Talk:
         since_ms = self._now_ms() - self._replaced_ms
         if question is not None and meant is not None:
             if since_ms < REPLACED_MS:
+                self._put_back = typed if question.asked is not None else ""
                 self._say(Notice("Another question has just come up: read it, and type your answer again."))
             else:
                 await self._trying(self._answer(question, meant))
@@ -162,10 +163,14 @@ class Talk:
         command = read(typed)
         if isinstance(command, Command):
             await self._trying(self._commands.carry_out(command))
-        elif isinstance(command, NotACommand):
+        elif isinstance(command, NotACommand) and not await self._is_prompt(command.word):
             self._commands.unknown(command)
         else:
             self._send(typed)
+
+    async def _is_prompt(self, word: str) -> bool:
+        """Whether the server knows what a message means that begins so."""
+        return any(each.name == word for each in await self._commands.prompts())
 
     def _look_at_question(self) -> None:
         """Remember when one question took the place of another: nobody is to answer what was not read."""

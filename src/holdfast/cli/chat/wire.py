@@ -14,7 +14,7 @@ class Used(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    cost_micros: int = 0
+    cost_micros: int | None = None
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -32,6 +32,14 @@ class SessionList(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What the agent wants to know; in words, or by one of its choices, or by several."""
+
+    question: str
+    choices: tuple[str, ...] = ()
+    multiple: bool = False
+
+
 class Question(msgspec.Struct, frozen=True):
     """Something that waits for a person. `arguments_cut`: only their beginning is here."""
 
@@ -43,6 +51,7 @@ class Question(msgspec.Struct, frozen=True):
     name: str | None = None
     arguments: str | None = None
     arguments_cut: bool = False
+    asked: Asked | None = None
 
 
 class QuestionList(msgspec.Struct, frozen=True):
@@ -94,6 +103,15 @@ class UsedModel(msgspec.Struct, frozen=True):
 
 class ModelList(msgspec.Struct, frozen=True):
     models: tuple[UsedModel, ...]
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    name: str
+    about: str = ""
+
+
+class PromptList(msgspec.Struct, frozen=True):
+    prompts: tuple[Prompt, ...] = ()
 
 
 class StoredFile(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from holdfast.cli.sessions.finding import IdArgument, find, transcript
 from holdfast.cli.sessions.listing import summary
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import (
     CHANGED,
     STATUS,
@@ -110,6 +110,9 @@ def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], rich: bool) -
                 yield _indented(f"(began to call {part.name})", "dim")
         case File():
             yield _indented(f"[file: {part.name}, {part.media_type}, {in_bytes(part.size_bytes)}]", "dim")
+        case Change():
+            if part.diff:
+                yield _indented(part.diff, "dim")
 
 
 def _indented(text: str, style: str = "") -> RenderableType:

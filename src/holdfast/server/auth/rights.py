@@ -21,9 +21,9 @@ def right_needed(method: str, path: str) -> Right | None:
             return "admin"
         case ["api", "channels" | "pairing" | "senders", *_]:
             return "admin"
-        case ["api", "settings" | "models", *_] if method not in _READS:
+        case ["api", "settings" | "models" | "agents" | "mcp", *_] if method not in _READS:
             return "admin"
-        case ["api", "runs", _, "tools", *_] | ["api", "rules", *_] if method not in _READS:
+        case ["api", "runs", _, "tools" | "changes", *_] | ["api", "rules", *_] if method not in _READS:
             return "approve"
         case _:
             return "read" if method in _READS or method == "OPTIONS" else "write"

@@ -48,7 +48,8 @@ def totals(db: apsw.Connection) -> tuple[int, Instant]:
 
 def told(db: apsw.Connection, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
     with snapshot(db):
-        row = one(db, "numbered_head", number, session_id)
+        numbered = one(db, "numbered_head", number, session_id) if number else None
+        row = numbered if number else one(db, "session_head", session_id)
         no = int(row[0]) if row is not None else 0
         found = [
             MESSAGES.read(row)

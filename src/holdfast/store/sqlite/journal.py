@@ -34,7 +34,7 @@ from holdfast.domain.facts import (
 )
 from holdfast.domain.ids import Position, Seq, SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
-from holdfast.domain.parts import File
+from holdfast.domain.parts import blobs_in
 from holdfast.domain.projections import key_digest, project
 from holdfast.domain.rows import TurnRow
 from holdfast.store.ports import Append, Fence, Receipt
@@ -164,7 +164,7 @@ def _check_blobs(db: apsw.Connection, facts: Facts) -> None:
 
 def _blobs_of(facts: Facts) -> list[str]:
     bodies = [fact for fact in facts if isinstance(fact, Body)]
-    return [part.blob for body in bodies for part in body.parts if isinstance(part, File)]
+    return [blob for body in bodies for blob in blobs_in(body.parts)]
 
 
 def _write(tx: Tx, one: _Checked) -> Receipt:

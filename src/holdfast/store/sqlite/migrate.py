@@ -14,7 +14,7 @@ from holdfast.store.sqlite.connection import APPLICATION_ID, Place
 from holdfast.store.sqlite.filesystem import sync, sync_names
 from holdfast.store.sqlite.sql import read, run
 
-FORMAT = 4
+FORMAT = 5
 
 
 def migrations() -> Mapping[int, str]:

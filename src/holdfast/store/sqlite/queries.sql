@@ -114,7 +114,9 @@ FROM runs WHERE session = ? AND id = ?;
 -- name: find_run
 SELECT s.id, r.id, r.turn, r.status, r.place, r.steps, r.attempts, r.stalled, r.notice_place, r.pending, r.waiting, r.failure, r.usage,
     r.started_at, r.ended_at, r.steers, r.allowances, r.detail
-FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL;
+FROM runs r JOIN sessions s ON s.no = r.session WHERE r.id = ? AND s.deleted_at IS NULL
+-- One that waited when its conversation went on is there too, under the same name.
+ORDER BY r.session DESC LIMIT 1;
 
 -- name: open_runs
 SELECT id, turn, status, place, steps, attempts, stalled, notice_place, pending, waiting, failure, usage, started_at, ended_at,
@@ -220,6 +222,20 @@ WHERE session = ?1 AND kind = 'context_prepared'
     AND seq > (SELECT seq FROM turns WHERE session = ?1 AND turn = ?2) AND seq < ?3
 ORDER BY seq;
 
+-- name: summaries
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ? AND kind = 'session_compacted' ORDER BY seq DESC LIMIT ?;
+
+-- name: count_live
+SELECT count(*) FROM turns WHERE session = ? AND turn BETWEEN ? AND ? AND status = 'live';
+
+-- name: successor
+SELECT successor_session_id FROM (
+    SELECT 0 AS gone, no, successor_session_id FROM sessions WHERE id = ?1 AND deleted_at IS NULL
+    UNION ALL
+    SELECT 1, no, successor_session_id FROM sessions WHERE id = ?1 AND deleted_at IS NOT NULL
+) ORDER BY gone, no DESC LIMIT 1;
+
 -- name: totals
 SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
     max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
@@ -257,7 +273,7 @@ WHERE session = ? AND kind = 'run_waiting' ORDER BY seq DESC LIMIT 1;
 
 -- name: call_events
 SELECT seq, at, kind, version, body FROM events
-WHERE session = ?1 AND kind IN ('tool_intended', 'approval_requested', 'tool_in_doubt')
+WHERE session = ?1 AND kind IN ('tool_intended', 'approval_requested', 'question_asked', 'tool_in_doubt')
     AND seq >= ifnull((SELECT first_seq FROM messages WHERE session = ?1 AND turn = ?2 AND place = ?3), 1)
 ORDER BY seq;
 

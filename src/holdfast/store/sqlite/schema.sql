@@ -1,4 +1,4 @@
--- Holdfast's store, format 4.
+-- Holdfast's store, format 5.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
@@ -29,6 +29,8 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
 -- What runs were given: one a run, read with the conversation that a model is shown.
 CREATE INDEX events_prepared ON events (session, seq) WHERE kind = 'context_prepared';
+-- Summaries: the newest that stands is read with it too.
+CREATE INDEX events_compacted ON events (session, seq) WHERE kind = 'session_compacted';
 
 CREATE TABLE deltas (
     position INTEGER PRIMARY KEY,

@@ -23,6 +23,7 @@ from holdfast.domain.limits import (
     SEEN_NEWS_MAX,
 )
 from holdfast.domain.rows import SessionRow, ToolRow
+from holdfast.domain.tools import needs_a_person
 from holdfast.store.ports import Question, Standing, Survey
 from holdfast.store.sqlite import shelf
 from holdfast.store.sqlite.bodies import event_of
@@ -164,7 +165,7 @@ def _questions(db: apsw.Connection, waiting: Iterable[tuple[Any, ...]]) -> list[
 
 def _asked(db: apsw.Connection, run: _Run) -> list[Question]:
     tools = [TOOLS.read(row) for row in rows(db, "open_tools", run.no, run.id)]
-    calls = [tool for tool in tools if tool.state == "in_doubt" or _is_put_to_a_person(tool)]
+    calls = [tool for tool in tools if needs_a_person(tool)]
     if calls:
         told = _told(db, run, calls)
         return [_about_call(run, tool, told[tool.id]) for tool in calls]
@@ -174,23 +175,20 @@ def _asked(db: apsw.Connection, run: _Run) -> list[Question]:
     return [_question(run, run.waiting, at, reason)]
 
 
-def _is_put_to_a_person(tool: ToolRow) -> bool:
-    return tool.state == "intended" and tool.approval == "requested"
-
-
 class _Told(msgspec.Struct):
     """What the journal says of a call: its newest arguments, when it was asked about, and why."""
 
     asked_at: Instant
     arguments: str = ""
     reason: str = ""
+    asked: f.QuestionAsked | None = None
 
 
 def _told(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[CallId, _Told]:
     told = {tool.id: _Told(run.updated_at) for tool in calls}
     for row in rows(db, "call_events", run.no, calls[0].turn, calls[0].place):
         fact, at = _fact(row), row[1]
-        if not isinstance(fact, f.ToolIntended | f.ApprovalRequested | f.ToolInDoubt):
+        if not isinstance(fact, f.ToolIntended | f.ApprovalRequested | f.QuestionAsked | f.ToolInDoubt):
             continue
         of_call = told.get(fact.call_id)
         if of_call is None:
@@ -199,6 +197,7 @@ def _told(db: apsw.Connection, run: _Run, calls: Sequence[ToolRow]) -> dict[Call
             of_call.arguments = fact.arguments
         else:
             of_call.asked_at = at
+            of_call.asked = fact if isinstance(fact, f.QuestionAsked) else None
             of_call.reason = fact.reason if isinstance(fact, f.ApprovalRequested) else ""
     return told
 
@@ -213,7 +212,13 @@ def _fact(row: tuple[Any, ...]) -> object:
 
 def _about_call(run: _Run, tool: ToolRow, told: _Told) -> Question:
     in_doubt = tool.state == "in_doubt"
-    question = _question(run, "in_doubt" if in_doubt else "approval", told.asked_at, told.reason)
+    kind: f.Waiting = "in_doubt" if in_doubt else "question" if tool.approval == "asked" else "approval"
+    question = _question(run, kind, told.asked_at, told.reason)
+    if told.asked is not None:
+        asked = told.asked
+        question = msgspec.structs.replace(
+            question, question=asked.question, choices=asked.choices, multiple=asked.multiple
+        )
     cut = told.arguments[:QUESTION_ARGUMENTS_CHARS_MAX]
     return msgspec.structs.replace(
         question, call_id=tool.id, name=tool.name, arguments=cut, effect=tool.effect,

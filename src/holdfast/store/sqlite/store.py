@@ -184,6 +184,12 @@ class SqliteStore:
     ) -> Sequence[Event]:
         return await self._readers.read(views.prepared, session_id, from_turn, before)
 
+    async def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
+        return await self._readers.read(views.summary, session_id)
+
+    async def successor(self, session_id: SessionId) -> SessionId | None:
+        return await self._readers.read(views.successor, session_id)
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
 
@@ -261,7 +267,7 @@ class SqliteStore:
     async def debt_totals(self) -> tuple[int, Instant]:
         return await self._readers.read(debts.totals)
 
-    async def told(self, session_id: SessionId, turns: Ranges, number: int) -> Sequence[Message]:
+    async def told(self, session_id: SessionId, turns: Ranges, number: int = 0) -> Sequence[Message]:
         return await self._readers.read(debts.told, session_id, turns, number)
 
     # Leases.

@@ -8,6 +8,7 @@ import apsw
 
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
+from holdfast.domain.facts import SessionCompacted
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import RunRow, SessionRow, ToolRow
@@ -20,6 +21,8 @@ from holdfast.store.sqlite.sql import one, rows, snapshot, value
 LAST = 1 << 62
 """Past every number that is given out."""
 _TITLES_PER_SLICE = 1_000
+_SUMMARIES_MAX = 32
+"""So many are looked at: those that were taken back are of no use."""
 
 
 def find(db: apsw.Connection, session_id: SessionId) -> tuple[int, Seq] | None:
@@ -107,6 +110,27 @@ def prepared(
     no, _ = locate(db, session_id)
     end = before if before is not None else LAST
     return [event_of(row) for row in rows(db, "prepared_from", no, from_turn, end)]
+
+
+def summary(db: apsw.Connection, session_id: SessionId) -> tuple[Event | None, Seq]:
+    with snapshot(db):
+        no, head = locate(db, session_id)
+        for row in rows(db, "summaries", no, _SUMMARIES_MAX):
+            event = event_of(row)
+            fact = event.fact
+            if isinstance(fact, SessionCompacted) and _stands(db, no, fact):
+                return event, head
+    return None, head
+
+
+def _stands(db: apsw.Connection, no: int, summary: SessionCompacted) -> bool:
+    live = all(value(db, "count_live", no, a, b) == b - a + 1 for a, b in summary.covers)
+    return live and bool(summary.covers) and bool(summary.summary.strip())
+
+
+def successor(db: apsw.Connection, session_id: SessionId) -> SessionId | None:
+    row = one(db, "successor", session_id)
+    return SessionId(row[0]) if row is not None and row[0] is not None else None
 
 
 def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:

@@ -28,7 +28,7 @@ export interface Used {
   readonly input_tokens: number;
   readonly output_tokens: number;
   readonly cached_tokens: number;
-  readonly cost_micros: number;
+  readonly cost_micros: number | null;
 }
 
 export interface SessionList {
@@ -46,19 +46,20 @@ export interface Message {
   readonly late: boolean;
   readonly at: number;
   readonly run_id: string | null;
-  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart)[];
   readonly turn_id?: string | null;
   readonly continues?: string | null;
   readonly message_id?: string | null;
   readonly name?: string | null;
   readonly state?: "in_doubt" | "intended" | "resolved" | "settled" | "started" | null;
-  readonly approval?: "approve" | "deny" | "requested" | null;
+  readonly approval?: "answered" | "approve" | "asked" | "closed" | "deny" | "requested" | null;
   readonly outcome?: "denied" | "done" | "failed" | "not_run" | "unknown" | null;
   readonly arguments?: string | null;
   readonly reason?: string | null;
   readonly model?: string | null;
   readonly ms?: number | null;
   readonly memories?: readonly (string)[];
+  readonly asked?: Asked | null;
 }
 
 export interface TextPart {
@@ -86,6 +87,23 @@ export interface FilePart {
   readonly name: string;
   readonly media_type: string;
   readonly size_bytes: number;
+}
+
+export interface ChangePart {
+  readonly type: "change";
+  readonly path: string;
+  readonly before?: string | null;
+  readonly after?: string | null;
+  readonly diff?: string;
+  readonly added?: number;
+  readonly removed?: number;
+  readonly kept?: boolean;
+}
+
+export interface Asked {
+  readonly question: string;
+  readonly choices: readonly (string)[];
+  readonly multiple: boolean;
 }
 
 export interface Run {
@@ -119,6 +137,7 @@ export interface TurnReceipt {
   readonly turn_id: string;
   readonly run_id: string | null;
   readonly seq: number;
+  readonly session_id: string;
 }
 
 export interface FoundList {
@@ -151,6 +170,7 @@ export interface Question {
   readonly arguments_cut: boolean;
   readonly effect: "idempotent" | "pure" | "unsafe" | null;
   readonly may_have_run: boolean;
+  readonly asked: Asked | null;
 }
 
 export interface FeedSnapshot {
@@ -177,4 +197,22 @@ export interface StoredFile {
 
 export interface Draft {
   readonly text: string;
+}
+
+export interface ChangedFiles {
+  readonly changes: readonly (ChangedFile)[];
+}
+
+export interface ChangedFile {
+  readonly path: string;
+  readonly before: string | null;
+  readonly after: string | null;
+  readonly diff: string;
+  readonly added: number;
+  readonly removed: number;
+  readonly kept: boolean;
+}
+
+export interface RestoredFiles {
+  readonly restored: readonly (string)[];
 }

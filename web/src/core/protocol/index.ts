@@ -1,13 +1,13 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-import type { FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
+import type { ChangePart, FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
 import type { DeliveryInDoubtEvent, MemoryCommitFailedEvent, MemoryCommitStartedEvent, MemoryCommittedEvent, MemoryForgottenEvent, MemoryInDoubtEvent, MemoryResolvedEvent } from "./memory_events";
-import type { ApprovalRequestedEvent, ApprovalResolvedEvent, MessageSettledEvent, ReasoningAppendedEvent, TextAppendedEvent, ToolArgumentsAppendedEvent, ToolInDoubtEvent, ToolIntendedEvent, ToolOutputAppendedEvent, ToolResolvedEvent, ToolSettledEvent, ToolStartedEvent } from "./message_events";
-import type { ContextPreparedEvent, ModelStepRetriedEvent, ModelStepSettledEvent, ModelStepStartedEvent, RecoveryFinishedEvent, RecoveryPendingEvent, RunCancelledEvent, RunCompletedEvent, RunFailedEvent, RunInterruptedEvent, RunResumedEvent, RunStartedEvent, RunWaitingEvent } from "./run_events";
+import type { ApprovalRequestedEvent, ApprovalResolvedEvent, MessageSettledEvent, QuestionAnsweredEvent, QuestionAskedEvent, QuestionClosedEvent, ReasoningAppendedEvent, TextAppendedEvent, ToolArgumentsAppendedEvent, ToolInDoubtEvent, ToolIntendedEvent, ToolOutputAppendedEvent, ToolResolvedEvent, ToolSettledEvent, ToolStartedEvent } from "./message_events";
+import type { ContextPreparedEvent, FilesRestoredEvent, ModelStepRetriedEvent, ModelStepSettledEvent, ModelStepStartedEvent, RecoveryFinishedEvent, RecoveryPendingEvent, RunCancelledEvent, RunCompletedEvent, RunFailedEvent, RunInterruptedEvent, RunResumedEvent, RunStartedEvent, RunWaitingEvent } from "./run_events";
 import type { SessionArchivedEvent, SessionClearedEvent, SessionCompactedEvent, SessionConfiguredEvent, SessionContinuedEvent, SessionCreatedEvent, SessionDeletedEvent, SessionForkedEvent, SessionRenamedEvent, TurnAcceptedEvent, TurnDequeuedEvent, TurnQueuedEvent, TurnSteeredEvent, TurnsUndoneEvent } from "./session_events";
 
 export type AnyPart =
-  TextPart | ReasoningPart | ToolCallPart | FilePart;
+  TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart;
 
 export type AnyEvent =
   SessionCreatedEvent
@@ -49,19 +49,24 @@ export type AnyEvent =
   | ToolResolvedEvent
   | ApprovalRequestedEvent
   | ApprovalResolvedEvent
+  | QuestionAskedEvent
+  | QuestionAnsweredEvent
+  | QuestionClosedEvent
   | MemoryCommitStartedEvent
   | MemoryCommittedEvent
   | MemoryCommitFailedEvent
   | MemoryInDoubtEvent
   | MemoryResolvedEvent
   | MemoryForgottenEvent
-  | DeliveryInDoubtEvent;
+  | DeliveryInDoubtEvent
+  | FilesRestoredEvent;
 
 export type Kind =
   AnyEvent["kind"];
 
 export type * from "./conversations";
 export type * from "./server";
+export type * from "./agents";
 export type * from "./memory";
 export type * from "./session_events";
 export type * from "./run_events";

@@ -1,6 +1,6 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-import type { FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
+import type { ChangePart, FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
 
 export interface TextAppendedEvent {
   readonly seq: number;
@@ -39,7 +39,7 @@ export interface MessageSettledEvent {
   readonly place: number;
   readonly message_id: string;
   readonly role: "assistant" | "notice" | "tool" | "user";
-  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart)[];
   readonly digest: string;
   readonly run_id?: string | null;
   readonly status?: "interrupted" | "recovered" | "settled";
@@ -47,6 +47,7 @@ export interface MessageSettledEvent {
   readonly late?: boolean;
   readonly pace?: readonly (number)[];
   readonly model?: string;
+  readonly weight?: readonly (number)[];
 }
 
 export interface ToolIntendedEvent {
@@ -92,7 +93,7 @@ export interface ToolSettledEvent {
   readonly call_id: string;
   readonly name: string;
   readonly outcome: "denied" | "done" | "failed" | "not_run" | "unknown";
-  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart)[];
   readonly digest: string;
   readonly run_id?: string | null;
   readonly status?: "interrupted" | "recovered" | "settled";
@@ -140,4 +141,37 @@ export interface ApprovalResolvedEvent {
   readonly reason?: string;
   readonly scope?: "always" | "once" | "session";
   readonly rule?: string;
+}
+
+export interface QuestionAskedEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "question_asked";
+  readonly run_id: string;
+  readonly call_id: string;
+  readonly question: string;
+  readonly choices?: readonly (string)[];
+  readonly multiple?: boolean;
+}
+
+export interface QuestionAnsweredEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "question_answered";
+  readonly run_id: string;
+  readonly call_id: string;
+  readonly text?: string;
+  readonly choices?: readonly (string)[];
+  readonly by?: "model" | "policy" | "server" | "user";
+  readonly key?: string;
+}
+
+export interface QuestionClosedEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "question_closed";
+  readonly run_id: string;
+  readonly call_id: string;
+  readonly by?: "model" | "policy" | "server" | "user";
+  readonly reason?: string;
 }

@@ -120,7 +120,7 @@ export interface Usage {
   readonly input_tokens?: number;
   readonly output_tokens?: number;
   readonly cached_tokens?: number;
-  readonly cost_micros?: number;
+  readonly cost_micros?: number | null;
 }
 
 export interface ModelStepRetriedEvent {
@@ -131,4 +131,13 @@ export interface ModelStepRetriedEvent {
   readonly message_id: string;
   readonly failure: Failure;
   readonly delay_ms: number;
+}
+
+export interface FilesRestoredEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "files_restored";
+  readonly run_id: string;
+  readonly paths: readonly (string)[];
+  readonly by?: "model" | "policy" | "server" | "user";
 }

@@ -2,6 +2,7 @@
 
 export interface ModelList {
   readonly models: readonly (UsedModel)[];
+  readonly providers: readonly (ProviderTold)[];
 }
 
 export interface UsedModel {
@@ -9,6 +10,34 @@ export interface UsedModel {
   readonly why: string;
   readonly in_use: boolean;
   readonly takes: readonly ("image" | "pdf" | "text")[];
+}
+
+export interface ProviderTold {
+  readonly name: string;
+  readonly label: string;
+  readonly ready: boolean;
+  readonly source: "environment" | "none" | "port" | "settings";
+  readonly base_url: string;
+  readonly has_key: boolean;
+  readonly key_from: string;
+  readonly local: boolean;
+  readonly default_model: string;
+  readonly models: readonly (ModelTold)[];
+  readonly problem: string;
+}
+
+export interface ModelTold {
+  readonly name: string;
+  readonly window_tokens: number | null;
+  readonly answer_tokens: number | null;
+  readonly takes: readonly ("image" | "pdf" | "text")[];
+  readonly price: PriceTold | null;
+}
+
+export interface PriceTold {
+  readonly input: number;
+  readonly output: number;
+  readonly cached: number | null;
 }
 
 export interface Me {
@@ -161,4 +190,22 @@ export interface SenderTold {
   readonly sender: string;
   readonly name: string;
   readonly allowed_at: number;
+}
+
+export interface McpList {
+  readonly servers: readonly (McpTold)[];
+}
+
+export interface McpTold {
+  readonly name: string;
+  readonly kind: "http" | "stdio";
+  readonly state: "connecting" | "ready" | "stopped" | "waiting";
+  readonly tools: readonly (string)[];
+  readonly left_out: readonly (string)[];
+  readonly last_error: string;
+  readonly last_error_at: number;
+  readonly ready_since: number;
+  readonly retry_at: number;
+  readonly connections: number;
+  readonly calls: Readonly<Record<string, number>>;
 }

@@ -1,6 +1,6 @@
 // Written by `make types` from the server's declarations. Do not edit.
 
-import type { FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
+import type { ChangePart, FilePart, ReasoningPart, TextPart, ToolCallPart } from "./conversations";
 
 export interface SessionCreatedEvent {
   readonly seq: number;
@@ -62,6 +62,7 @@ export interface SessionContinuedEvent {
   readonly at: number;
   readonly kind: "session_continued";
   readonly successor_session_id: string;
+  readonly from_turn?: number;
 }
 
 export interface SessionArchivedEvent {
@@ -84,7 +85,7 @@ export interface TurnAcceptedEvent {
   readonly turn_id: string;
   readonly turn: number;
   readonly message_id: string;
-  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart)[];
   readonly run_id?: string | null;
   readonly key?: string | null;
   readonly replaces?: string | null;
@@ -115,7 +116,7 @@ export interface TurnSteeredEvent {
   readonly turn: number;
   readonly place: number;
   readonly message_id: string;
-  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart)[];
+  readonly parts: readonly (TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart)[];
   readonly key?: string | null;
   readonly from_turn?: number;
 }

@@ -1,0 +1,130 @@
+"""`python -m bench.models.reader WAY PORT STREAMS TOKENS RATE`: reads paced answers in one way.
+
+In a process of its own; prints what that took, seconds of CPU and tokens, while all answers were under way.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+import anthropic
+import openai
+import uvloop
+
+from holdfast.agent.models.chat_wire import ChatWire
+from holdfast.agent.models.endpoint import Endpoint, Protocol, Secret
+from holdfast.agent.models.http_model import HttpModel
+from holdfast.agent.models.messages_wire import MessagesWire
+from holdfast.agent.models.responses_wire import ResponsesWire
+from holdfast.agent.models.wire import Wire
+from holdfast.agent.ports import TextDelta
+from holdfast.domain.parts import Text
+from holdfast.domain.requests import Profile, Request, UserMessage
+
+SAID = "Hello?"
+ASKED = Request("Be brief.", (UserMessage((Text(SAID),)),))
+WARM_S = 1.5
+"""From the first request until what is read counts."""
+MARGIN_S = 0.5
+"""Before the answers end."""
+
+
+class Count:
+    """Tokens read, of all answers."""
+
+    read = 0
+
+
+Way = tuple[Callable[[Count], Awaitable[None]], Callable[[], Awaitable[None]]]
+"""How one answer is read, and how the client is closed afterwards."""
+
+
+def ours(url: str, model: str, wire: Wire, protocol: Protocol) -> Way:
+    endpoint = Endpoint(url, model, Secret("none"), protocol=protocol)
+    client = HttpModel(endpoint, wire, Profile("bench", 100_000))
+
+    async def read(count: Count) -> None:
+        async for delta in client.stream(ASKED, []):
+            if isinstance(delta, TextDelta):
+                count.read += 1
+
+    return read, client.close
+
+
+def openai_chat(url: str, model: str) -> Way:
+    client = openai.AsyncOpenAI(base_url=url, api_key="none")
+
+    async def read(count: Count) -> None:
+        stream = await client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": SAID}], stream=True
+        )
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                count.read += 1
+
+    return read, client.close
+
+
+def openai_responses(url: str, model: str) -> Way:
+    client = openai.AsyncOpenAI(base_url=url, api_key="none")
+
+    async def read(count: Count) -> None:
+        async for event in await client.responses.create(model=model, input=SAID, stream=True):
+            if event.type == "response.output_text.delta":
+                count.read += 1
+
+    return read, client.close
+
+
+def anthropic_messages(url: str, model: str) -> Way:
+    client = anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="none")
+
+    async def read(count: Count) -> None:
+        stream = await client.messages.create(
+            model=model, max_tokens=1_000, messages=[{"role": "user", "content": SAID}], stream=True
+        )
+        async for event in stream:
+            if event.type == "content_block_delta" and event.delta.type == "text_delta":
+                count.read += 1
+
+    return read, client.close
+
+
+WAYS: Mapping[str, Callable[[str, str], Way]] = MappingProxyType(
+    {
+        "chat": lambda url, model: ours(url, model, ChatWire(), "chat"),
+        "responses": lambda url, model: ours(url, model, ResponsesWire(), "responses"),
+        "messages": lambda url, model: ours(url, model, MessagesWire(), "messages"),
+        "openai_chat": openai_chat,
+        "openai_responses": openai_responses,
+        "anthropic_messages": anthropic_messages,
+    }
+)
+
+
+async def measure(way: str, url: str, streams: int, tokens: int, rate: float) -> dict[str, float]:
+    read, close = WAYS[way](url, f"{tokens}@{rate:g}")
+    count = Count()
+
+    async def one(i: int) -> None:
+        await asyncio.sleep(i / streams)  # Begun over a second, so that they do not march in step.
+        await read(count)
+
+    reading = [asyncio.create_task(one(i)) for i in range(streams)]
+    await asyncio.sleep(WARM_S)
+    before_s, before = time.process_time(), count.read
+    await asyncio.sleep(tokens / rate - WARM_S - MARGIN_S)
+    spent_s, counted = time.process_time() - before_s, count.read - before
+    async with asyncio.timeout(60):
+        await asyncio.gather(*reading)
+    await close()
+    return {"cpu_s": spent_s, "tokens": counted, "missing": streams * tokens - count.read}
+
+
+if __name__ == "__main__":
+    way, port, streams, tokens, rate = sys.argv[1:]
+    found = uvloop.run(measure(way, f"http://127.0.0.1:{port}/v1", int(streams), int(tokens), float(rate)))
+    print(json.dumps(found))

@@ -1,0 +1,101 @@
+"""Agents and prompts where people write them: `agents/NAME.toml` and `prompts/NAME.md` in the data folder."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from holdfast.administration.written_files import Kind, WrittenFiles
+from holdfast.domain import agents, prompts
+from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
+from holdfast.domain.clock import Clock
+from holdfast.domain.facts import Resume
+from holdfast.domain.prompts import BadPrompt, Prompt
+from holdfast.domain.secrets import Masking, identity
+
+Note = Callable[[str], None]
+
+
+class AgentFiles:
+    """The agents of this server. `tools` gives the names of those tools that it has of its own."""
+
+    def __init__(
+        self, base: Path, tools: Callable[[], Collection[str]], clock: Clock, note: Note,
+        mask: Masking = identity,
+    ) -> None:  # fmt: skip
+        self._tools = tools
+        kind = Kind[AgentSpec](
+            "agents", ".toml", agents.is_name, self.check,
+            lambda file, problem: BadAgent(file=file, problem=problem),
+        )  # fmt: skip
+        self.files = WrittenFiles(base, kind, clock, note, mask)
+
+    def spec(self, name: str) -> AgentSpec:
+        """The agent as it is written now, or as it was last written well. Raises NoSuchAgent, BadAgent."""
+        name = name or MAIN
+        found = self.files.look(name)
+        if found is None:
+            if name == MAIN:
+                return AgentSpec()
+            raise NoSuchAgent(name=name, known=", ".join(self.names()))
+        if found.good is not None:
+            return found.good
+        assert found.problem is not None, "what was not read well has a problem"
+        raise BadAgent(**found.problem.fields)
+
+    def check(self, name: str, text: str) -> AgentSpec:
+        """The agent that a text says. Raises BadAgent."""
+        return agents.parse(name, text, self._tools())
+
+    def names(self) -> list[str]:
+        """All there are, the one that every server has first."""
+        found, _ = self.files.names()
+        return [MAIN, *(name for name in found if name != MAIN)]
+
+    def read_all(self) -> None:
+        """Know all of them, so that what they say of runs from before is known."""
+        for name in self.files.names()[0]:
+            self.files.look(name)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the files that are there now, in sentences."""
+        return self.files.problems()
+
+    def resume(self, name: str) -> Resume | None:
+        """What an agent says of runs that were cut off, as far as that is known."""
+        spec = self.files.last(name or MAIN)
+        return spec.resume if spec is not None else None
+
+    def workspace(self, name: str) -> str:
+        """The folder that an agent's new conversations work in; empty where each gets its own."""
+        found = self.files.look(name or MAIN)
+        return found.good.workspace if found is not None and found.good is not None else ""
+
+
+class PromptFiles:
+    """The prompts of this server."""
+
+    def __init__(self, base: Path, clock: Clock, note: Note, mask: Masking = identity) -> None:
+        kind = Kind[Prompt](
+            "prompts", ".md", prompts.is_name, prompts.parse,
+            lambda file, problem: BadPrompt(file=file, problem=problem),
+        )  # fmt: skip
+        self.files = WrittenFiles(base, kind, clock, note, mask)
+
+    def expand(self, text: str) -> str:
+        """What a message says: of one that calls a prompt, what that says."""
+        call = prompts.called(text)
+        found = self.files.look(call[0]) if call is not None else None
+        if call is None or found is None or found.good is None:
+            return text
+        return found.good.said(call[1])
+
+    def all(self) -> list[Prompt]:
+        found = [self.files.look(name) for name in self.files.names()[0]]
+        return [each.good for each in found if each is not None and each.good is not None]
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Their names, and how each begins."""
+        return [(each.name, each.about) for each in self.all()]
+
+    def problems(self) -> list[str]:
+        """What is wrong with the files that are there now, in sentences."""
+        return self.files.problems()

@@ -1,0 +1,39 @@
+"""Making an agent from what is written of it and a model: its tools, its words, its memory."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from holdfast.administration.memory_office import MemoryOffice
+from holdfast.agent.asking import Asking
+from holdfast.agent.calls import Calls
+from holdfast.agent.crew import OwnTools, instructions_of
+from holdfast.agent.guide import Guide
+from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
+from holdfast.agent.loop import Agent
+from holdfast.agent.ports import Model, Tool
+from holdfast.domain.agents import AgentSpec
+from holdfast.domain.allowance import Allowance
+from holdfast.domain.clock import Clock
+
+
+class Making(msgspec.Struct, frozen=True):
+    """What agents are made of. `tools` is looked at when one is used: some come and go."""
+
+    tools: Mapping[str, Tool]
+    asking: Asking
+    calls: Calls
+    memory: MemoryOffice
+    guide: Guide
+    allowance: Callable[[], Allowance]
+    clock: Clock
+
+    def agent(self, spec: AgentSpec, model: Model) -> Agent:
+        """One that is as `spec` says, and has that model."""
+        tools, is_told = OwnTools(self.tools, spec), self.memory.is_on and spec.memory == "on"
+        remembering = self.memory.of_agent(spec.session_name, model.name, model.profile.address)
+        return Agent(
+            instructions_of(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if is_told else ""), model, tools,
+            self.asking.of(tools), self.calls.of(tools, spec.approvals), self.allowance(), self.clock,
+            remembering if is_told else None, self.guide,
+        )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Installing and removing the local model while people watch, and saying how it fares."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.agent.local.installing import DOWNLOAD_BYTES, Progress, install, uninstall
+from holdfast.agent.local.llama import Llama
+from holdfast.agent.local.model import ABOUT
+from holdfast.agent.local.place import NAME, Place
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.local_model import LOCAL, LocalInstallRunning, LocalInUse, LocalState, LocalTold
+from holdfast.domain.secrets import Masking
+from holdfast.office import CannotEditSettings
+
+
+class LocalDesk:
+    """Belongs to one event loop. `llama` is the server that runs it here, where one may."""
+
+    def __init__(
+        self,
+        data: Path,
+        environ: Mapping[str, str],
+        mask: Masking,
+        chance: Callable[[], str],
+        llama: Llama | None = None,
+    ) -> None:
+        self._place = Place(data)
+        self._environ = environ
+        self._mask = mask
+        self._chance = chance
+        self._llama = llama
+        self._installing: asyncio.Task[None] | None = None
+        self._done_bytes = 0
+        self._problem = ""
+
+    def told(self) -> LocalTold:
+        is_there = self._place.is_installed
+        is_coming = self._installing is not None and not self._installing.done()
+        state: LocalState = "failed" if self._problem else "absent"
+        state = "installing" if is_coming else "installed" if is_there else state
+        llama = self._llama
+        problem = self._problem or (llama.problem if llama is not None else "")
+        return LocalTold(
+            f"{LOCAL}:{NAME}", ABOUT, state, llama is not None and llama.is_running,
+            self._place.is_current or not is_there, self._done_bytes * 100 // DOWNLOAD_BYTES if is_coming else 0,
+            self._done_bytes if is_coming else 0, DOWNLOAD_BYTES, self._mask(problem),
+        )  # fmt: skip
+
+    async def install(self, progress: Progress) -> None:
+        """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
+        await install(self._place, self._environ, self._chance(), progress)
+
+    def begin(self) -> None:
+        """Begin to install it. Raises LocalInstallRunning."""
+        if self._installing is not None and not self._installing.done():
+            raise LocalInstallRunning()
+        self._done_bytes, self._problem = 0, ""
+        self._installing = asyncio.create_task(self._install(), name="installing the local model")
+
+    async def cancel(self) -> None:
+        """Leave off installing it, if that goes on; nothing of it stays."""
+        if self._installing is not None:
+            self._installing.cancel()
+            await asyncio.gather(self._installing, return_exceptions=True)
+
+    async def remove(self) -> bool:
+        """Remove it; whether it was there. Raises LocalInUse, LocalInstallRunning, CannotEditSettings."""
+        if self._llama is not None and self._llama.is_held:
+            raise LocalInUse()
+        try:
+            was_there = await asyncio.to_thread(uninstall, self._place)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise CannotEditSettings(path=self._place.folder, why=why) from None
+        self._problem = ""
+        return was_there
+
+    async def _install(self) -> None:
+        def note(done: int, total: int) -> None:
+            self._done_bytes = done
+
+        try:
+            await self.install(note)
+        except HoldfastError as error:
+            self._problem = f"{error} {error.advice}".strip()

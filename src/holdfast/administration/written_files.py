@@ -1,0 +1,158 @@
+"""Files that people write into a folder of the data folder: each is one thing, read again when it changed.
+
+A look at a file that has not changed costs one question to the system. Of one that cannot be used the last
+good reading stays, and what is wrong with it is told. No name leads out of the folder; no link is followed.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, AGENT_FILES_MAX
+from holdfast.domain.secrets import Masking, identity
+
+T = TypeVar("T")
+Stamp = tuple[int, int, int, int]
+SETTLED_MS = 2_000
+"""A file that was changed less long ago may change again without its times showing it."""
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True):
+    """What the files of a folder are: how they end, what they may be called, how they are read.
+
+    `read` and `bad` give and raise the errors that people are told; `bad` takes a file and what is wrong.
+    """
+
+    folder: str
+    suffix: str
+    is_name: Callable[[str], bool]
+    read: Callable[[str, str], T]
+    bad: Callable[[str, str], HoldfastError]
+
+
+class Reading(msgspec.Struct, Generic[T]):
+    """What is known of one file: the last good thing that it said, and what is wrong with it now."""
+
+    stamp: Stamp
+    is_settled: bool
+    text: str = ""
+    good: T | None = None
+    problem: HoldfastError | None = None
+
+
+class WrittenFiles(Generic[T]):
+    """`note` tells people of a file that cannot be used. What the files say goes through `mask`."""
+
+    def __init__(
+        self,
+        base: Path,
+        kind: Kind[T],
+        clock: Clock,
+        note: Callable[[str], None] = lambda line: None,
+        mask: Masking = identity,
+    ) -> None:
+        self.folder = base / kind.folder
+        self._kind = kind
+        self._clock = clock
+        self._note = note
+        self._mask = mask
+        self._known: dict[str, Reading[T]] = {}
+
+    def look(self, name: str) -> Reading[T] | None:
+        """What is known of the file of that name as it is now; None if there is none."""
+        if not self._kind.is_name(name):
+            return None
+        try:
+            found = self.path_of(name).lstat()
+        except OSError:
+            self._known.pop(name, None)
+            return None
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known = self._known.get(name)
+        if known is None or known.stamp != stamp or not known.is_settled:
+            known = self._known[name] = self._read(name, stamp, known)
+        return known
+
+    def last(self, name: str) -> T | None:
+        """The last good thing that was read of it, without looking again."""
+        known = self._known.get(name)
+        return known.good if known is not None else None
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """The names of the files that there are, and what is wrong with those that can have no name."""
+        names, strays = list[str](), list[str]()
+        try:
+            with os.scandir(self.folder) as found:
+                for each in found:
+                    if each.name.startswith(".") or not each.name.endswith(self._kind.suffix):
+                        continue
+                    name = each.name.removesuffix(self._kind.suffix)
+                    if self._kind.is_name(name):
+                        names.append(name)
+                    else:
+                        shown = self._mask(f"{self._kind.folder}/{_printable(each.name)}")
+                        strays.append(str(self._kind.bad(shown, NAMED)))
+        except OSError:
+            return [], []
+        return sorted(names)[:AGENT_FILES_MAX], sorted(strays)[:AGENT_FILES_MAX]
+
+    def problems(self) -> list[str]:
+        """What is wrong with the files that are there now, in sentences."""
+        names, strays = self.names()
+        found = [self.look(name) for name in names]
+        return [*strays, *(str(each.problem) for each in found if each is not None and each.problem)]
+
+    def path_of(self, name: str) -> Path:
+        assert self._kind.is_name(name), "checked by whoever asks"
+        return self.folder / f"{name}{self._kind.suffix}"
+
+    def _read(self, name: str, stamp: Stamp, before: Reading[T] | None) -> Reading[T]:
+        changed_ms = max(stamp[2], stamp[3]) // 1_000_000
+        reading = Reading[T](stamp, self._clock.now_ms() - changed_ms > SETTLED_MS)
+        reading.good = before.good if before is not None else None
+        try:
+            reading.text = self._mask(self._text(name))
+            reading.good = self._kind.read(name, reading.text)
+        except HoldfastError as error:
+            reading.problem = error
+            if before is None or str(before.problem) != str(error):
+                stays = " It stays as it was." if reading.good is not None else ""
+                self._note(f"holdfast: {self._mask(str(error))}{stays}")
+        return reading
+
+    def _text(self, name: str) -> str:
+        """What the file holds. Raises what `bad` gives."""
+        shown = f"{self._kind.folder}/{name}{self._kind.suffix}"
+        try:
+            with os.fdopen(os.open(self.path_of(name), _FILE), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise self._kind.bad(shown, "this is no plain file")
+                body = file.read(AGENT_FILE_BYTES_MAX + 1)
+            if len(body) > AGENT_FILE_BYTES_MAX:
+                raise self._kind.bad(shown, f"this has more than {AGENT_FILE_BYTES_MAX:,} bytes")
+            return body.decode("utf-8").removeprefix("\ufeff")
+        except UnicodeDecodeError:
+            raise self._kind.bad(shown, "this is not text in UTF-8") from None
+        except OSError as error:
+            why = "this is a link; put the file itself here" if self.path_of(name).is_symlink() else ""
+            raise self._kind.bad(shown, why or f"this cannot be read: {error.strerror}") from None
+
+
+NAMED = "a name has only small letters, digits, - and _, and at most 40 of them"
+
+
+def digest_of(text: str) -> str:
+    """By which two editors notice that they have changed the same file."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name)[:80]

@@ -1,0 +1,1 @@
+"""The local model: llama.cpp's server as a child of ours, with a small model, installed on demand."""

@@ -1,0 +1,131 @@
+"""One run of llama.cpp's server: a process of its own, so that a crash of it is not one of ours."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+START_S_MAX = 120.0
+"""For it to load and answer. A busy machine with a slow disk takes long."""
+STOP_S_MAX = 3.0
+LOG_CHARS_MAX = 4_000
+"""How much of the end of what it logs is kept, in memory alone."""
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import program; program.main()"
+_FOLDER = Path(__file__).parent
+_CHUNK_BYTES = 8_192
+
+
+class NotRunning(Exception):
+    """It has not come up, and why not."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What `program.py` is told. `slots`: how many answers at once, each with a window of its own."""
+
+    library: str
+    weights: str
+    name: str
+    key: str
+    window_tokens: int
+    threads: int
+    slots: int = 1
+    cache_mb: int = 128
+    verbosity: int = 2
+    template: str = ""
+
+    def __repr__(self) -> str:
+        return f"Order({self.name})"
+
+
+class Child:
+    """The process. `end` must be awaited once `start` has returned."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._said = ""
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, order: Order, environ: Mapping[str, str]) -> "tuple[Child, str]":
+        """It and its address, once it answers. Raises NotRunning; then nothing runs."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", _PROGRAM, str(_FOLDER),
+                stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=dict(environ), start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise NotRunning(f"it could not be started: {error}") from None
+        child = cls(process)
+        try:
+            return child, await child._address(order)
+        except BaseException:
+            await child.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ended(self) -> str:
+        """How it ended, in words, once it has."""
+        code = await self._process.wait()
+        await asyncio.wait({self._listening}, timeout=1.0)
+        how = f"it ended with exit code {code}" if code >= 0 else f"it was ended by {_signal_name(-code)}"
+        last = " ".join(self._said.split("\n")[-3:]).strip()
+        return f"{how}; it said: {last}" if last and code else how
+
+    async def end(self) -> None:
+        """Have it end, and wait until it has. It is killed if it does not by itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await self._process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _address(self, order: Order) -> str:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            async with asyncio.timeout(START_S_MAX):
+                with suppress(ConnectionError):  # How it ended says more.
+                    stdin.write(msgspec.json.encode(order) + b"\n")
+                    await stdin.drain()
+                line = (await stdout.readline()).decode().strip()
+        except TimeoutError:
+            raise NotRunning(f"it did not come up within {START_S_MAX:g} s") from None
+        if not line.startswith("http://127.0.0.1:"):
+            raise NotRunning(await self.ended())
+        return line
+
+    async def _listen(self) -> None:
+        """Take what it logs, so that it never waits for that, and keep the end."""
+        stderr = self._process.stderr
+        assert stderr is not None
+        while chunk := await stderr.read(_CHUNK_BYTES):
+            self._said = (self._said + chunk.decode("utf-8", "replace"))[-LOG_CHARS_MAX:]
+
+
+def threads_here() -> int:
+    """Half of the cores that this process may use: the other half is for everything else."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores // 2, 8))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

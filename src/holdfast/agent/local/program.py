@@ -1,0 +1,75 @@
+"""A program of its own: llama.cpp's server with one model, for as long as whoever started it lives.
+
+It knows nothing of Holdfast. Its first line of standard input is its order, as JSON: the folder that holds
+the library, the file of weights, the name to answer to, the key that is asked for, and its bounds. Once it
+answers, it says its address in one line on standard output. It ends when its standard input is closed; on
+Linux the system ends it too when its parent has died, also while it loads.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+
+
+def main() -> None:
+    """Serve until nobody holds the other end of standard input."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # The key is in its memory, and is nobody else's.
+    if os.getppid() != parent:
+        return
+    # Only the stop of its parent ends it: a Ctrl+C in a terminal is for that one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    # What the library prints must not be taken for an address.
+    told = os.dup(1)
+    os.dup2(2, 1)
+    served = _served(json.loads(line))
+    os.write(told, f"{served.listening_address}\n".encode())
+    os.close(told)
+    while True:
+        signal.pause()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(0)
+
+
+def _served(order: dict[str, Any]) -> Any:
+    sys.path.append(order["library"])
+    import xllamacpp  # type: ignore[import-not-found,unused-ignore]
+
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = order["weights"]
+    wanted.model_alias = {order["name"]}
+    wanted.api_keys = [order["key"]]
+    wanted.hostnames = ["127.0.0.1"]
+    wanted.port = 0
+    wanted.n_ctx = order["window_tokens"] * order["slots"]
+    wanted.n_parallel = order["slots"]
+    wanted.cache_ram_mib = order["cache_mb"]
+    # Threads of a step wait for each other: more of them than free cores make it slower, and much slower.
+    for cpu in (wanted.cpuparams, wanted.cpuparams_batch):
+        cpu.n_threads = order["threads"]
+        cpu.poll = 0
+    wanted.verbosity = order["verbosity"]
+    wanted.cors_origins = ""
+    wanted.offline = True
+    wanted.ui = wanted.endpoint_slots = False
+    if order["template"]:
+        wanted.chat_template = order["template"]
+    return xllamacpp.Server(wanted)

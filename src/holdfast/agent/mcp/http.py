@@ -1,0 +1,128 @@
+"""An MCP server over HTTP: the SDK's own transport, over a client that says what became of each request.
+
+The SDK ends a whole connection over one request that fails. So failures come to it as what a server may
+answer, and each tells whether its request can have been carried out. Long answers are refused.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx2
+import msgspec
+from mcp.client._transport import TransportStreams
+from mcp.client.streamable_http import streamable_http_client
+
+from holdfast.agent.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE
+from holdfast.domain.limits import MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
+from holdfast.domain.mcp import McpServer
+
+_CONNECT_S_MAX = 10.0
+_BAD_GATEWAY = 502
+_UNSURE = frozenset({408})
+"""Refusals after which a request may have been carried out all the same, beside every fault of a server."""
+
+
+class Http:
+    """One connection to a server at its address."""
+
+    says_closed = True
+
+    def __init__(self, server: McpServer) -> None:
+        self.why = ""
+        self._server = server
+        self._broken = asyncio.Event()
+
+    async def broken(self) -> str:
+        await self._broken.wait()
+        return self.why
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[TransportStreams]:
+        wire = _Wire(httpx2.AsyncHTTPTransport(), self._break)
+        # Calls have a time of their own; a stream of notices may be silent for ever.
+        timeout = httpx2.Timeout(None, connect=_CONNECT_S_MAX)
+        headers, url = {"accept-encoding": "identity"} | self._server.headers, self._server.url
+        async with (
+            httpx2.AsyncClient(headers=headers, transport=wire, timeout=timeout, trust_env=False) as client,
+            streamable_http_client(
+                url, http_client=client, max_sse_event_size=MCP_MESSAGE_BYTES_MAX
+            ) as streams,
+        ):
+            yield streams
+
+    def _break(self, why: str) -> None:
+        self.why = self.why or why
+        self._broken.set()
+
+
+class _Wire(httpx2.AsyncBaseTransport):
+    """Sends requests; `lose` is told when there is no use in sending more."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, lose: Callable[[str], None]) -> None:
+        self._inner = inner
+        self._lose = lose
+        self._has_answered = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            # Saying goodbye must not keep anyone; all else has a time of its own.
+            async with asyncio.timeout(MCP_STOP_S_MAX if request.method == "DELETE" else None):
+                response = await self._inner.handle_async_request(request)
+        except TimeoutError:
+            return self._refuse(UNREADABLE, "it did not answer", ends=True)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
+            return self._refuse(NOT_SENT, f"it cannot be reached: {error}", ends=True)
+        except httpx2.TransportError as error:
+            return self._refuse(UNREADABLE, f"the connection broke: {error}", ends=True)
+        if request.method != "POST":
+            return response
+        kind = response.headers.get("content-type", "").lower()
+        if response.is_error or kind.startswith("application/json"):
+            return await self._whole(response, kind)
+        self._has_answered = True
+        return response
+
+    async def _whole(self, response: httpx2.Response, kind: str) -> httpx2.Response:
+        """An answer that is not a stream, read to its end."""
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > MCP_MESSAGE_BYTES_MAX:
+                    return self._refuse(UNREADABLE, f"it said more than {MCP_MESSAGE_BYTES_MAX:,} bytes")
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            return self._refuse(UNREADABLE, f"the connection broke: {error}", ends=True)
+        finally:
+            await response.aclose()
+        if response.is_error and not (kind.startswith("application/json") and _is_problem(bytes(body))):
+            return self._judge(response)
+        self._has_answered = True
+        kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"transfer-encoding"]
+        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
+
+    def _judge(self, response: httpx2.Response) -> httpx2.Response:
+        status = response.status_code
+        said = f"it answered with HTTP {status} {response.reason_phrase}".rstrip()
+        if response.is_server_error or status in _UNSURE:
+            return self._refuse(UNREADABLE, said)
+        # A server that was started anew knows the old connection no longer.
+        return self._refuse(NOT_TAKEN, said, ends=self._has_answered and status == httpx2.codes.NOT_FOUND)
+
+    def _refuse(self, code: int, message: str, ends: bool = False) -> httpx2.Response:
+        if ends:
+            self._lose(message)
+        problem = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+        headers = {"content-type": "application/json"}
+        return httpx2.Response(_BAD_GATEWAY, headers=headers, content=msgspec.json.encode(problem))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _is_problem(body: bytes) -> bool:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("error"), dict)

@@ -1,0 +1,59 @@
+"""The tools that a server offered last, kept in the data folder: known before it is ready again.
+
+So a call that was allowed before a restart finds its tool, and the first answer after one has all tools.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.mcp.ports import Listing
+from holdfast.domain.mcp import McpServer
+
+_MODE = 0o600
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """For whom it is: another server of the same name is not it."""
+
+    reached: str
+    listing: Listing
+
+
+class KeptTools:
+    """One file for each server, in `folder`. What cannot be read is as if it was not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, server: McpServer) -> Listing:
+        try:
+            kept = msgspec.json.decode(self._path(server).read_bytes(), type=_Kept)
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+            return Listing()
+        return kept.listing if kept.reached == _reached(server) else Listing()
+
+    def write(self, server: McpServer, listing: Listing) -> None:
+        """Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._path(server).with_suffix(f".{os.getpid()}.part")
+        part.touch(_MODE)
+        part.write_bytes(msgspec.json.encode(_Kept(_reached(server), listing)))
+        part.replace(self._path(server))
+
+    def _path(self, server: McpServer) -> Path:
+        return self._folder / f"{server.name}.json"
+
+
+def _reached(server: McpServer) -> str:
+    """How it is reached and what of it may be used, with no secret in it: variables are not put in."""
+    parts = (
+        server.command,
+        server.args,
+        server.cwd,
+        server.url,
+        server.tools,
+        sorted(server.effects.items()),
+    )
+    return msgspec.json.encode(parts).decode()

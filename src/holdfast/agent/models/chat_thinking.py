@@ -1,0 +1,190 @@
+"""Thinking in Chat Completions: what servers send of it, and in which field they want it back. No I/O.
+
+OpenAI's reference has no field for it, so each server has its own: `reasoning_content` (DeepSeek, and most
+that follow it), `reasoning` (OpenRouter, Groq, vLLM, Ollama), `reasoning_details` beside it (OpenRouter), and
+`extra_content` on a call (Google). What has to come back is kept in the signature of a thinking part, as a
+Kept.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.parts import Reasoning, ToolCall
+from holdfast.domain.requests import AssistantMessage, RequestMessage, UserMessage
+
+THINKING = "thinking"
+"""Left out once a server does not take its own thinking back."""
+EXTRA = "extra_content"
+UNTHOUGHT_CALLS = "calls without thinking"
+"""Refused by servers that think: a call without any then says that there was none."""
+UNSIGNED_CALLS = "calls without a signature"
+"""Refused by Google; a call that another model made then says so, as its documentation has it."""
+NOT_SIGNED = "skip_thought_signature_validator"
+_CONTENT = "reasoning_content"
+_DETAILS = "reasoning_details"
+_SHOWN = ("text", "summary")
+"""Where details hold text; all else in them is opaque."""
+
+
+class Kept(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defaults=True):
+    """What the signature of a thinking part holds, in JSON.
+
+    `field` is where the part's text came from and goes back to. `extra` belongs to the next call, or with
+    `is_late` to the one before. `details` are OpenRouter's, of the whole message; a text among them that is
+    the message's thinking is left out (`shown` says of which one, and its key), and `calls` are the ids by
+    which they name calls, in order.
+    """
+
+    field: str = ""
+    extra: dict[str, Any] | None = None
+    is_late: bool = False
+    details: list[dict[str, Any]] | None = None
+    shown: tuple[int, str] | None = None
+    calls: tuple[str, ...] = ()
+
+    def signature(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+_KEPT = msgspec.json.Decoder(Kept)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+def kept_in(part: Reasoning) -> Kept | None:
+    """What was kept; None in what another protocol signed."""
+    try:
+        return _KEPT.decode(part.signature)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+def object_in(raw: msgspec.Raw) -> dict[str, Any] | None:
+    try:
+        return _OBJECT.decode(raw) if raw else None
+    except msgspec.DecodeError:
+        return None  # Opaque, and odd: nothing that could go back.
+
+
+# Going back.
+
+
+def with_calls(messages: Sequence[RequestMessage]) -> list[bool]:
+    """Of each message, whether it is of a turn in which tools were called: there alone thinking goes back."""
+    turns: list[list[RequestMessage]] = [[]]
+    for message in messages:
+        if isinstance(message, UserMessage):
+            turns.append([])
+        turns[-1].append(message)
+    found: list[bool] = []
+    for turn in turns:
+        parts = (part for each in turn if isinstance(each, AssistantMessage) for part in each.parts)
+        found += [any(isinstance(part, ToolCall) for part in parts)] * len(turn)
+    return found
+
+
+def thinking_fields(message: AssistantMessage, without: Iterable[str]) -> dict[str, Any]:
+    """The fields by which a message's thinking goes back to whoever thought it."""
+    without = frozenset(without)
+    fields: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    calls = [part.call_id for part in message.parts if isinstance(part, ToolCall)]
+    if THINKING not in without:
+        kept = [
+            (part, each) for part in message.parts if isinstance(part, Reasoning) and (each := kept_in(part))
+        ]
+        for part, each in kept:
+            if each.field:
+                texts[each.field] = texts.get(each.field, "") + part.text
+        details = next((each for _, each in kept if each.details), None)
+        fields = texts if details is None else {_DETAILS: _restored(details, "".join(texts.values()), calls)}
+    if calls and UNTHOUGHT_CALLS in without:
+        fields.setdefault(_CONTENT, "")
+    return fields
+
+
+def _restored(kept: Kept, text: str, calls: Sequence[str]) -> list[dict[str, Any]]:
+    """A message's details as they came, but for the ids of calls: those are ours."""
+    ours = dict(zip(kept.calls, calls, strict=False))
+    details = [dict(each) for each in kept.details or ()]
+    if kept.shown is not None and kept.shown[0] < len(details):
+        details[kept.shown[0]][kept.shown[1]] = text
+    for each in details:
+        if isinstance(each.get("id"), str) and each["id"] in ours:
+            each["id"] = ours[each["id"]]
+    return details
+
+
+def extras(message: AssistantMessage, without: Iterable[str]) -> list[dict[str, Any] | None]:
+    """For each call of a message in order, what belongs to it beside its arguments."""
+    without = frozenset(without)
+    found: list[dict[str, Any] | None] = []
+    waiting: dict[str, Any] | None = None
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            found.append(waiting)
+            waiting = None
+        elif isinstance(part, Reasoning) and (kept := kept_in(part)) is not None and kept.extra:
+            if kept.is_late and found:
+                found[-1] = found[-1] or kept.extra
+            elif not kept.is_late:
+                waiting = kept.extra
+    if EXTRA in without:
+        return [None] * len(found)
+    # Of calls that were made together only the first is signed.
+    if found and found[0] is None and UNSIGNED_CALLS in without:
+        found[0] = {"google": {"thought_signature": NOT_SIGNED}}
+    return found
+
+
+# Coming in.
+
+
+class Details:
+    """OpenRouter's details of a message's thinking, put together from their pieces."""
+
+    def __init__(self) -> None:
+        self._all: list[dict[str, Any]] = []
+        self._texts: list[dict[str, list[str]]] = []
+
+    def add(self, raw: msgspec.Raw) -> str:
+        """Take in what one chunk holds of them; returns the text in it."""
+        try:
+            pieces = _OBJECTS.decode(raw) if raw else []
+        except msgspec.DecodeError:
+            return ""
+        text = ""
+        for piece in pieces:
+            if not self._all or not _is_more_of(piece, self._all[-1]):
+                self._all.append({})
+                self._texts.append({})
+            for key, value in piece.items():
+                if key in _SHOWN and isinstance(value, str):
+                    self._texts[-1].setdefault(key, []).append(value)
+                    text += value
+                elif value is not None:
+                    self._all[-1][key] = value
+        return text
+
+    def kept(self, thought: str, calls: Sequence[str]) -> Kept | None:
+        """What has to be kept of them beside `thought`, the text that was shown."""
+        if not self._all:
+            return None
+        texts = {
+            (i, key): "".join(pieces) for i, each in enumerate(self._texts) for key, pieces in each.items()
+        }
+        shown = next(iter(texts)) if list(texts.values()) == [thought] else None
+        details = [dict(each) for each in self._all]
+        for (i, key), text in texts.items():
+            if (i, key) != shown:
+                details[i][key] = text
+        names = tuple(calls) if any(each.get("id") in calls for each in details if each.get("id")) else ()
+        return Kept(details=details, shown=shown, calls=names)
+
+
+def _is_more_of(piece: dict[str, Any], last: dict[str, Any]) -> bool:
+    same = all(piece.get(key) == last.get(key) for key in ("type", "index"))
+    other_id = piece.get("id") and last.get("id") and piece["id"] != last["id"]
+    return same and not other_id and piece.get("type") != "reasoning.encrypted"

@@ -1,0 +1,164 @@
+"""Models that are asked one after the other, until one answers.
+
+Who is asked next has the same request, fitted to it: without thinking that another signed, files that it does
+not take, and the oldest messages where its window is smaller.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.agent.attachments import NOT_TAKEN
+from holdfast.agent.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
+from holdfast.domain.context import (
+    AssistantMessage,
+    FileContent,
+    Profile,
+    Request,
+    RequestMessage,
+    UserMessage,
+)
+from holdfast.domain.files import FileKind
+from holdfast.domain.fitting import fit
+from holdfast.domain.parts import Reasoning
+from holdfast.domain.weights import Gauge, estimate_tokens, tokens_of
+
+TRIES_MAX = 2
+"""Times that each is asked where asking again may help, while there is another."""
+WAIT_S = 0.5
+WAIT_S_MAX = 2.0
+"""A server that asks for more is not waited for: there is another."""
+
+
+class Fallback:
+    """Stands where its first model does. The others answer where that one fails before it has said anything.
+
+    What is wrong with the request itself is no other's to answer; what is too long goes to a larger window.
+    """
+
+    def __init__(
+        self, models: Sequence[Model], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        assert models, "somebody must be asked"
+        self._models = tuple(models)
+        self._sleep = sleep
+
+    def __repr__(self) -> str:
+        return f"Fallback({', '.join(repr(model) for model in self._models)})"
+
+    @property
+    def name(self) -> str:
+        return self._models[0].name
+
+    @property
+    def profile(self) -> Profile:
+        """The first one's, but a request may hold what any of them signed: each is given its own."""
+        signers = tuple(model.profile.provider for model in self._models[1:])
+        return replace(self._models[0].profile, also_signed=signers)
+
+    async def takes(self) -> frozenset[FileKind]:
+        return await self._models[0].takes()
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        """As a model's own; an AskedInstead comes before what anybody but the first says.
+
+        When all have failed, the failure tells of each; asking again may help if it may with one of them.
+        """
+        failed: list[tuple[Model, ModelFailure]] = []
+        for model in self._models:
+            if failed and not _may_answer(model, failed):
+                continue
+            if failed:
+                yield AskedInstead(model.name, model.profile.provider, failed[-1][1])
+            own = with_own_thinking(request, model.profile)
+            asked = await fitted(own, model, tools) if failed else own
+            for tried in range(1, TRIES_MAX + 1):
+                try:
+                    async with aclosing(model.stream(asked, tools)) as deltas:
+                        begun = False
+                        async for delta in deltas:
+                            begun = True
+                            yield delta
+                    return
+                except ModelFailure as failure:
+                    if begun or failure.of_request:
+                        raise
+                    last = failure
+                if not await self._wait(last, tried):
+                    break
+            failed.append((model, last))
+        raise _of_all(failed)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(model.close() for model in self._models))
+
+    async def _wait(self, failure: ModelFailure, tried: int) -> bool:
+        """Wait before the same one is asked again; False where the next one is to be asked at once."""
+        wait_s = WAIT_S if failure.retry_after_ms is None else failure.retry_after_ms / 1000
+        if not failure.retryable or tried == TRIES_MAX or wait_s > WAIT_S_MAX:
+            return False
+        await self._sleep(wait_s)
+        return True
+
+
+def _may_answer(model: Model, failed: Sequence[tuple[Model, ModelFailure]]) -> bool:
+    """Whether its window is larger than that of each for which the request was too long."""
+    short = [other.profile.window_tokens for other, why in failed if why.too_long]
+    return model.profile.window_tokens > max(short, default=0)
+
+
+def _of_all(failed: Sequence[tuple[Model, ModelFailure]]) -> ModelFailure:
+    if len(failed) == 1:
+        return failed[0][1]
+    first = failed[0][1]
+    detail = "; ".join(f"{model.name}: {why.fields['detail']}" for model, why in failed)
+    waits = [why.retry_after_ms for _, why in failed if why.retryable and why.retry_after_ms is not None]
+    return ModelFailure(
+        detail=detail, retryable=any(why.retryable for _, why in failed),
+        retry_after_ms=min(waits, default=None), too_long=first.too_long,
+    )  # fmt: skip
+
+
+def with_own_thinking(request: Request, profile: Profile) -> Request:
+    """`request` without the thinking that another model signed."""
+    return replace(request, messages=tuple(_own(message, profile) for message in request.messages))
+
+
+async def fitted(request: Request, model: Model, tools: Sequence[ToolSpec]) -> Request:
+    """A request that was made for another model, as this one can be sent it."""
+    takes: frozenset[FileKind] = await model.takes() if request.files else frozenset()
+    profile = model.profile
+    gauge = Gauge(estimate_tokens(msgspec.json.encode(tools).decode()) if tools else 0)
+    messages = _cut(list(request.messages), gauge.room(profile, request.system))
+    shown = {blob: _shown(content, takes) for blob, content in request.files.items()}
+    return replace(request, messages=tuple(messages), files=shown)
+
+
+def _own(message: RequestMessage, profile: Profile) -> RequestMessage:
+    if not isinstance(message, AssistantMessage):
+        return message
+    parts = [p for p in message.parts if not isinstance(p, Reasoning) or p.provider == profile.provider]
+    return message if len(parts) == len(message.parts) else AssistantMessage(tuple(parts))
+
+
+def _shown(content: FileContent, takes: frozenset[FileKind]) -> FileContent:
+    return content if content.kind == "note" or content.kind in takes else NOT_TAKEN
+
+
+def _cut(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
+    """As many of the last messages as fit, from where a person speaks; the last of that is made to fit."""
+    begins = [place for place, message in enumerate(messages) if isinstance(message, UserMessage)]
+    last = begins[-1] if begins else 0
+    kept = fit(messages[last:], room)
+    room -= tokens_of(kept)
+    for start, end in reversed(list(pairwise(begins))):
+        block = messages[start:end]
+        room -= tokens_of(block)
+        if room < 0:
+            break
+        kept = [*block, *kept]
+    return kept

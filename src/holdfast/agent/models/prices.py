@@ -1,0 +1,95 @@
+"""What is known of models before anybody asks: their windows, and what they cost, from a file with a date."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.agent.models.endpoint import Endpoint
+from holdfast.agent.models.providers import provider_named
+from holdfast.domain.usage import Usage
+
+FILE_NAME = "prices.toml"
+_DATED = re.compile(r"-(?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
+"""How providers end the name of one version of a model."""
+_FAMILIES = (("gpt-5", 272_000), ("gpt-4.1", 1_000_000), ("claude-", 200_000), ("gemini-", 1_000_000))
+"""Windows by how a model's name begins, wherever it is asked."""
+
+
+class Price(msgspec.Struct, frozen=True):
+    """US dollars for a million tokens. Above `long_from` tokens of input all of a request costs `long`."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    long_from: int = 0
+    long: "Price | None" = None
+
+    def of(self, usage: Usage) -> Usage:
+        """`usage` with what it costs. Where what was kept has no price of its own, it costs like the rest."""
+        price = self.long if self.long is not None and usage.input_tokens > self.long_from else self
+        kept = min(usage.cached_tokens, usage.input_tokens)
+        cached = price.input if price.cached is None else price.cached
+        # Dollars for a million tokens are millionths of a dollar for one.
+        micros = (
+            (usage.input_tokens - kept) * price.input + kept * cached + usage.output_tokens * price.output
+        )
+        return replace(usage, cost_micros=round(micros))
+
+
+FREE = Price(0, 0, 0)
+"""A model on this machine."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of one model; None is not known."""
+
+    window_tokens: int | None = None
+    answer_tokens: int | None = None
+    price: Price | None = None
+
+
+class Known:
+    """What is known of all of them, and as of when."""
+
+    def __init__(self, as_of: str = "", models: Mapping[str, Mapping[str, Facts]] | None = None) -> None:
+        self.as_of = as_of
+        self._models = models or {}
+
+    def facts(self, endpoint: Endpoint) -> Facts:
+        """What is known of the model behind an endpoint: the price only where its own provider is asked."""
+        provider = provider_named(endpoint.provider)
+        assert provider is not None, endpoint.provider
+        listed = self._models.get(provider.name, {})
+        model = endpoint.model
+        found = listed.get(model) or listed.get(_DATED.sub("", model)) or Facts()
+        if found.window_tokens is None:
+            window = next((tokens for start, tokens in _FAMILIES if model.startswith(start)), None)
+            found = replace(found, window_tokens=window)
+        if endpoint.base_url.rstrip("/") == provider.base_url:
+            return replace(found, price=FREE) if provider.is_local else found
+        return replace(found, price=None)
+
+
+def read_known() -> Known:
+    """What this package's file says."""
+    told = tomllib.loads(files("holdfast.agent.models").joinpath(FILE_NAME).read_text("utf-8"))
+    as_of = told.pop("as_of")
+    models = {
+        provider: MappingProxyType({name: _facts(each) for name, each in listed.items()})
+        for provider, listed in told.items()
+    }
+    return Known(as_of, MappingProxyType(models))
+
+
+def _facts(told: Mapping[str, Any]) -> Facts:
+    long = (
+        Price(told["long_input"], told["long_output"], told["long_cached"]) if "long_from" in told else None
+    )
+    price = Price(told["input"], told["output"], told.get("cached"), told.get("long_from", 0), long)
+    return Facts(told["window"], told.get("answer"), price)

@@ -1,0 +1,189 @@
+"""The events of OpenAI Responses, as much of each as matters to an answer. No I/O."""
+
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+
+class Event(msgspec.Struct):
+    """Any event; or an answer that came whole, which has no type."""
+
+    type: str = ""
+    delta: str | None = None
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
+    item: msgspec.Raw = msgspec.Raw()
+    part: msgspec.Raw = msgspec.Raw()
+    response: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    object: str | None = None
+
+    def index(self, where: str) -> int:
+        """Which piece of an item's content, or of its summary, it is about."""
+        return (self.summary_index if where == "summary" else self.content_index) or 0
+
+
+class _Named(msgspec.Struct):
+    type: str = ""
+
+
+class Words(msgspec.Struct):
+    """A piece of a message, of a summary or of thinking."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def said(self) -> str:
+        return self.text or self.refusal or ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The kind of item that it is in, and where there."""
+        kind = "reasoning" if self.type in ("reasoning_text", "summary_text") else "message"
+        return kind, "summary" if self.type == "summary_text" else "content"
+
+
+class Item(msgspec.Struct):
+    """An item as it is sent whole."""
+
+    type: str = ""
+    id: str | None = None
+    content: list[Words] | None = None
+    summary: list[Words] | None = None
+    encrypted_content: str | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def written(self) -> str:
+        """The arguments of a call; some servers send them as an object."""
+        if self.arguments is None or isinstance(self.arguments, str):
+            return self.arguments or ""
+        return msgspec.json.encode(self.arguments).decode()
+
+
+class _Why(msgspec.Struct):
+    reason: str | None = None
+
+
+class Response(msgspec.Struct):
+    """A whole answer, as its last event repeats it."""
+
+    status: str | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    incomplete_details: _Why | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it is not complete, if it says so."""
+        return (self.incomplete_details.reason if self.incomplete_details else None) or ""
+
+
+class _CachedTokens(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class Used(msgspec.Struct):
+    """Tokens of thinking are among those of the output."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _CachedTokens | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        return (self.input_tokens_details.cached_tokens if self.input_tokens_details else None) or 0
+
+
+TEXTS = MappingProxyType(
+    {
+        "response.output_text": ("message", "content"),
+        "response.refusal": ("message", "content"),
+        "response.reasoning_summary_text": ("reasoning", "summary"),
+        "response.reasoning_text": ("reasoning", "content"),
+    }
+)
+"""Which events bring text: into what kind of item, and where there."""
+PARTS = frozenset({"response.content_part.done", "response.reasoning_summary_part.done"})
+KINDS = frozenset({"message", "reasoning", "function_call"})
+"""The items that matter; a server's own tools are its own business."""
+ENDS = frozenset(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
+_KNOWN = frozenset(
+    {
+        "",
+        "error",
+        *(f"response.{what}" for what in ("output_item.added", "output_item.done")),
+        *(f"response.function_call_arguments.{verb}" for verb in ("delta", "done")),
+        *(f"{name}.{verb}" for name in TEXTS for verb in ("delta", "done")),
+        *PARTS,
+        *ENDS,
+    }
+)
+_EVENT = msgspec.json.Decoder(Event)
+_NAMED = msgspec.json.Decoder(_Named)
+_WORDS = msgspec.json.Decoder(Words)
+_ITEM = msgspec.json.Decoder(Item)
+_RESPONSE = msgspec.json.Decoder(Response)
+_USED = msgspec.json.Decoder(Used)
+
+
+def event_of(data: bytes) -> Event:
+    """Raises DecodeError for what is none. One that is not known is empty but for its type."""
+    try:
+        return _EVENT.decode(data)
+    except msgspec.ValidationError:
+        # Those that are not known may hold anything; those that are must be as they are known.
+        name = _NAMED.decode(data).type
+        if name in _KNOWN:
+            raise
+        return Event(name)
+
+
+def is_known(event: Event) -> bool:
+    return event.type in _KNOWN
+
+
+def words_of(raw: msgspec.Raw) -> Words:
+    return _WORDS.decode(_or_empty(raw))
+
+
+def item_of(raw: msgspec.Raw) -> Item:
+    """As with events: one of a kind that is not known is empty but for that."""
+    try:
+        return _ITEM.decode(_or_empty(raw))
+    except msgspec.ValidationError:
+        kind = _NAMED.decode(_or_empty(raw)).type
+        if kind in KINDS:
+            raise
+        return Item(kind)
+
+
+def response_of(raw: msgspec.Raw | bytes) -> Response:
+    return _RESPONSE.decode(_or_empty(raw))
+
+
+def used_of(raw: msgspec.Raw) -> Used:
+    """Counts are told, not relied on: odd ones must not cost the answer."""
+    try:
+        return _USED.decode(_or_empty(raw))
+    except msgspec.DecodeError:
+        return Used()
+
+
+def holds(raw: msgspec.Raw | bytes) -> bool:
+    """Whether there is anything in it."""
+    return bytes(raw) not in (b"", b"null")
+
+
+def _or_empty(raw: msgspec.Raw | bytes) -> msgspec.Raw | bytes:
+    return raw if holds(raw) else b"{}"

@@ -1,0 +1,121 @@
+"""Where models come from: a client made from a name such as `anthropic:claude-sonnet-5-5`."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+from holdfast.agent.masking import MaskedModel
+from holdfast.agent.models.chat_wire import ChatWire
+from holdfast.agent.models.demo import Demo
+from holdfast.agent.models.endpoint import Endpoint, Protocol
+from holdfast.agent.models.fallback import Fallback
+from holdfast.agent.models.http_model import HttpModel
+from holdfast.agent.models.messages_wire import MessagesWire
+from holdfast.agent.models.prices import Facts, Known
+from holdfast.agent.models.providers import (
+    DEMO,
+    Provider,
+    Saved,
+    access_to,
+    is_local_model,
+    is_on_this_machine,
+    split_name,
+)
+from holdfast.agent.models.responses_wire import ResponsesWire
+from holdfast.agent.models.wire import Wire
+from holdfast.agent.ports import Model
+from holdfast.domain.context import Profile
+from holdfast.domain.local_model import LocalNotInstalled
+from holdfast.domain.secrets import Mask, secrets_in
+
+WINDOW_TOKENS = 128_000
+WINDOW_TOKENS_LOCAL = 8_192
+"""For a model on this machine that does not say: its server's default, not what the model could do."""
+ANSWER_TOKENS = 4_096
+ANSWER_TOKENS_MAX = 32_000
+"""Of what a model can write at once, so much is kept free for it."""
+_WIRES: Mapping[Protocol, Callable[[], Wire]] = MappingProxyType(
+    {"chat": ChatWire, "responses": ResponsesWire, "messages": MessagesWire}
+)
+
+
+def made_for(endpoint: Endpoint, known: Known | None = None, window_tokens: int | None = None) -> Model:
+    """The model behind an endpoint. Close it. `window_tokens` is what its server says of its window."""
+    facts = (known or Known()).facts(endpoint)
+    profile = profile_of(endpoint, facts, window_tokens)
+    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile, price=facts.price)
+
+
+def made_as(endpoint: Endpoint, profile: Profile) -> Model:
+    """A model of which everything is known already. Close it."""
+    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile)
+
+
+def profile_of(endpoint: Endpoint, facts: Facts, window_tokens: int | None = None) -> Profile:
+    """What is known of a model. What its server says of its window goes before everything else."""
+    usual = WINDOW_TOKENS_LOCAL if is_on_this_machine(endpoint) else WINDOW_TOKENS
+    window = window_tokens or facts.window_tokens or usual
+    answer = min(facts.answer_tokens or ANSWER_TOKENS, ANSWER_TOKENS_MAX, window // 4)
+    # Thinking is signed for the model that thought it: providers refuse it from another of their own.
+    signer = f"{endpoint.host}/{endpoint.model}"
+    return Profile(signer, window, answer, address=endpoint.shown_url)
+
+
+class Shop:
+    """Makes models by name. `saved` reads the connections that were put into the settings.
+
+    Whatever key it comes upon, `mask` knows from then on. `local` makes the local model, where there can be one.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        saved: Callable[[], Mapping[str, Saved]],
+        mask: Mask,
+        known: Known,
+        local: Callable[[], Model] | None = None,
+    ) -> None:
+        self._environ = environ
+        self._saved = saved
+        self._mask = mask
+        self.known = known
+        self._local = local
+
+    async def model(self, name: str, fallbacks: Sequence[str] = ()) -> Model:
+        """As its port says; ConfigError too, if what is saved cannot be read."""
+        return MaskedModel(await self.bare(name, fallbacks), self._mask)
+
+    async def bare(self, name: str, fallbacks: Sequence[str] = (), environ_first: bool = False) -> Model:
+        """The same without the mask. `environ_first`: the environment names the model, so it says where."""
+        first = await self._maker(name, environ_first)
+        others = [await self._maker(each) for each in dict.fromkeys(fallbacks) if each != name]
+        models = [make() for make in (first, *others)]
+        return Fallback(models) if others else models[0]
+
+    def local(self) -> Model:
+        """The local model, whose server runs from now on until it is closed. Raises LocalNotInstalled."""
+        if self._local is None:
+            raise LocalNotInstalled()
+        return self._local()
+
+    async def _maker(self, name: str, environ_first: bool = False) -> Callable[[], Model]:
+        """What makes a model, once it is known that it can be."""
+        if is_local_model(name):
+            return self.local
+        endpoint = await self.endpoint(name, environ_first)
+        return Demo if endpoint is None else partial(made_for, endpoint, self.known)
+
+    async def endpoint(self, name: str, environ_first: bool = False) -> Endpoint | None:
+        """Where a model is asked; None for the demo. Raises as `model` does."""
+        if name.strip() == DEMO:
+            return None
+        provider, model = split_name(name)
+        return await self.endpoint_of(provider, model, environ_first)
+
+    async def endpoint_of(self, provider: Provider, model: str, environ_first: bool = False) -> Endpoint:
+        """The same, of a provider."""
+        saved = await asyncio.to_thread(self._saved)
+        access = access_to(provider, self._environ, saved, environ_first)
+        self._mask.learn(*secrets_in({"MODEL_KEY": access.key, "MODEL_URL": access.base_url}))
+        return access.endpoint(model)

@@ -1,0 +1,135 @@
+"""Long output: its beginning and its end are shown, all of it is kept as a file.
+
+What is shown streams as it always did: the beginning as it comes, the end when the call is over. The rest is
+held here until then, bounded. A server that dies meanwhile loses only what nobody was shown.
+"""
+
+from collections import deque
+from typing import Literal
+
+from holdfast.agent.ports import Emit, Recorder
+from holdfast.domain.files import TEXT, output_name
+from holdfast.domain.ids import CallId
+from holdfast.domain.limits import (
+    OUTPUT_HEAD_BYTES_MAX,
+    OUTPUT_KEPT_BYTES_MAX,
+    OUTPUT_TAIL_BYTES_MAX,
+    RESULT_BYTES_MAX,
+)
+from holdfast.domain.parts import AnyPart, File, Text, text_of
+
+Stream = Literal["stdout", "stderr"]
+OUTPUT = "output:"
+"""Before a call's id, in place of a path: what `read_file` reads then is the output of that call."""
+_CONTINUES = bytes(range(0x80, 0xC0))
+
+
+class Outpour:
+    """What one call prints, on its way to `emit`."""
+
+    def __init__(self, emit: Emit, call_id: CallId) -> None:
+        self._emit = emit
+        self._call_id = call_id
+        self._head_room = OUTPUT_HEAD_BYTES_MAX
+        self._kept = bytearray()
+        self._not_kept = 0
+        self._tail: deque[tuple[bytes, Stream]] = deque()
+        self._tail_bytes = self._left_out = 0
+        self._at_line_start = True
+
+    def take(self, text: str, stream: Stream) -> None:
+        """The next piece; costs the same however much there was."""
+        body = text.encode("utf-8", "replace")
+        room = OUTPUT_KEPT_BYTES_MAX - len(self._kept)
+        self._kept += body[:room]
+        self._not_kept += max(0, len(body) - room)
+        if self._head_room:
+            now = body if len(body) <= self._head_room else whole_characters(body[: self._head_room])
+            body = body[len(now) :]
+            self._head_room = 0 if body else self._head_room - len(now)
+            self._say(now, stream)
+        if body:
+            self._hold(body, stream)
+
+    def finish(self) -> bytes | None:
+        """Show the end. All that was printed, if that is more than what was shown."""
+        whole = None
+        if self._left_out:
+            tail = b"".join(body for body, _ in self._tail)
+            whole = self._whole(tail)
+            self._say(self._note(), "stdout")
+        while self._tail:
+            self._say(*self._tail.popleft())
+        return whole
+
+    def _hold(self, body: bytes, stream: Stream) -> None:
+        self._tail.append((body, stream))
+        self._tail_bytes += len(body)
+        while self._tail_bytes > OUTPUT_TAIL_BYTES_MAX:
+            first, its_stream = self._tail.popleft()
+            over = self._tail_bytes - OUTPUT_TAIL_BYTES_MAX
+            rest = first[over:].lstrip(_CONTINUES) if over < len(first) else b""
+            self._left_out += len(first) - len(rest)
+            self._tail_bytes -= len(first) - len(rest)
+            if rest:
+                self._tail.appendleft((rest, its_stream))
+
+    def _whole(self, tail: bytes) -> bytes:
+        if not self._not_kept:
+            return bytes(self._kept)
+        rest = tail[max(0, len(tail) - self._not_kept) :]  # The tail may begin in what is kept.
+        lost = self._not_kept - len(rest)
+        note = f"\n[{lost:,} bytes were not kept]\n".encode() if lost else b""
+        return bytes(self._kept) + note + rest
+
+    def _note(self) -> bytes:
+        note = told_left_out(self._left_out, self._call_id)
+        return (note if self._at_line_start else f"\n{note}").encode()
+
+    def _say(self, body: bytes, stream: Stream) -> None:
+        if body:
+            self._at_line_start = body.endswith(b"\n")
+            self._emit(body.decode("utf-8", "replace"), stream)
+
+
+async def shown_parts(
+    recorder: Recorder, call_id: CallId, parts: tuple[AnyPart, ...], whole: bytes | None
+) -> tuple[AnyPart, ...]:
+    """A result as it is stored. `whole` is the output of which `parts` shows a part; it becomes a file.
+
+    So does the text of a result that is too long. Raises StoreFault.
+    """
+    text = text_of(parts).encode("utf-8", "replace")
+    if len(text) > RESULT_BYTES_MAX:
+        whole = whole or text
+        others = tuple(part for part in parts if not isinstance(part, Text))
+        parts = (Text(_beginning_and_end(text, call_id)), *others)
+    if whole is None:
+        return parts
+    kept = whole_characters(whole[:OUTPUT_KEPT_BYTES_MAX]) if len(whole) > _FILE_BYTES_MAX else whole
+    blob = await recorder.keep(kept)
+    return (*parts, File(blob, output_name(call_id), TEXT, len(kept)))
+
+
+_FILE_BYTES_MAX = OUTPUT_KEPT_BYTES_MAX + OUTPUT_TAIL_BYTES_MAX + 1_000
+
+
+def told_left_out(count: int, call_id: CallId) -> str:
+    return f"[{count:,} bytes left out; read_file with the path {OUTPUT}{call_id} reads them]\n"
+
+
+def whole_characters(body: bytes) -> bytes:
+    """Without a character at the end that was cut in two."""
+    for back in range(1, min(4, len(body)) + 1):
+        first = body[-back]
+        if first & 0xC0 != 0x80:
+            length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+            return body[:-back] if back < length else body
+    return body
+
+
+def _beginning_and_end(text: bytes, call_id: CallId) -> str:
+    head = whole_characters(text[:OUTPUT_HEAD_BYTES_MAX])
+    tail = text[-OUTPUT_TAIL_BYTES_MAX:].lstrip(_CONTINUES)
+    note = told_left_out(len(text) - len(head) - len(tail), call_id)
+    return f"{head.decode('utf-8', 'replace')}\n{note}{tail.decode('utf-8', 'replace')}"

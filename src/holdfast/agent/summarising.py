@@ -1,0 +1,33 @@
+"""Having a model sum up the older part of a conversation."""
+
+from collections.abc import Sequence
+
+from holdfast.agent.instructions import ASKED_S_MAX, answer_of
+from holdfast.agent.measuring import gauge_of
+from holdfast.agent.ports import Model, ModelFailure, ToolSpec
+from holdfast.domain import summaries
+from holdfast.domain.summaries import Drafted
+from holdfast.domain.transcript import Transcript
+
+_CHARS_PER_TOKEN = 8
+"""More than any token has: what comes past that is not waited for."""
+
+
+async def draft(
+    model: Model,
+    told: str,
+    specs: Sequence[ToolSpec],
+    transcript: Transcript,
+    above: float,
+    kept_turns: int,
+) -> Drafted | None:
+    """A summary, if one is due. Raises ModelFailure."""
+    gauge = gauge_of(transcript, model, specs)
+    due = summaries.due(transcript, told, model.profile, gauge, above, kept_turns)
+    if due is None:
+        return None
+    chars_max = _CHARS_PER_TOKEN * due.tokens_max
+    said = await answer_of(model, due.instructions, due.text, ASKED_S_MAX, chars_max)
+    if not said.strip():
+        raise ModelFailure(detail="it gave no summary", retryable=True)
+    return summaries.drafted(due, said)

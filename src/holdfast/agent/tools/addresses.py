@@ -1,0 +1,77 @@
+"""Which addresses may be asked for pages: those of the internet, and what a person has allowed beside them.
+
+Whatever belongs to this machine, to networks around it or to nobody is refused, in every way of writing it.
+"""
+
+from collections.abc import Iterable
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+from holdfast.domain.urls import BadUrl, Url, read_host
+
+Address = IPv4Address | IPv6Address
+
+_NOT_PUBLIC_4 = tuple(IPv4Network(each) for each in (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+    "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    "168.63.129.16/32",  # Looks public; a cloud answers there with what is for the machine alone.
+))  # fmt: skip
+_PUBLIC_6 = IPv6Network("2000::/3")
+_NOT_PUBLIC_6 = tuple(IPv6Network(each) for each in (
+    "2001::/23",  # Special purposes, Teredo among them, which wraps an IPv4 address.
+    "2001:db8::/32", "3fff::/20",
+    "2002::/16",  # 6to4, which wraps another.
+    "3ffe::/16", "2620:4f:8000::/48",
+))  # fmt: skip
+_WRAPPED_4 = tuple(IPv6Network(each) for each in ("::ffff:0:0/96", "64:ff9b::/96"))
+"""Where an IPv4 address is written as an IPv6 one and is still the one that is meant."""
+
+
+def read_address(text: str) -> Address:
+    """An address as a look-up gives it, its zone included; the IPv4 address where one is wrapped."""
+    found = ip_address(text)
+    if isinstance(found, IPv6Address) and any(found in network for network in _WRAPPED_4):
+        return IPv4Address(int(found) & 0xFFFF_FFFF)
+    return found
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the internet; what is not known to does not."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_4)
+    return address in _PUBLIC_6 and not any(address in network for network in _NOT_PUBLIC_6)
+
+
+class Admission:
+    """Who may be asked. `allowed` are hosts and networks that are, though they are not public.
+
+    The server itself, at `own_port`, never is by them: whoever reaches it from this machine may be let in.
+    Raises BadUrl for what is neither a host nor a network.
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), own_port: int = 0) -> None:
+        hosts, networks = set(), []
+        for each in allowed:
+            try:
+                networks.append(ip_network(each.strip().strip("[]")))
+            except ValueError:
+                if "/" in each:
+                    raise BadUrl(f"{each} is no network; one is written like 10.0.0.0/8") from None
+                hosts.add(read_host(each.strip()))
+        self._hosts = frozenset(hosts)
+        self._networks = tuple(networks)
+        self._own_port = own_port
+
+    def admits(self, url: Url, address: Address) -> bool:
+        """Whether the page may be asked for at that address, which its host stands for."""
+        if is_public(address):
+            return True
+        allowed = url.host in self._hosts or any(address in network for network in self._networks)
+        return allowed and url.port != self._own_port

@@ -1,0 +1,176 @@
+"""Changing one file for a call, so that the change can be told, put back, and is made once.
+
+Before a file is replaced, a note of it is durable in the data folder: what the file held, and what it is to
+hold. A call that was cut off and is made again finds its note, and so knows whether it had been done: then
+only its result is made anew. The note goes when the result is durable.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.ports import ToolRun
+from holdfast.agent.tools.arguments import Refused
+from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.replacing import Seen, digest_of, look, replace
+from holdfast.agent.tools.vault import Vault
+from holdfast.agent.tools.workspace import shown, walking
+from holdfast.domain.diffs import diff_of
+from holdfast.domain.ids import CallId, is_id
+from holdfast.domain.limits import CHANGE_NOTE_MS_MAX
+from holdfast.domain.parts import Change
+
+_TRIES_MAX = 3
+_SUFFIX = ".change"
+Make = Callable[[Seen | None], bytes]
+"""The new content, from what was found; None is no file. Raises Refused."""
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What became of a file: whether there was one, what it holds now, and the change as it is told."""
+
+    existed: bool
+    after: bytes
+    change: Change
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What a call is about to do. `existed` without `before`: it was too large to be noted."""
+
+    path: str
+    after: str
+    existed: bool
+    before: bytes | None
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What was found, and what is to be there; `is_done` by an earlier try at the call."""
+
+    path: str
+    seen: Seen | None
+    existed: bool
+    before: bytes | None
+    after: bytes
+    is_done: bool = False
+
+
+class Changing:
+    """Changes files of workspaces. `folder` is the data folder; the notes lie in it."""
+
+    def __init__(self, folder: Path, vault: Vault) -> None:
+        self._notes = folder / "calls"
+        self._vault = vault
+
+    async def apply(
+        self, call: ToolRun, path: str, make: Make, is_exact: bool, makes_folders: bool
+    ) -> Changed:
+        """Replace the file by what `make` makes of it. Raises Refused.
+
+        With `is_exact`, a call that is made again does nothing to a file that is neither as the first try
+        found it nor as that would have left it: nobody knows whether it had been done.
+        """
+        return await see_through(self._apply(call, path, make, is_exact, makes_folders))
+
+    def settled(self, call_id: CallId) -> None:
+        """The call's result is durable: nobody will ask what it did."""
+        with suppress(OSError):
+            self._note_of(call_id).unlink()
+
+    async def _apply(
+        self, call: ToolRun, path: str, make: Make, is_exact: bool, makes_folders: bool
+    ) -> Changed:
+        for attempt in range(_TRIES_MAX):
+            # After the first attempt the note is our own, and says nothing that we do not know.
+            refuses = is_exact and attempt == 0
+            plan = await asyncio.to_thread(self._plan, call, path, make, refuses, makes_folders)
+            change = await self._told(call, plan)
+            # Who writes a whole file has the last word in the end, and then nobody knows what was before.
+            is_blind = not is_exact and attempt == _TRIES_MAX - 1
+            done = plan.is_done or await asyncio.to_thread(
+                self._carry_out, call, path, plan, makes_folders, is_blind
+            )
+            if done:
+                change = Change(plan.path, kept=False) if is_blind and not plan.is_done else change
+                return Changed(plan.existed, plan.after, change)
+        self.settled(call.call_id)  # Nothing was done, so there is nothing to know.
+        raise Refused(f"{shown(path)} is being changed by somebody else; nothing was done to it")
+
+    def _plan(self, call: ToolRun, path: str, make: Make, refuses: bool, makes_folders: bool) -> _Plan:
+        with walking(call.workspace, path, self._vault) as walk:
+            name = walk.go(path, makes_folders)
+            if not name:
+                raise Refused(f"{shown(path)} is a folder")
+            seen, real = look(name, walk.folder, path), walk.path_of(name)
+            real.encode()  # It is written down, so it must be text; where a link leads may be none.
+        content = seen.content if seen is not None else None
+        note = self._read_note(call.call_id)
+        if note is not None and note.path == real:
+            if content is not None and digest_of(content) == note.after:
+                return _Plan(real, seen, note.existed, note.before, content, is_done=True)
+            is_untouched = (seen is not None) == note.existed and content == note.before
+            if refuses and not is_untouched:
+                raise Refused(
+                    f"{shown(path)} was changed by somebody after the server stopped during this call;"
+                    " whether the call had been carried out is not known, so look at the file"
+                )
+        return _Plan(real, seen, seen is not None, content, make(seen))
+
+    def _carry_out(self, call: ToolRun, path: str, plan: _Plan, makes_folders: bool, is_blind: bool) -> bool:
+        with walking(call.workspace, path, self._vault) as walk:
+            name = walk.go(path, makes_folders)
+            if not name or walk.path_of(name) != plan.path:
+                return False
+            note = _Note(plan.path, digest_of(plan.after), plan.existed, plan.before)
+            self._write_note(call.call_id, note)
+            return replace(name, walk.folder, path, plan.seen, plan.after, is_blind)
+
+    async def _told(self, call: ToolRun, plan: _Plan) -> Change:
+        if plan.existed and plan.before is None:
+            return Change(plan.path, kept=False)
+        diff = await asyncio.to_thread(diff_of, plan.path, plan.before, plan.after)
+        before = await call.keep(plan.before) if plan.before is not None else None
+        after = await call.keep(plan.after)
+        kept = after is not None and (before is not None or not plan.existed)
+        blobs = (before, after) if kept else (None, None)
+        return Change(plan.path, *blobs, diff.text, diff.added, diff.removed, kept)
+
+    # Notes.
+
+    def _note_of(self, call_id: CallId) -> Path:
+        assert is_id(call_id), f"{call_id!r} is not an id"
+        return self._notes / f"{call_id}{_SUFFIX}"
+
+    def _read_note(self, call_id: CallId) -> _Note | None:
+        try:
+            return msgspec.msgpack.decode(self._note_of(call_id).read_bytes(), type=_Note)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None  # A half of one: nothing was done after it.
+
+    def _write_note(self, call_id: CallId, note: _Note) -> None:
+        self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in self._outdated():
+            with suppress(OSError):
+                old.unlink()
+        path = self._note_of(call_id)
+        with open(path, "wb", opener=partial(os.open, mode=0o600)) as file:
+            file.write(msgspec.msgpack.encode(note))
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(self._notes, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _outdated(self) -> Iterator[Path]:
+        before = time.time() - CHANGE_NOTE_MS_MAX / 1000
+        for path in self._notes.glob(f"*{_SUFFIX}"):
+            with suppress(OSError):
+                if path.stat().st_mtime < before:
+                    yield path

@@ -1,0 +1,84 @@
+"""`edit_file`: a piece of a text file in the workspace replaced by another, word for word."""
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.agent.ports import ToolResult, ToolRun
+from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.changing import Changing
+from holdfast.agent.tools.exact_text import Document, Miss, counted, replaced
+from holdfast.agent.tools.replacing import Seen
+from holdfast.agent.tools.workspace import shown
+from holdfast.domain.facts import Effect
+from holdfast.domain.ids import CallId
+from holdfast.domain.limits import EDIT_FILE_BYTES_MAX
+from holdfast.domain.parts import Text
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(description="File in the workspace, relative to it or absolute.")]
+    old_text: Annotated[
+        str,
+        Meta(description="What to replace, exactly as it stands in the file; enough of it to occur once."),
+    ]
+    new_text: Annotated[str, Meta(description="What to put in its place.")]
+    replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
+
+
+class EditFile:
+    """Edits a file. Doing the same call again does nothing more: a note tells whether it was done."""
+
+    spec = spec_of(
+        "edit_file",
+        "Replace text in a text file of the workspace. `old_text` must occur exactly once, white space"
+        " included, unless `replace_all` is set. Line ends and encoding stay as they are.",
+        Arguments,
+    )
+    effect: Effect = "idempotent"
+    asks = True
+
+    def __init__(self, changing: Changing) -> None:
+        self._changing = changing
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        try:
+            arguments = read_arguments(call.arguments, Arguments)
+            counts: list[int] = []
+            done = await self._changing.apply(
+                call, arguments.path, partial(_edited, arguments, counts), is_exact=True, makes_folders=False
+            )
+        except Refused as refusal:
+            return failed(refusal)
+        # A call that had been carried out before is told by what is there now.
+        times = f", {counted(counts[-1], 'replacement')}" if counts else ""
+        said = Text(f"edited {shown(arguments.path)}{times}")
+        return ToolResult("done", (said, done.change), partial(self._changing.settled, call.call_id))
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return True  # It lives and dies with its process.
+
+
+def _edited(arguments: Arguments, counts: list[int], seen: Seen | None) -> bytes:
+    path = shown(arguments.path)
+    if seen is None:
+        raise Refused(f"there is no {path}; write_file makes one")
+    before = seen.content
+    if before is None or len(before) > EDIT_FILE_BYTES_MAX:
+        raise Refused(f"{path} is {seen.size_bytes:,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
+    if not arguments.old_text:
+        raise Refused("old_text is empty; write_file writes a whole file")
+    if arguments.old_text == arguments.new_text:
+        raise Refused("old_text and new_text are the same: there is nothing to do")
+    try:
+        document = Document.of(before, arguments.old_text + arguments.new_text)
+        text, count = replaced(document, arguments.old_text, arguments.new_text, arguments.replace_all)
+        after = document.encoded(text)
+    except Miss as miss:
+        raise Refused(f"{path}: {miss}") from None
+    if len(after) > EDIT_FILE_BYTES_MAX:
+        raise Refused(f"{path} would have {len(after):,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
+    counts.append(count)
+    return after

@@ -1,0 +1,274 @@
+"""A web page as text to read: headings, lists, links and tables as Markdown has them, the main part first."""
+
+import re
+from urllib.parse import urljoin
+
+import msgspec
+
+from holdfast.agent.tools.markup import Piece, pieces
+from holdfast.domain.limits import FETCH_URL_PIECES_MAX, FETCH_URL_TEXT_CHARS_MAX
+
+THE_REST = "--- the rest of the page ---"
+_LEFT_OUT = frozenset({"svg", "math", "template", "object", "canvas", "select", "datalist"})
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog",
+    "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup",
+    "legend",
+    "main", "menu", "nav", "noscript", "ol", "p", "section", "summary", "table", "tbody", "tfoot", "thead",
+    "title", "tr", "ul", "video", "audio",
+})  # fmt: skip
+_APART = frozenset({"article", "blockquote", "dl", "figure", "main", "ol", "p", "section", "table", "ul"})
+"""Blocks with an empty line around them."""
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_MAIN = frozenset({"main", "article"})
+_MAIN_CHARS_MIN = 200
+_LINK_CHARS_MAX = 1_000
+_NEST_MAX = 8
+_LINKS = ("http://", "https://", "mailto:")
+_UNSEEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""What does not show, and so might say something to a model that no person sees."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What a page says. `is_cut`: it says more."""
+
+    title: str
+    text: str
+    is_cut: bool
+
+
+def readable(page: str, address: str) -> Page:
+    """The text of a page that came from `address`, to which its links are relative. Takes any text."""
+    writer, is_cut = _Writer(address), False
+    for count, piece in enumerate(pieces(page)):
+        if count >= FETCH_URL_PIECES_MAX or writer.is_full:
+            is_cut = True
+            break
+        writer.take(piece)
+    text = writer.finished()
+    return Page(writer.title, text, is_cut or writer.is_full)
+
+
+def without_unseen(text: str) -> str:
+    """`text` without characters that do not show, but for line ends and tabs."""
+    return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+class _Writer:
+    """Writes lines, until there is no more room for them."""
+
+    def __init__(self, address: str) -> None:
+        self.title = ""
+        self._room = FETCH_URL_TEXT_CHARS_MAX
+        self._base = address
+        self._has_base = False
+        self._lines: list[tuple[bool, str]] = []
+        self._line: list[str] = []
+        self._begins = ""
+        """What the line under way begins with: a bullet, the mark of a heading."""
+        self._link: tuple[int, str] | None = None
+        self._lists: list[int | None] = []
+        """The lists around, each with the number of its last item, or without numbers."""
+        self._quotes = self._mains = self._verbatim = 0
+        self._skipping: tuple[str, int] | None = None
+        self._in_title = False
+        self._cells = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._room < 0
+
+    def take(self, piece: Piece) -> None:
+        if self._skipping is not None:
+            self._skip(piece)
+        elif piece.kind == "text":
+            self._say(piece.value)
+        elif piece.kind == "open":
+            self._open(piece)
+        else:
+            self._close(piece.value)
+
+    def finished(self) -> str:
+        """All of it. The main part comes first, where the page says which that is."""
+        self._end_line()
+        main = [line for is_main, line in self._lines if is_main]
+        rest = [line for is_main, line in self._lines if not is_main]
+        parts = [_joined(main), _joined(rest)]
+        if sum(map(len, main)) < _MAIN_CHARS_MIN:
+            parts = [_joined([line for _, line in self._lines])]
+        return without_unseen(f"\n\n{THE_REST}\n\n".join(part for part in parts if part))
+
+    def _skip(self, piece: Piece) -> None:
+        assert self._skipping is not None
+        name, depth = self._skipping
+        if piece.value == name and piece.kind != "text":
+            depth += 1 if piece.kind == "open" else -1
+            self._skipping = (name, depth) if depth else None
+
+    def _say(self, text: str) -> None:
+        if self._in_title:
+            self.title = self.title or " ".join(without_unseen(text).split())[:300]
+            return
+        text, self._room = text[: max(0, self._room)], self._room - len(text)
+        if not self._verbatim:
+            self._line.append(text)
+            return
+        *whole, rest = text.split("\n")
+        for line in whole:
+            self._line.append(line)
+            self._end_line()
+        self._line.append(rest)
+
+    def _open(self, piece: Piece) -> None:
+        name = piece.value
+        match name:
+            case "title":
+                self._in_title = True
+            case "a":
+                self._end_link()
+                self._link = (len(self._line), piece.attributes.get("href", ""))
+            case "base" if not self._has_base and piece.attributes.get("href"):
+                self._base = self._absolute(piece.attributes["href"]) or self._base
+                self._has_base = True
+            case "br":
+                self._end_line()
+            case "hr":
+                self._block(apart=True)
+                self._line.append("---")
+                self._block(apart=True)
+            case "img":
+                alt = " ".join(piece.attributes.get("alt", "").split())
+                self._say(f"[image: {alt[:300]}]" if alt else "")
+            case "pre" if not self._verbatim:
+                self._block(apart=True)
+                self._put("```")
+                self._verbatim += 1
+            case "code" | "kbd" | "samp" if not self._verbatim:
+                self._line.append("`")
+            case "td" | "th":
+                self._line.append(" | " if self._cells else "")
+                self._cells += 1
+            case "li":
+                self._item()
+            case _ if name in _HEADINGS:
+                self._block(apart=True)
+                self._begins = f"{'#' * int(name[1])} "
+            case _ if name in _LEFT_OUT:
+                self._skipping = (name, 1)
+            case _ if name in _BLOCKS:
+                self._open_block(piece)
+
+    def _open_block(self, piece: Piece) -> None:
+        name = piece.value
+        is_inner = name in ("ol", "ul") and bool(self._lists)
+        self._block(apart=name in _APART and not is_inner)
+        self._cells = 0
+        self._mains += name in _MAIN
+        self._quotes += name == "blockquote"
+        if name == "ol":
+            start = piece.attributes.get("start", "")
+            is_number = start.isascii() and start.isdigit() and len(start) < 10
+            self._lists.append(int(start) - 1 if is_number else 0)
+        elif name in ("ul", "menu", "dir"):
+            self._lists.append(None)
+
+    def _close(self, name: str) -> None:
+        match name:
+            case "title":
+                self._in_title = False
+            case "a":
+                self._end_link()
+            case "pre" if self._verbatim:
+                self._end_line()
+                self._verbatim = 0
+                self._put("```")
+                self._put("")
+            case "code" | "kbd" | "samp" if not self._verbatim:
+                self._line.append("`")
+            case "p" | "li":
+                self._block(apart=name == "p" and not self._lists)
+            case _ if name in _HEADINGS:
+                self._block(apart=True)
+            case _ if name in _BLOCKS:
+                self._close_block(name)
+
+    def _close_block(self, name: str) -> None:
+        self._block(apart=False)
+        self._mains -= name in _MAIN and self._mains > 0
+        self._quotes -= name == "blockquote" and self._quotes > 0
+        if name in ("ol", "ul", "menu", "dir") and self._lists:
+            self._lists.pop()
+        if name in _APART and not self._lists:
+            self._put("")
+
+    def _item(self) -> None:
+        self._block(apart=False)
+        number = self._lists[-1] if self._lists else None
+        if number is not None:
+            self._lists[-1] = number + 1
+        indent = "  " * min(len(self._lists) - 1, _NEST_MAX)
+        self._begins = f"{indent}- " if number is None else f"{indent}{number + 1}. "
+
+    def _block(self, apart: bool) -> None:
+        self._end_line()
+        if apart:
+            self._put("")
+
+    def _end_link(self) -> None:
+        if self._link is None:
+            return
+        (at, href), self._link = self._link, None
+        address = self._absolute(href)
+        text = " ".join("".join(self._line[at:]).split())
+        if address and text:
+            spaced = " " if at < len(self._line) and self._line[at][:1].isspace() else ""
+            del self._line[at:]
+            self._line.append(f"{spaced}[{text}]({address})")
+            self._room -= len(address)
+
+    def _end_line(self) -> None:
+        """What has been said becomes a line; a link that goes on is a link in each of its lines."""
+        href = self._link[1] if self._link is not None else None
+        self._end_link()
+        said = "".join(self._line)
+        self._line.clear()
+        if href is not None:
+            self._link = (0, href)
+        said = said.rstrip() if self._verbatim else " ".join(said.split())
+        if said.strip("`| ") or (self._verbatim and not self._begins):
+            self._room -= len(self._begins)
+            self._put(self._begins + said)
+            self._begins = ""
+
+    def _put(self, line: str) -> None:
+        if not line and not self._verbatim and (not self._lines or not self._lines[-1][1]):
+            return
+        marks = "> " * min(self._quotes, _NEST_MAX) if line else ""
+        self._room -= len(marks) + 1
+        self._lines.append((self._mains > 0, marks + line))
+
+    def _absolute(self, href: str) -> str:
+        """Where a link leads to, if it is one to follow."""
+        href = href.strip()
+        if not href or href.startswith("#") or len(href) > _LINK_CHARS_MAX:
+            return ""
+        try:
+            address = urljoin(self._base, href)
+        except ValueError:
+            return ""
+        is_one = address.startswith(_LINKS) and len(address) <= _LINK_CHARS_MAX
+        return re.sub(r"\s", "%20", address).replace(")", "%29") if is_one else ""
+
+
+def _joined(lines: list[str]) -> str:
+    """Lines as one text, with at most one empty line between any two."""
+    kept: list[str] = []
+    is_verbatim = False
+    for line in lines:
+        is_verbatim ^= line.lstrip("> ") == "```"
+        if line or is_verbatim or (kept and kept[-1]):
+            kept.append(line)
+    return "\n".join(kept).strip("\n")

@@ -1,0 +1,123 @@
+"""One file of the workspace looked at, and replaced by another in one step, from a folder that is open.
+
+Whoever looks sees the old file or the new one. Only a regular file is ever replaced, by a new one beside it:
+a link or a second name of the same file elsewhere is not written through.
+"""
+
+import hashlib
+import os
+import secrets
+import stat
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.agent.tools.arguments import Refused
+from holdfast.agent.tools.workspace import shown
+from holdfast.domain.limits import CHANGE_BYTES_MAX
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A file as it was found: its content, unless that is larger than CHANGE_BYTES_MAX, and who it is."""
+
+    content: bytes | None
+    size_bytes: int
+    identity: tuple[int, ...]
+    mode: int
+    uid: int
+    gid: int
+
+
+def look(name: str, folder: int, path: str) -> Seen | None:
+    """What is there now; None if nothing is. Raises Refused for what must not be replaced, OSError."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _check(found, path)  # Before it is opened: opening a device may do something.
+    with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+        found = os.fstat(file.fileno())
+        _check(found, path)
+        content = file.read(CHANGE_BYTES_MAX + 1)
+    held = content if len(content) <= CHANGE_BYTES_MAX else None
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    size = len(content) if held is not None else found.st_size
+    return Seen(held, size, identity, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+
+
+def replace(
+    name: str, folder: int, path: str, seen: Seen | None, content: bytes, is_blind: bool = False
+) -> bool:
+    """Put `content` in the place of what was seen; False, and nothing is changed, if that is not there now.
+
+    With `is_blind`, in the place of whatever is there. Durable on return. Raises Refused, OSError: nothing is
+    changed then either.
+    """
+    # A name of its own each time: a process that was stopped and goes on must not meet a half of ours.
+    draft = f".holdfast-{secrets.token_hex(8)}.tmp"
+    try:
+        _draft(draft, folder, content, seen)
+        if not is_same(look(name, folder, path), seen) and not is_blind:
+            os.unlink(draft, dir_fd=folder)
+            return False
+        if not _move(draft, name, folder, is_new=seen is None and not is_blind):
+            return False
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder)
+        raise
+    os.fsync(folder)
+    return True
+
+
+def is_same(now: Seen | None, seen: Seen | None) -> bool:
+    """Whether nobody has changed a file since it was seen."""
+    if now is None or seen is None:
+        return now is seen
+    # The time alone does not tell two writes apart that follow each other quickly.
+    return now.identity == seen.identity and now.content == seen.content
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _move(draft: str, name: str, folder: int, is_new: bool) -> bool:
+    """Give the draft its name; False if there is a file of that name where there was none."""
+    if is_new:
+        try:
+            # A second name is given only where there is none: another's new file is not replaced.
+            os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            os.unlink(draft, dir_fd=folder)
+            return False
+        except OSError:
+            pass  # Not every file system has second names.
+        else:
+            os.unlink(draft, dir_fd=folder)
+            return True
+    os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    return True
+
+
+def _check(found: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise Refused(f"{shown(path)} is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise Refused(f"{shown(path)} is not a regular file")
+    if not found.st_mode & 0o222:
+        raise Refused(f"{shown(path)} is write-protected")
+
+
+def _draft(name: str, folder: int, content: bytes, seen: Seen | None) -> None:
+    with os.fdopen(os.open(name, _MAKE, 0o666, dir_fd=folder), "wb") as file:
+        if seen is not None:
+            with suppress(PermissionError):  # Another's file in a folder of ours becomes ours.
+                os.fchown(file.fileno(), seen.uid, seen.gid)
+            os.fchmod(file.fileno(), seen.mode)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

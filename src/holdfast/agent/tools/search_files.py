@@ -1,0 +1,157 @@
+"""`search_files`: lines of the workspace's files, or their names, that fit a regular expression."""
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.agent.ports import ToolResult, ToolRun
+from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.vault import Vault
+from holdfast.agent.tools.workspace import walking
+from holdfast.domain.facts import Effect
+from holdfast.domain.ids import CallId
+from holdfast.domain.limits import (
+    PATH_DEPTH_MAX,
+    SEARCH_FILES_BYTES_MAX,
+    SEARCH_FILES_CONTEXT_LINES_MAX,
+    SEARCH_FILES_FILE_BYTES_MAX,
+    SEARCH_FILES_LINE_CHARS_MAX,
+    SEARCH_FILES_MAX,
+    SEARCH_FILES_MEMORY_BYTES_MAX,
+    SEARCH_FILES_PATTERN_CHARS_MAX,
+    SEARCH_FILES_S_MAX,
+    SEARCH_FILES_SCAN_MAX,
+)
+
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import search_program; search_program.main()"
+_FOLDER = Path(__file__).parent
+_CHUNK_BYTES = 65_536
+_REFUSED = 2
+_OUT_OF_TIME = f"[stopped after {SEARCH_FILES_S_MAX} s; not everything was looked at]"
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pattern: Annotated[
+        str, Meta(description="A regular expression as Python has them, looked for in each line.")
+    ]
+    path: Annotated[str, Meta(description="Folder or file in the workspace to look in.")] = "."
+    glob: Annotated[
+        str, Meta(description="Only files whose path fits, such as *.py or src/**/*.{ts,tsx}.")
+    ] = ""
+    names: Annotated[bool, Meta(description="Look for paths that fit the pattern, not for lines.")] = False
+    case_sensitive: Annotated[bool, Meta(description="Tell capitals from small letters.")] = True
+    context_lines: Annotated[
+        int, Meta(ge=0, le=SEARCH_FILES_CONTEXT_LINES_MAX, description="Lines to show around each.")
+    ] = 0
+    max_results: Annotated[
+        int, Meta(ge=1, le=SEARCH_FILES_MAX, description="Lines or paths to give at most.")
+    ] = 100
+    ignored: Annotated[bool, Meta(description="Look also at what .gitignore files leave out.")] = False
+
+
+class SearchFiles:
+    """Searches files; changes nothing."""
+
+    spec = spec_of(
+        "search_files",
+        "Search the files of the workspace: gives `path:line: text` for every line that fits, or with `names`"
+        " the paths that do. Passes over .git, binary files and what .gitignore leaves out; takes no links.",
+        Arguments,
+    )
+    effect: Effect = "pure"
+    asks = False
+
+    def __init__(self, vault: Vault, seconds_max: float = SEARCH_FILES_S_MAX) -> None:
+        self._vault = vault
+        self._seconds_max = seconds_max
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        try:
+            arguments = read_arguments(call.arguments, Arguments)
+            for text in (arguments.pattern, arguments.glob):
+                if len(text) > SEARCH_FILES_PATTERN_CHARS_MAX:
+                    raise Refused(f"a pattern has at most {SEARCH_FILES_PATTERN_CHARS_MAX:,} characters")
+            if not arguments.pattern:
+                raise Refused("pattern is empty")
+            root, trail = await see_through(asyncio.to_thread(self._open, call, arguments.path))
+            try:
+                return done(await self._search(arguments, root, trail))
+            finally:
+                os.close(root)
+        except Refused as refusal:
+            return failed(refusal)
+        except UnicodeError:
+            return failed(Refused("a path must be text"))  # Where a link leads may be none.
+        except OSError as error:
+            return failed(Refused(f"the search could not be started: {error}"))
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return True  # It ends when nobody reads what it finds.
+
+    def _open(self, call: ToolRun, path: str) -> tuple[int, list[str]]:
+        """The workspace, and the way from there to what is to be searched, without links."""
+        with walking(call.workspace, path, self._vault) as walk:
+            name = walk.go(path)
+            found = walk.path_of(name)
+            if name:
+                os.stat(name, dir_fd=walk.folder, follow_symlinks=False)
+            return os.dup(walk.root), [step for step in found.split("/") if step]
+
+    async def _search(self, arguments: Arguments, root: int, trail: list[str]) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, str(_FOLDER),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            pass_fds=(root,),
+        )  # fmt: skip
+        output, is_over = bytearray(), False
+        try:
+            assert process.stdin is not None and process.stdout is not None, "both were asked for"
+            async with asyncio.timeout(self._seconds_max):
+                process.stdin.write(msgspec.json.encode(self._order(arguments, root, trail)))
+                process.stdin.close()
+                while chunk := await process.stdout.read(_CHUNK_BYTES):
+                    output += chunk[: 2 * SEARCH_FILES_BYTES_MAX - len(output)]
+                is_over = await process.wait() >= 0
+        except TimeoutError:
+            pass
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await see_through(process.wait())
+        text = bytes(output).decode("utf-8", "replace")
+        if is_over and process.returncode == _REFUSED:
+            raise Refused(text.strip())
+        # What was cut off in the middle of a line is not shown as if it were all of it.
+        return text if is_over else text[: text.rfind("\n") + 1] + _OUT_OF_TIME
+
+    def _order(self, arguments: Arguments, root: int, trail: list[str]) -> dict[str, Any]:
+        return {
+            "root": root,
+            "trail": trail,
+            "closed": self._vault.identities(),
+            "pattern": arguments.pattern,
+            "glob": arguments.glob,
+            "names": arguments.names,
+            "case": arguments.case_sensitive,
+            "context": arguments.context_lines,
+            "ignored": arguments.ignored,
+            "results_max": arguments.max_results,
+            "bytes_max": SEARCH_FILES_BYTES_MAX,
+            "line_chars_max": SEARCH_FILES_LINE_CHARS_MAX,
+            "file_bytes_max": SEARCH_FILES_FILE_BYTES_MAX,
+            "scan_max": SEARCH_FILES_SCAN_MAX,
+            "depth_max": PATH_DEPTH_MAX,
+            "cpu_s_max": SEARCH_FILES_S_MAX + 1,
+            "memory_bytes_max": SEARCH_FILES_MEMORY_BYTES_MAX,
+        }

@@ -1,0 +1,144 @@
+"""Asking for one page, of whoever may be asked and of nobody else.
+
+A name is looked up once for each request; what comes of it is checked, and the connection goes to exactly
+those addresses. Nothing of the environment, no cookies and no credentials go along.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohappyeyeballs import AddrInfoType
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from holdfast.agent.tools.addresses import Address, Admission, read_address
+from holdfast.agent.tools.arguments import Refused
+from holdfast.agent.tools.unpacking import ACCEPTED
+from holdfast.domain.limits import FETCH_URL_HEAD_BYTES_MAX
+from holdfast.domain.urls import Url
+
+LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses that a host stands for. Raises OSError."""
+_HEADERS = (
+    ("Accept", "text/html, application/xhtml+xml, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"),
+    ("Accept-Encoding", ACCEPTED),
+    ("User-Agent", "holdfast"),
+)
+
+
+async def look_up(host: str, port: int) -> Sequence[str]:
+    """As this machine does."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"not a name that can be looked up: {error}") from None
+    return [str(address[0]) for _, _, _, _, address in found]
+
+
+class _Checked(AbstractResolver):
+    """Knows one host, and the addresses that were found good for it."""
+
+    def __init__(self, host: str, addresses: Sequence[Address]) -> None:
+        self._host = host
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        if host.rstrip(".") != self._host:
+            raise OSError(f"{host} is not what was asked for")
+        return [
+            ResolveResult(
+                hostname=host, host=str(each), port=port, family=_family(each), proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for each in self._addresses
+        ]  # fmt: skip
+
+    async def close(self) -> None:
+        pass
+
+
+class WebClient:
+    """Asks for pages, each over a connection of its own."""
+
+    def __init__(self, admission: Admission, find: LookUp = look_up) -> None:
+        self._admission = admission
+        self._find = find
+
+    @asynccontextmanager
+    async def get(self, url: Url) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer, its body not read, as it was sent. Raises Refused."""
+        addresses = await self._addresses(url)
+
+        def connect(addr_info: AddrInfoType) -> socket.socket:
+            family, kind, protocol, _, place = addr_info
+            # Whatever the way here was: no connection begins to an address that was not looked at.
+            if read_address(str(place[0])) not in addresses:
+                raise OSError(f"{place[0]} was not found good")
+            return socket.socket(family, kind, protocol)
+
+        connector = aiohttp.TCPConnector(
+            resolver=_Checked(url.host, addresses), use_dns_cache=False, force_close=True,
+            socket_factory=connect,
+        )  # fmt: skip
+        path, _, query = url.target.partition("?")
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        asked = URL.build(
+            scheme=url.scheme, host=host, port=url.port, path=path, query_string=query, encoded=True
+        )
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False,
+                    trust_env=False, timeout=aiohttp.ClientTimeout(total=None), headers=_HEADERS,
+                    max_line_size=FETCH_URL_HEAD_BYTES_MAX, max_field_size=FETCH_URL_HEAD_BYTES_MAX,
+                ) as session,
+                session.get(asked, allow_redirects=False) as response,
+            ):  # fmt: skip
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            raise Refused(f"{url.place} cannot be asked: {_told(error)}") from None
+
+    def check_literal(self, url: Url) -> None:
+        """Refuse an address that may not be asked, where it stands there as one. Raises Refused."""
+        if url.literal is not None:
+            self._check(url, [read_address(str(url.literal))])
+
+    async def _addresses(self, url: Url) -> Sequence[Address]:
+        """Where the page may be asked for. Raises Refused."""
+        if url.literal is not None:
+            found: Sequence[str] = [str(url.literal)]
+        else:
+            try:
+                found = await self._find(url.host, url.port)
+            except OSError as error:
+                raise Refused(f"{url.host} is not found: {_told(error)}") from None
+        addresses = list(dict.fromkeys(map(read_address, found)))
+        if not addresses:
+            raise Refused(f"{url.host} is not found")
+        self._check(url, addresses)
+        return addresses
+
+    def _check(self, url: Url, addresses: Sequence[Address]) -> None:
+        # All that a name stands for: which of them answers is not up to us.
+        for address in addresses:
+            if not self._admission.admits(url, address):
+                raise Refused(
+                    f"{url.place} is not asked: {address} is not an address of the internet, but one of this"
+                    " machine or of a network around it; the setting fetch_allow can allow it"
+                )
+
+
+def _family(address: Address) -> socket.AddressFamily:
+    return socket.AF_INET if address.version == 4 else socket.AF_INET6
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"it does not answer as the web does ({error.message[:200]})"
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(said)[:300]

@@ -1,0 +1,77 @@
+"""The local model as people are told of it, what can be wrong with it, and what can be done with it."""
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.domain.errors import HoldfastError
+
+LOCAL = "local"
+"""The word before the colon of its name; alone it stands for the whole."""
+LocalState = Literal["absent", "installing", "installed", "failed"]
+
+
+class LocalNotInstalled(HoldfastError):
+    """The local model is not installed."""
+
+    code, status = "local_not_installed", 409
+    remedy = "Run `holdfast local install`, or install it in the settings of the page."
+
+
+class LocalInstallFailed(HoldfastError):
+    """The local model could not be installed: {why}."""
+
+    code, status = "local_install_failed", 502
+    remedy = "Nothing was changed; it can be tried again."
+
+
+class LocalInstallRunning(HoldfastError):
+    """The local model is being installed already."""
+
+    code, status = "local_install_running", 409
+    remedy = "Wait until that has ended, or cancel it where it was begun."
+
+
+class LocalInUse(HoldfastError):
+    """The local model answers at the moment."""
+
+    code, status = "local_in_use", 409
+    remedy = "Have another model answer first."
+
+
+class LocalTold(msgspec.Struct, frozen=True):
+    """The local model: whether it is there, how far its installation is, whether it runs in this process.
+
+    `failed`: it is not there, and the last try to install it said `problem`. `problem` is also why it does not
+    run. `current`: what is installed is what this version would install. `total_bytes` is about what comes over
+    the network, `done_bytes` what has come.
+    """
+
+    name: str
+    about: str
+    state: LocalState
+    running: bool = False
+    current: bool = True
+    percent: int = 0
+    done_bytes: int = 0
+    total_bytes: int = 0
+    problem: str = ""
+
+
+class LocalDesk(Protocol):
+    """The local model: having it here or not."""
+
+    def told(self) -> LocalTold: ...
+
+    def begin(self) -> None:
+        """Begin to install it. Raises LocalInstallRunning."""
+
+    async def cancel(self) -> None:
+        """Leave off installing it; nothing of that stays."""
+
+    async def install(self, progress: Callable[[int, int], None]) -> None:
+        """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
+
+    async def remove(self) -> bool:
+        """Whether it was there. Raises LocalInUse, LocalInstallRunning."""

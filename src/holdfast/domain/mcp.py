@@ -1,0 +1,172 @@
+"""Which MCP servers there are to be: the `[mcp.NAME]` tables of `holdfast.toml`, checked.
+
+A value in `env`, `headers` or `url` may name variables of the environment as `${NAME}`; what they hold is
+secret, and stands nowhere but in what `expanded` returns.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.facts import Effect
+from holdfast.domain.limits import (
+    MCP_CALL_S,
+    MCP_CALL_S_MAX,
+    MCP_SERVERS_MAX,
+    MCP_START_S,
+    MCP_START_S_MAX,
+)
+from holdfast.domain.secrets import secrets_in
+
+NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+NAME_CHARS_MAX = 24
+SEPARATOR = "__"
+"""Between a server's name, which never holds it, and a tool's."""
+_VARIABLE = re.compile(r"\$\{(\w*)\}")
+_FIELD = re.compile(r"`\$\.(\w+)")
+_ALLOWED: Mapping[str, str] = MappingProxyType({
+    "command": "a program, as text",
+    "args": "a list of text",
+    "env": "a table of text by the names of variables",
+    "cwd": "a folder, as text",
+    "url": "an address that begins with http:// or https://, as text",
+    "headers": "a table of text by the names of headers",
+    "tools": "a list of tools by their names",
+    "effects": "a table of pure, idempotent or unsafe by the names of tools",
+    "start_timeout_s": f"a whole number from 1 to {MCP_START_S_MAX}",
+    "call_timeout_s": f"a whole number from 1 to {MCP_CALL_S_MAX}",
+})  # fmt: skip
+"""Every key of such a table and what it may hold."""
+
+
+class BadMcpServer(ValueError):
+    """Something is wrong with a table; says what."""
+
+
+class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one MCP server is reached: by starting `command`, or at `url`."""
+
+    name: str = ""
+    command: Annotated[str, Meta(min_length=1, max_length=4_096)] = ""
+    args: tuple[str, ...] = ()
+    env: dict[Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z")], str] = msgspec.field(
+        default_factory=dict
+    )
+    cwd: Annotated[str, Meta(min_length=1)] = ""
+    url: Annotated[str, Meta(pattern=r"\Ahttps?://\S+\Z")] = ""
+    headers: dict[Annotated[str, Meta(pattern=r"\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")], str] = msgspec.field(
+        default_factory=dict
+    )
+    tools: tuple[str, ...] | None = None
+    """Those of its tools that may be used; None: all."""
+    effects: dict[str, Effect] = msgspec.field(default_factory=dict)
+    """What calls of a tool do, where the server does not say or is not to be believed."""
+    start_timeout_s: Annotated[int, Meta(ge=1, le=MCP_START_S_MAX)] = MCP_START_S
+    call_timeout_s: Annotated[int, Meta(ge=1, le=MCP_CALL_S_MAX)] = MCP_CALL_S
+
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.url)
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r})"
+
+
+McpState = Literal["connecting", "ready", "waiting", "stopped"]
+
+
+class McpTold(msgspec.Struct, frozen=True):
+    """An MCP server and how it fares in this process.
+
+    `waiting`: it failed, and is tried again at `retry_at`. `tools` are named as models call them; `left_out`
+    says in sentences which are not offered, and why. `last_error` stays until it is ready. What is counted is
+    since this process started. Times are milliseconds since 1970, 0: never.
+    """
+
+    name: str
+    kind: Literal["stdio", "http"]
+    state: McpState
+    tools: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    last_error: str = ""
+    last_error_at: Instant = 0
+    ready_since: Instant = 0
+    retry_at: Instant = 0
+    connections: int = 0
+    """How often it became ready."""
+    calls: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many calls of its tools ended how: done, failed, unknown."""
+
+
+def read_servers(tables: object) -> tuple[McpServer, ...]:
+    """What the table `mcp` says. Raises BadMcpServer."""
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise BadMcpServer("mcp must hold tables like [mcp.files]")
+    if len(tables) > MCP_SERVERS_MAX:
+        raise BadMcpServer(f"there are {len(tables)} MCP servers, but at most {MCP_SERVERS_MAX}")
+    return tuple(_read(name, table) for name, table in tables.items())
+
+
+def _read(name: str, table: Mapping[str, object]) -> McpServer:
+    here = f"[mcp.{name}]"
+    if not NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+        raise BadMcpServer(
+            f"{here}: a name has small letters and digits, with single - or _ between,"
+            f" and at most {NAME_CHARS_MAX} characters"
+        )
+    for key in table:
+        if key not in _ALLOWED:
+            raise BadMcpServer(f"{here}: there is no key {key}; there are {', '.join(_ALLOWED)}")
+    try:
+        server = msgspec.convert({**table, "name": name}, McpServer)
+    except msgspec.ValidationError as error:
+        field = _FIELD.search(str(error))
+        key = field[1] if field else "a key"
+        raise BadMcpServer(f"{here}: {key} must be {_ALLOWED.get(key, 'as documented')}") from None
+    _check_way(here, server)
+    return server
+
+
+def _check_way(here: str, server: McpServer) -> None:
+    if bool(server.command) == bool(server.url):
+        raise BadMcpServer(f"{here}: give either command or url")
+    wrong = ("args", "env", "cwd") if server.is_remote else ("headers",)
+    for key in wrong:
+        if getattr(server, key):
+            raise BadMcpServer(f"{here}: {key} goes with {'command' if server.is_remote else 'url'}")
+    words = (server.command, server.cwd, *server.args, *server.env.values(), *server.headers.values())
+    if any("\0" in word for word in words):
+        raise BadMcpServer(f"{here}: no value may hold a NUL")
+
+
+def expanded(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, frozenset[str]]:
+    """`server` with the variables it names put in, and the values in it that are secret.
+
+    Every header is: it is sent to be known by. Raises BadMcpServer for a variable that is not set.
+    """
+    secrets: set[str] = set()
+
+    def put_in(key: str, text: str) -> str:
+        def value_of(found: re.Match[str]) -> str:
+            if found[1] not in environ:
+                problem = f"{key} names the variable {found[1]}, which is not set"
+                raise BadMcpServer(f"[mcp.{server.name}]: {problem}")
+            return environ[found[1]]
+
+        return _VARIABLE.sub(value_of, text)
+
+    headers = {name: put_in(f"headers.{name}", text) for name, text in server.headers.items()}
+    for value in headers.values():
+        if any(mark in value for mark in "\r\n\0"):
+            raise BadMcpServer(f"[mcp.{server.name}]: a header holds no line break")
+        secrets.update((value, value.rpartition(" ")[2]))
+    env = {name: put_in(f"env.{name}", text) for name, text in server.env.items()}
+    secrets.update(secrets_in(env))
+    secrets.update(environ.get(found[1], "") for found in _VARIABLE.finditer(server.url))
+    changed: dict[str, Any] = {"env": env, "headers": headers, "url": put_in("url", server.url)}
+    return msgspec.structs.replace(server, **changed), frozenset(secrets - {""})

@@ -1,0 +1,68 @@
+"""What a model is sent: the messages of a request, and what a model takes."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain.files import FileKind
+from holdfast.domain.parts import File, Reasoning, Text, ToolCall
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
+    parts: tuple[Text | File, ...]
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
+    parts: tuple[Text | Reasoning | ToolCall, ...]
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
+    """The one answer to a call."""
+
+    call_id: str
+    parts: tuple[Text | File, ...]
+    failed: bool = False
+
+
+RequestMessage = UserMessage | AssistantMessage | ToolMessage
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill.
+
+    `address` is where it is asked, with nothing in it that is secret; a model that is part of us has none.
+    `also_signed` are the providers of those who are asked where this one fails: what they signed is kept too.
+    `answer_tokens_max` is the most it is asked to write where a protocol leaves that open; 0: as it likes.
+    """
+
+    provider: str
+    window_tokens: int
+    answer_tokens: int = 4_096
+    prefill: bool = False
+    address: str = ""
+    answer_tokens_max: int = 0
+    also_signed: tuple[str, ...] = ()
+
+    def reads(self, provider: str) -> bool:
+        """Whether thinking that `provider` signed may be in a request to this one."""
+        return provider == self.provider or provider in self.also_signed
+
+
+class FileContent(msgspec.Struct, frozen=True):
+    """A file as a model is sent it: text as it is, all else in base 64. A note says why it is not sent."""
+
+    kind: FileKind | Literal["note"]
+    body: str
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a model is sent. `cut_turns` are the live turns that did not fit.
+
+    `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
+    """
+
+    system: str
+    messages: tuple[RequestMessage, ...]
+    cut_turns: tuple[int, ...] = ()
+    files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)

@@ -1,0 +1,168 @@
+"""Addresses of web pages, read in one way: what a rule is held against is what is asked for.
+
+The many spellings of a host come out as one: numbers as dotted ones, other scripts as DNS has them, no dot at
+the end. What programs read differently is refused. Nothing here looks a name up.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from urllib.parse import quote, urljoin
+
+import idna
+import msgspec
+
+from holdfast.domain.commands import Unreadable, checked_arguments
+from holdfast.domain.limits import FETCH_URL_CHARS_MAX
+
+FETCH = "fetch_url"
+"""The tool whose calls ask for web pages."""
+_SHAPE = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?"
+    r"(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
+)
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5}))?")
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+_HOST_CHARS_MAX = 253
+_USUAL = (("http", 80), ("https", 443))
+_KEPT = "!$%&'()*+,-./:;=?@_~"
+"""Characters that stay as they are in a path or a query, beside letters and digits."""
+
+
+class BadUrl(ValueError):
+    """Not the address of a page; the message says why."""
+
+
+class Url(msgspec.Struct, frozen=True):
+    """The address of a page. `target` is what its server is asked for, with nothing that breaks a line."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def place(self) -> str:
+        """Who is asked: the host, with the port where it is not a usual one. The pattern of a rule."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return shown if self.port in (80, 443) else f"{shown}:{self.port}"
+
+    @property
+    def literal(self) -> IPv4Address | IPv6Address | None:
+        """The address that the host is, where it is not a name."""
+        if ":" in self.host:
+            return IPv6Address(self.host)
+        return IPv4Address(self.host) if _NUMBER.fullmatch(self.host.rpartition(".")[2]) else None
+
+    def __str__(self) -> str:
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if (self.scheme, self.port) in _USUAL else f":{self.port}"
+        return f"{self.scheme}://{shown}{port}{self.target}"
+
+
+def read_url(text: str) -> Url:
+    """The address that `text` is. Raises BadUrl."""
+    text = text.strip(" \t\r\n")
+    if len(text) > FETCH_URL_CHARS_MAX:
+        raise BadUrl(f"an address has at most {FETCH_URL_CHARS_MAX:,} characters")
+    if not text.isprintable() or " " in text or "\\" in text:
+        raise BadUrl("an address holds no spaces, backslashes or characters that do not show")
+    found = _SHAPE.fullmatch(text)
+    if found is None or not found["slashes"]:
+        raise BadUrl("an address begins with http:// or https://")
+    scheme = found["scheme"].lower()
+    if scheme not in ("http", "https"):
+        raise BadUrl(f"only http and https can be asked for, not {scheme}")
+    if "@" in found["authority"]:
+        raise BadUrl("an address with a name or a password in it is not asked for")
+    place = _AUTHORITY.fullmatch(found["authority"])
+    if place is None:
+        raise BadUrl("the host in the address cannot be read")
+    port = int(place["port"] or dict(_USUAL)[scheme])
+    if not 0 < port < 65_536:
+        raise BadUrl(f"there is no port {port}")
+    target = quote((found["path"] or "/") + (found["query"] or ""), safe=_KEPT)
+    return Url(scheme, read_host(place["host"]), port, target)
+
+
+def joined(base: Url, location: str) -> Url:
+    """Where a page at `base` leads to by `location`. Raises BadUrl."""
+    try:
+        return read_url(urljoin(str(base), location))
+    except BadUrl:
+        raise
+    except ValueError as error:
+        raise BadUrl(str(error)) from None
+
+
+def read_host(text: str) -> str:
+    """A host in its one spelling. Raises BadUrl."""
+    if text.startswith("["):
+        return _ipv6(text[1:-1])
+    if not text or len(text) > _HOST_CHARS_MAX + 1:
+        raise BadUrl("the address has no host, or one that is too long")
+    host = text.lower() if text.isascii() else _ascii(text)
+    host = host.removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _ipv4(labels)
+    if len(host) > _HOST_CHARS_MAX or not all(_LABEL.fullmatch(label) for label in labels):
+        raise BadUrl("the host in the address is no name that can be looked up")
+    return host
+
+
+def place_in(arguments: str) -> str | None:
+    """The place that a call of `fetch_url` asks; None if that cannot be read without doubt."""
+    try:
+        read = msgspec.json.decode(checked_arguments(arguments))
+    except (Unreadable, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    text = read.get("url") if isinstance(read, dict) else None
+    try:
+        return read_url(text).place if isinstance(text, str) else None
+    except BadUrl:
+        return None
+
+
+def read_place(text: str) -> str:
+    """The pattern of a rule as it is kept: a host, with a port where it is not a usual one. Raises BadUrl."""
+    if re.search(r"[/?#@]", text):
+        raise BadUrl("a place is a host alone, or a host with a port")
+    return read_url(f"http://{text}/").place
+
+
+def _ascii(text: str) -> str:
+    try:
+        return idna.encode(text, uts46=True).decode("ascii").lower()
+    except (idna.IDNAError, UnicodeError, ValueError, IndexError):
+        raise BadUrl("the host in the address is no name that can be looked up") from None
+
+
+def _ipv6(text: str) -> str:
+    if "%" in text:
+        raise BadUrl("an address with a zone belongs to this machine's own network")
+    try:
+        return str(IPv6Address(text))
+    except AddressValueError:
+        raise BadUrl("the host in the address is no IPv6 address") from None
+
+
+def _ipv4(labels: list[str]) -> str:
+    """One to four numbers, decimal, octal or hexadecimal, the last of which fills what is left."""
+    wrong = BadUrl("the host in the address is no IPv4 address")
+    if len(labels) > 4 or not all(_NUMBER.fullmatch(label) and len(label) <= 20 for label in labels):
+        raise wrong
+    try:
+        *first, last = (_number(label) for label in labels)
+    except ValueError:
+        raise wrong from None
+    if any(number > 255 for number in first) or last >= 256 ** (5 - len(labels)):
+        raise wrong
+    whole = sum(number << 8 * (3 - at) for at, number in enumerate(first)) + last
+    return str(IPv4Address(whole))
+
+
+def _number(text: str) -> int:
+    if text[:2] in ("0x", "0X"):
+        return int(text[2:] or "0", 16)
+    return int(text, 8) if len(text) > 1 and text.startswith("0") else int(text)

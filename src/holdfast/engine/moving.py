@@ -1,0 +1,117 @@
+"""Moving a conversation on to a new session, and following those that have moved.
+
+The move is one change to both sessions. Whoever sends to the old id comes before it, and is part of what is
+moved, or after it, and is carried over: there is nothing in between.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.domain.book import Facts, View
+from holdfast.domain.errors import NoSuchSession, SessionMoved, SummaryRefused
+from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.limits import SUCCESSORS_MAX
+from holdfast.domain.rows import SessionRow
+from holdfast.domain.secrets import Masking
+from holdfast.domain.successors import Moving, beginning, move_on
+from holdfast.domain.summaries import Drafted
+from holdfast.engine.summaries import Summaries
+from holdfast.engine.workspaces import take_over
+from holdfast.store.ports import Append, Store
+
+_TRIES_MAX = 3
+"""Of a conversation that goes on while it is summarised."""
+
+
+class Moves:
+    """`begin` sets a run going; `ended` is told of the session that is over for now."""
+
+    def __init__(
+        self,
+        store: Store,
+        ids: Ids,
+        mask: Masking,
+        summaries: Summaries,
+        folder: Path,
+        begin: Callable[[SessionId, RunId], None],
+        ended: Callable[[SessionId], None],
+    ) -> None:
+        self._store = store
+        self._ids = ids
+        self._mask = mask
+        self._summaries = summaries
+        self._folder = folder
+        self._begin = begin
+        self._ended = ended
+
+    async def move_on(self, session_id: SessionId) -> SessionId:
+        """Go on in a new session that begins with a summary; returns it, or where it went on before.
+
+        If the old one is deleted while it is summarised, the new one begins all the same. Raises
+        NoSuchSession, Busy while it is worked on or waits for a person, NothingToSummarise, SummaryRefused
+        and SummaryFailed.
+        """
+        for tried in range(1, _TRIES_MAX + 1):
+            row = await self._store.session(session_id)
+            if row.successor_session_id is not None:
+                return row.successor_session_id
+            try:
+                drafted = await self._summaries.draft(session_id, 0)
+                return await self._move(row, drafted)
+            except SessionMoved as moved:
+                return SessionId(str(moved.fields["successor"]))
+            except SummaryRefused:
+                if tried == _TRIES_MAX:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def where(self, session_id: SessionId) -> SessionId:
+        """Where a conversation is now: itself, or the last of those that it went on in.
+
+        Raises NoSuchSession for one that was deleted and did not go on.
+        """
+        for _ in range(SUCCESSORS_MAX):
+            successor = await self._store.successor(session_id)
+            if successor is None:
+                break
+            session_id = successor
+        await self._store.head(session_id)
+        return session_id
+
+    async def _move(self, row: SessionRow, drafted: Drafted) -> SessionId:
+        successor, moving = self._ids.session(), list[Moving]()
+        drafted = Drafted(drafted.through_turn, drafted.before, self._mask(drafted.summary))
+        was_pinned = row.id in await self._store.pinned((row.id,))
+
+        def leave(view: View) -> Facts:
+            # Decided first, and for both: whoever begins sees what the other one left.
+            moving[:] = [move_on(view, row.id, successor, drafted, row.workspace, self._ids)]
+            return moving[0].old
+
+        def begin(view: View) -> Facts:
+            return moving[0].new
+
+        try:
+            await self._store.append(Append(row.id, leave), Append(successor, begin, expect=0))
+        except NoSuchSession:
+            return await self._begin_alone(row, successor, drafted)
+        if not row.workspace:
+            await take_over(self._folder, row.id, successor)
+        if was_pinned:
+            await self._store.pin(successor, True)
+        self._ended(row.id)
+        begins = moving[0].begins
+        if begins is not None:
+            self._begin(successor, begins)
+        return successor
+
+    async def _begin_alone(self, row: SessionRow, successor: SessionId, drafted: Drafted) -> SessionId:
+        """The old one was deleted meanwhile: what was said there is summed up all the same."""
+        elsewhere = await self._store.successor(row.id)
+        if elsewhere is not None:
+            return elsewhere
+        facts = beginning(row, drafted, row.workspace, self._ids)
+        await self._store.append(Append(successor, facts, expect=0))
+        if not row.workspace:
+            await take_over(self._folder, row.id, successor)
+        return successor

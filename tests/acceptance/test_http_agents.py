@@ -1,0 +1,269 @@
+"""Agents over HTTP, with real model servers: who answers, what they are told, what they may do."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast, living_in
+from tests.acceptance.talking import Api, Speaker, speaking, talking, until, words_of
+
+SMALL = 'instructions = "You are small."\nmodel = "openai:small"\n'
+LARGE = 'more_instructions = "You are large."\nmodel = "vllm:large"\n'
+
+
+class Household:
+    """A server, two servers of models, and the folders that people write into."""
+
+    def __init__(self, command: Holdfast, first: Speaker, second: Speaker, folder: Path) -> None:
+        self.command = command
+        self.first = first
+        self.second = second
+        self.data = folder / "share" / "holdfast"
+        self.work = folder / "work"
+        self.running = command.serve("--port", "0")
+
+    def write(self, name: str, text: str) -> None:
+        path = self.data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def begin_again(self) -> None:
+        """Two agents, no prompts, nothing asked."""
+        for name in ("agents", "prompts", "../../work"):
+            shutil.rmtree(self.data / name, ignore_errors=True)
+        self.work.mkdir()
+        self.write("agents/small.toml", SMALL)
+        self.write("agents/large.toml", LARGE)
+        self.first.asked.clear()
+        self.second.asked.clear()
+
+    async def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return await asyncio.to_thread(self.command.run, *words)
+
+
+@pytest.fixture(scope="module")
+def household(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Household]:
+    folder = tmp_path_factory.mktemp("agents")
+    with ExitStack() as stack:
+        first, second = stack.enter_context(speaking()), stack.enter_context(speaking())
+        models = {
+            "HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url, "OPENAI_API_KEY": "",
+            "VLLM_BASE_URL": second.url,
+        }  # fmt: skip
+        yield Household(stack.enter_context(living_in(folder, **models)), first, second, folder)
+
+
+@pytest.fixture
+def here(household: Household) -> Household:
+    household.begin_again()
+    return household
+
+
+def told(asked: list[dict[str, Any]]) -> list[str]:
+    """What each request with tools told the model to be."""
+    found = [each["messages"][0]["content"] for each in asked if each.get("tools")]
+    return [each if isinstance(each, str) else each[0]["text"] for each in found]
+
+
+async def answered(api: Api, session: str, text: str) -> str:
+    sent = await api.say(session, text)
+    await api.done(sent["run_id"])
+    return (await api.read(session))[-1][2]
+
+
+async def test_two_agents_have_two_models_and_a_changed_file_is_picked_up(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        listed = await api.get("/api/agents")
+        assert [each["name"] for each in listed["agents"]] == ["main", "large", "small"]
+        assert "shell" in listed["tools"] and listed["errors"] == []
+        small, large = await api.begin(agent="small"), await api.begin(agent="large")
+        await answered(api, small, "Hello")
+        await answered(api, large, "Hello")
+        (first,), (second,) = told(here.first.asked), told(here.second.asked)
+        assert first.startswith("You are small.") and second.endswith("You are large.") is False
+        assert "You are large." in second and second.startswith("You are an assistant")
+        here.write("agents/large.toml", LARGE.replace("You are large.", "You are huge."))
+        await answered(api, large, "Again")
+        assert "You are huge." in told(here.second.asked)[-1]
+        # Whatever a conversation begins with, it can be given to another.
+        changed = await api.ask("PATCH", f"/api/sessions/{large}", {"agent": "small"})
+        assert api.status == 200 and changed["agent"] == "small"
+        await answered(api, large, "And you?")
+        assert told(here.first.asked)[-1].startswith("You are small.")
+
+
+async def test_a_bad_file_is_told_of_everywhere_and_the_last_good_one_answers(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        session = await api.begin(agent="small")
+        await answered(api, session, "Hello")
+        here.write("agents/small.toml", 'instruction = "A slip."\n')
+        await answered(api, session, "Again")
+        assert told(here.first.asked)[-1].startswith("You are small.")
+        error = "agents/small.toml: there is no 'instruction'"
+        shown = (await api.get("/api/agents/small"))["agent"]
+        assert error in shown["error"] and shown["answers"] is True
+        assert error in (await api.get("/health/ready"))["problems"][0]
+        said = await here.run("agents", "check")
+        assert said.returncode == 1 and error in said.stdout + said.stderr
+        (here.data / "agents" / "large.toml").unlink()
+        other = await api.begin(agent="main")
+        assert api.status == 201 and (await api.get(f"/api/sessions/{other}"))["agent"] == ""
+        refused = await api.post("/api/sessions", {"agent": "large"})
+        assert api.status == 404 and refused["code"] == "no_such_agent"
+
+
+async def test_a_conversation_whose_agent_was_taken_away_is_answered_by_nobody_else(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        session = await api.begin(agent="large")
+        await answered(api, session, "Hello")
+        (here.data / "agents" / "large.toml").unlink()
+        sent = await api.say(session, "Are you there?")
+        run = await api.done(sent["run_id"], "failed")
+        assert run["status"] == "failed"
+        frames = await api.follow(session, 0, "run_failed")
+        assert frames[-1].data["failure"]["code"] == "no_such_agent"
+        assert told(here.first.asked) == [], "main has another model, and other tools"
+        await api.ask("PATCH", f"/api/sessions/{session}", {"agent": "main"})
+        assert await answered(api, session, "Are you?") == "Are you there? Are you? "
+
+
+async def test_an_agent_without_the_shell_cannot_call_it_even_if_its_model_tries(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        here.write("agents/reader.toml", 'tools = ["read_file"]\napprovals = "allow"\n')
+        here.write("agents/free.toml", 'approvals = "allow"\n')
+        marker = here.work / "marker"
+        session = await api.begin(agent="reader", workspace=str(here.work))
+        said = await answered(api, session, f"run touch {marker}")
+        assert "There is no tool shell. There are: read_file." in said and not marker.exists()
+        names = [tool["function"]["name"] for tool in here.first.asked[0]["tools"]]
+        assert names == ["read_file"]
+        other = await api.begin(agent="free", workspace=str(here.work))
+        await answered(api, other, f"run touch {marker}")
+        assert marker.exists(), "the same words do it where the shell may be used"
+
+
+async def test_what_a_workspace_says_is_told_and_can_be_seen_before(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        (here.work / "AGENTS.md").write_text("Only tabs here.")
+        session = await api.begin(agent="small", workspace=str(here.work))
+        prompt = await api.get(f"/api/agents/small/prompt?session_id={session}")
+        await answered(api, session, "Hello")
+        (asked,) = [each for each in here.first.asked if each.get("tools")]
+        assert told([asked]) == [prompt["instructions"]]
+        assert "Only tabs here." in prompt["instructions"]
+        sent = [tool["function"] for tool in asked["tools"]]
+        assert [each["name"] for each in prompt["tools"]] == [each["name"] for each in sent]
+        assert prompt["tools"][0]["parameters"] == sent[0]["parameters"]
+        assert prompt["model"] == "openai:small" and 0 < prompt["tokens"] < prompt["window_tokens"]
+        await api.get("/api/agents/none/prompt")
+        assert api.status == 404
+
+
+async def test_two_editors_do_not_overwrite_each_other(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        path = here.data / "agents" / "small.toml"
+        before = await api.get("/api/agents/small")
+        assert before["text"] == SMALL
+        match = {"if-match": f'"{before["agent"]["digest"]}"'}
+        text = "# Mine.\n" + SMALL
+        after = await api.ask("PUT", "/api/agents/small", {"text": text}, headers=match)
+        assert api.status == 200 and path.read_text() == after["text"] == text
+        late = await api.ask("PUT", "/api/agents/small", {"text": "# Theirs."}, headers=match)
+        assert api.status == 409 and late["code"] == "agent_changed" and path.read_text() == text
+        bad = await api.ask("PUT", "/api/agents/small", {"text": "tools = ['shel']"})
+        assert api.status == 400 and bad["code"] == "bad_agent" and path.read_text() == text
+        new = {"if-none-match": "*"}
+        await api.ask("PUT", "/api/agents/small", {"text": ""}, headers=new)
+        assert api.status == 409
+        await api.ask("PUT", "/api/agents/fresh", {"text": ""}, headers=new)
+        assert api.status == 200 and (here.data / "agents" / "fresh.toml").stat().st_mode & 0o777 == 0o600
+        await api.ask("PUT", "/api/agents/..%2Fx", {"text": ""})
+        assert api.status in (400, 404) and not (here.data / "x.toml").exists()
+        await api.ask("DELETE", "/api/agents/small", headers=match)
+        assert api.status == 409
+        await api.ask("DELETE", "/api/agents/small")
+        assert api.status == 204 and not path.exists()
+        await api.ask("DELETE", "/api/agents/small")
+        assert api.status == 404
+
+
+async def test_only_those_who_may_change_settings_change_agents(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        here.write("agents/free.toml", 'approvals = "allow"\n')
+        made = await api.post("/api/tokens", {"name": "bot", "rights": ["read", "write"]})
+        async with talking(here.running.address, made["secret"]) as bot:
+            await bot.get("/api/agents")
+            assert bot.status == 200
+            await bot.ask("PUT", "/api/agents/small", {"text": ""})
+            assert bot.status == 403
+            await bot.ask("DELETE", "/api/agents/small")
+            assert bot.status == 403
+            await bot.post("/api/sessions", {"agent": "small"})
+            assert bot.status == 201
+            await bot.post("/api/sessions", {"agent": "free"})
+            assert bot.status == 403, "to have nobody asked is for those who may allow things"
+
+
+async def test_a_prompt_is_called_by_its_name_and_the_transcript_shows_what_was_sent(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        here.write("prompts/greet.md", "Say hello to $ARGUMENTS.")
+        here.write("prompts/undo.md", "Something else.")
+        listed = await api.get("/api/prompts")
+        assert listed["prompts"] == [{"name": "greet", "about": "Say hello to $ARGUMENTS."}]
+        assert "prompts/undo.md: /undo is a command already" in listed["errors"][0]
+        session = await api.begin()
+        sent = await api.say(session, "/greet the world", key="one")
+        await api.done(sent["run_id"])
+        here.write("prompts/greet.md", "Wave to $ARGUMENTS.")
+        again = await api.say(session, "/greet the world", key="one")
+        assert again["turn_id"] == sent["turn_id"], "the same send is one turn, whatever the prompt says now"
+        (said,) = [each for each in await api.entries(session) if each["role"] == "user"]
+        assert words_of(said) == "Say hello to the world."
+        assert await answered(api, session, "/greetings all") == "/greetings all "
+
+
+async def test_a_run_that_was_killed_is_told_what_it_was_told_before(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        session = await api.begin(agent="small")
+        sent = await api.say(session, "count 300")
+
+        async def has_begun() -> bool:
+            return any(role == "assistant" and len(words) > 20 for role, _, words in await api.read(session))
+
+        await until(has_begun)
+        here.running.process.kill()
+        here.running.process.wait(10)
+        here.write("agents/small.toml", SMALL.replace("small.", "another."))
+        here.write("agents/slip.toml", "memory = 'perhaps'")
+        here.running = here.command.serve("--port", "0")
+        screen = " ".join(here.running.screen)
+        assert "Not usable" in screen and "agents/slip.toml: memory must be on or off" in screen
+        async with talking(here.running.address) as later:
+            await later.done(sent["run_id"])
+            assert [each.partition("\n")[0] for each in told(here.first.asked)] == ["You are small."] * 2
+            said = "".join(words for role, _, words in await later.read(session) if role == "assistant")
+            assert [int(word) for word in said.split()] == list(range(300))
+            await answered(later, session, "Hello")
+            assert told(here.first.asked)[-1].startswith("You are another.")
+
+
+async def test_the_terminal_shows_agents_and_talks_to_one(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        listed = await here.run("agents", "list")
+        assert listed.returncode == 0 and "small" in listed.stdout and "vllm:large" in listed.stdout
+        shown = await here.run("agents", "show", "small")
+        assert shown.returncode == 0 and "You are small." in shown.stdout
+        checked = await here.run("agents", "check")
+        assert checked.returncode == 0, checked.stderr
+        spoken = await here.run("chat", "--agent", "large", "-p", "Hello there", "--json")
+        assert spoken.returncode == 0, spoken.stderr
+        session = json.loads(spoken.stdout)["session_id"]
+        assert (await api.get(f"/api/sessions/{session}"))["agent"] == "large"
+        assert told(here.second.asked)

@@ -1,0 +1,197 @@
+"""Models over HTTP: several providers at once, and one that answers where another cannot."""
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.acceptance.conftest import Holdfast, Running, living_in
+from tests.acceptance.talking import Api, Speaker, speaking, talking, words_of
+
+KEY = "gsk_0123456789abcdefABCDEF"
+NOWHERE = "http://127.0.0.1:9/v1"
+NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMACPP", "VLLM")}
+
+
+@dataclass
+class Listing(Speaker):
+    """Says more of its model than its name, as OpenRouter does. `refuses` is a status instead of answers."""
+
+    refuses: int = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            priced = {"prompt": "0.000002", "completion": "0.000004"}
+            told = {"id": "small", "context_length": 64_000, "pricing": priced}
+            return web.json_response({"object": "list", "data": [told, {"id": "plain"}]})
+        if self.refuses:
+            self.asked.append(await request.json())
+            return web.json_response({"error": {"message": "not today"}}, status=self.refuses)
+        return await super().answer(request)
+
+
+@pytest.fixture
+def first() -> Iterator[Listing]:
+    with speaking(Listing()) as speaker:
+        assert isinstance(speaker, Listing)
+        yield speaker
+
+
+@pytest.fixture
+def second() -> Iterator[Listing]:
+    with speaking(Listing()) as speaker:
+        assert isinstance(speaker, Listing)
+        yield speaker
+
+
+@pytest.fixture
+def found(first: Listing, tmp_path: Path) -> Iterator[Holdfast]:
+    """A server that finds its model by itself."""
+    with living_in(tmp_path, HOLDFAST_MODEL="", OPENAI_BASE_URL=first.url, **NOBODY) as command:
+        yield command
+
+
+def providers(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in told["providers"]}
+
+
+async def test_what_can_be_chosen_is_told_with_windows_and_prices(found: Holdfast) -> None:
+    server = found.serve("--port", "0")
+    async with talking(server.address) as api:
+        told = await api.get("/api/models")
+        assert told["models"][0]["in_use"]
+        openai = providers(told)["openai"]
+        assert (openai["ready"], openai["source"], openai["has_key"]) == (True, "environment", False)
+        small, plain = openai["models"]
+        assert (small["name"], small["window_tokens"]) == ("openai:small", 64_000)
+        assert small["price"] == {"input": 2.0, "output": 4.0, "cached": None}
+        assert plain["price"] is None, "unknown is not nothing"
+        run = await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+        assert run["usage"]["cost_micros"] == 19 * 2 + 10 * 4
+
+
+async def test_several_providers_can_have_a_key_at_once(found: Holdfast, second: Listing) -> None:
+    server = found.serve("--port", "0")
+    async with talking(server.address) as api:
+        kept = await api.ask("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
+        assert api.status == 200, kept
+        groq = providers(kept)["groq"]
+        assert (groq["ready"], groq["source"], groq["has_key"]) == (True, "settings", True)
+        assert [each["name"] for each in groq["models"]] == ["groq:small", "groq:plain"]
+        assert kept["models"][0]["name"] == "openai:small", "who answers has not changed"
+        await api.ask("PUT", "/api/models/providers/mistral", {"base_url": second.url, "key": KEY[::-1]})
+        file = server.folder / "connection.toml"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert KEY in file.read_text() and KEY[::-1] in file.read_text()
+        assert KEY not in str(kept) + str(await api.get("/api/models"))
+        # One of them is chosen by its name alone.
+        used = await api.post("/api/models/connect", {"model": "groq:small"})
+        assert used["models"][0]["name"] == "groq:small"
+        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+        assert second.asked and second.asked[0]["model"] == "small"
+        tried = await api.post("/api/models/test", {"provider": "groq", "model": "small"})
+        assert tried["ok"], tried
+        # A key goes to no other provider, even at the same address.
+        tried = await api.post("/api/models/test", {"provider": "deepseek", "model": "small"})
+        assert not tried["ok"] and "key" in tried["detail"]
+        gone = await api.ask("DELETE", "/api/models/providers/groq")
+        assert gone["models"][0]["name"] == "openai:small", "what is found answers again"
+        assert not providers(gone)["groq"]["ready"] and providers(gone)["mistral"]["ready"]
+        assert KEY not in file.read_text()
+        assert (await api.ask("PUT", "/api/models/providers/nobody", {"key": KEY}))["code"] == (
+            "no_such_model_provider"
+        )
+        assert (await api.ask("PUT", "/api/models/providers/groq", {"base_url": "nowhere"}))[
+            "code"
+        ] == "no_model"
+
+
+async def test_a_connection_saved_by_an_earlier_version_still_counts(
+    found: Holdfast, second: Listing, tmp_path: Path
+) -> None:
+    folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "connection.toml").write_text(f'base_url = "{second.url}"\nkey = "{KEY}"\n')
+    (folder / "holdfast.toml").write_text('model = "openai:plain"\n')
+    server = found.serve("--port", "0")
+    async with talking(server.address) as api:
+        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+        assert second.asked[0]["model"] == "plain"
+        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY, "base_url": second.url})
+    assert f'key = "{KEY}"' in (server.folder / "connection.toml").read_text().split("[")[0]
+
+
+# Where one fails.
+
+
+@pytest.fixture
+def falling(first: Listing, second: Listing, tmp_path: Path) -> Iterator[Holdfast]:
+    """A server whose first model is refused, and whose second answers."""
+    first.refuses = 401
+    environ = {
+        "HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url,
+        "HOLDFAST_FALLBACK_MODELS": "groq:plain", "GROQ_BASE_URL": second.url, "GROQ_API_KEY": KEY,
+    }  # fmt: skip
+    with living_in(tmp_path, **environ, **NOBODY) as command:
+        yield command
+
+
+async def written_by(api: Api, session: str) -> list[tuple[str, str]]:
+    return [
+        (each["model"], words_of(each)) for each in await api.entries(session) if each["role"] == "assistant"
+    ]
+
+
+async def test_another_model_answers_where_the_first_cannot_and_is_named(
+    falling: Holdfast, first: Listing, second: Listing
+) -> None:
+    server = falling.serve("--port", "0")
+    assert "groq:plain" in "".join(server.screen)
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "hello there"))["run_id"])
+        assert await written_by(api, session) == [("groq:plain", "hello there ")]
+        assert first.asked and second.asked[0]["model"] == "plain"
+        events = await api.follow(session, 0, "run_completed")
+        told = [
+            (each.event, each.data.get("model")) for each in events if each.event.startswith("model_step")
+        ]
+        assert told == [
+            ("model_step_started", "openai:small"), ("model_step_retried", None),
+            ("model_step_started", "groq:plain"), ("model_step_settled", None),
+        ]  # fmt: skip
+        (settled,) = [each.data for each in events if each.event == "message_settled"]
+        assert settled["model"] == "groq:plain"
+        first.refuses = 0
+        await api.done((await api.say(session, "once more"))["run_id"])
+        assert (await written_by(api, session))[-1][0] == "openai:small", "the first is asked first again"
+
+
+async def test_who_wrote_half_an_answer_is_known_after_a_kill(falling: Holdfast) -> None:
+    falling.environ["HOLDFAST_RESUME"] = "never"
+    server = falling.serve("--port", "0")
+    async with talking(server.address) as api:
+        session = await api.begin()
+        await api.say(session, "hold on")
+        await api.says(session, "Well")
+    server.process.kill()
+    server.process.wait(20)
+    assert falling.run("doctor").returncode == 0
+    again = falling.serve("--port", "0")
+    async with talking(again.address) as api:
+        assert await written_by(api, session) == [("groq:plain", "Well")]
+
+
+async def test_a_fallback_that_cannot_be_asked_is_told_of_at_the_start(
+    first: Listing, tmp_path: Path
+) -> None:
+    environ = {"HOLDFAST_MODEL": "openai:small", "OPENAI_BASE_URL": first.url}
+    with living_in(tmp_path, HOLDFAST_FALLBACK_MODELS="deepseek:any", **environ, **NOBODY) as command:
+        server: Running = command.serve("--port", "0")
+        said = " ".join("".join(server.screen).replace("│", " ").split())
+        assert "deepseek:any cannot be asked instead" in said
+        assert "DEEPSEEK_API_KEY" in said

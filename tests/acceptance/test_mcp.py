@@ -1,0 +1,264 @@
+"""Tools of MCP servers through a real server: a package from a registry, and one of our own to be killed."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Api, Speaker, talking, until, words_of
+from tests.calls import is_alive
+from tests.mcp_calls import PLAIN, SDK, done, effects_of, free_port, listening
+
+SECRET = "wiki-0123456789-secret"
+KEPT_OUT = "There is nobody who may read this."
+
+
+def table(name: str, **keys: object) -> str:
+    """A table of `holdfast.toml`."""
+    return f"[mcp.{name}]\n" + "".join(f"{key} = {_spelt(value)}\n" for key, value in keys.items())
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {json.dumps(text)}' for key, text in value.items())}}}"
+    return json.dumps(value)
+
+
+def time_table() -> str:
+    """The package as anyone would run it."""
+    return table("time", command=sys.executable, args=["-m", "mcp_server_time"])
+
+
+def written(command: Holdfast, *tables: str) -> Path:
+    folder = Path(command.environ["XDG_DATA_HOME"]) / "holdfast"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "holdfast.toml").write_text("\n".join(tables))
+    return folder
+
+
+async def told(api: Api, name: str) -> dict[str, Any]:
+    servers: list[dict[str, Any]] = (await api.get("/api/mcp"))["servers"]
+    return next(each for each in servers if each["name"] == name)
+
+
+async def reached(api: Api, name: str, **wanted: object) -> dict[str, Any]:
+    """How a server fares once it is as wanted: ready, if nothing is said."""
+
+    async def is_so() -> bool:
+        found = await told(api, name)
+        return all(found[key] == value for key, value in (wanted or {"state": "ready"}).items())
+
+    await until(is_so, timeout_s=30)
+    return await told(api, name)
+
+
+async def used(api: Api, tool: str, **arguments: object) -> dict[str, Any]:
+    """The entry of a call that nobody is asked about, once it has ended."""
+    session = await api.begin()
+    await api.done((await api.say(session, f"use {tool} {json.dumps(arguments)}"))["run_id"])
+    return next(each for each in await api.entries(session) if each["role"] == "tool")
+
+
+@asynccontextmanager
+async def at(running: Running) -> AsyncIterator[Api]:
+    async with talking(running.address) as api:
+        yield api
+
+
+async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
+    tmp_path: Path, speaker: Speaker
+) -> None:
+    """Over HTTP its own tools are served by the SDK: by itself it only talks over a pipe."""
+    port = free_port()
+    with living_in(tmp_path, **environ_of(speaker)) as command, listening("--time", port=port):
+        written(command, time_table(), table("clock", url=f"http://127.0.0.1:{port}/mcp"))
+        async with at(command.serve("--port", "0")) as api:
+            for name in ("time", "clock"):
+                found = await reached(api, name)
+                assert found["tools"] == [f"{name}__get_current_time", f"{name}__convert_time"]
+                entry = await used(api, f"{name}__get_current_time", timezone="Asia/Tokyo")
+                assert (entry["outcome"], entry.get("approval", "")) == ("done", ""), "it only looks"
+                assert '"timezone": "Asia/Tokyo"' in words_of(entry)
+            last = [request for request in speaker.asked if request.get("tools")][-1]
+            offered = {each["function"]["name"] for each in last["tools"]}
+            assert {"time__convert_time", "clock__convert_time", "shell"} <= offered
+            assert (await api.get("/health/ready"))["status"] == "ready"
+            metrics = (await api.get("/metrics")).decode()
+            assert 'holdfast_mcp_ready{server="time"} 1' in metrics
+            assert 'holdfast_mcp_calls_total{server="clock",outcome="done"} 1' in metrics
+
+
+async def asked(api: Api, session: str, **arguments: object) -> tuple[str, str]:
+    """A call of ours that waits to be allowed: its run and the address to answer at."""
+    run = (await api.say(session, f"use own__act {json.dumps(arguments)}"))["run_id"]
+    await api.done(run, "waiting")
+    tool = (await api.entries(session))[-1]
+    assert tool["approval"] == "requested"
+    assert tool["reason"] == "It is carried out by the MCP server own."
+    return run, f"/api/runs/{run}/tools/{tool['id']}"
+
+
+async def in_doubt(api: Api, session: str) -> dict[str, Any]:
+    """The call whose end is not known."""
+
+    async def is_so() -> bool:
+        return any(each.get("state") == "in_doubt" for each in await api.entries(session))
+
+    await until(is_so, timeout_s=30)
+    return next(each for each in await api.entries(session) if each.get("state") == "in_doubt")
+
+
+async def test_killed_in_the_middle_of_a_call_it_is_put_to_a_person_and_not_done_twice(
+    tmp_path: Path, speaker: Speaker
+) -> None:
+    effects, go = tmp_path / "effects", tmp_path / "go"
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        written(command, table("own", command=sys.executable, args=[SDK]))
+        async with at(command.serve("--port", "0")) as api:
+            await reached(api, "own")
+            pid, session = int(words_of(await used(api, "own__pid"))), await api.begin()
+            run, path = await asked(api, session, effects=str(effects), line="one", until=str(go))
+            await api.post(path, {"decision": "approve"})
+            await done(effects)
+            os.kill(pid, signal.SIGKILL)
+            entry = await in_doubt(api, session)
+            assert "was killed by signal 9" in words_of(entry)
+            assert (await api.done(run, "waiting"))["status"] == "waiting"
+            await reached(api, "own", state="ready", connections=2)
+            assert effects_of(effects) == ["one"], "it is back, and nobody has asked it again"
+            await api.post(path, {"decision": "skip"})
+            await api.done(run)
+            go.touch()
+            run, path = await asked(api, session, effects=str(effects), line="two")
+            await api.post(path, {"decision": "approve"})
+            await api.done(run)
+            assert effects_of(effects) == ["one", "two"]
+            assert "did two" in (await api.read(session))[-1][2]
+
+
+async def test_our_server_killed_in_the_middle_of_a_call_asks_a_person_after_the_restart(
+    tmp_path: Path, speaker: Speaker
+) -> None:
+    effects = tmp_path / "effects"
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        written(command, table("own", command=sys.executable, args=["-S", PLAIN]))
+        running = command.serve("--port", "0")
+        async with at(running) as api:
+            await reached(api, "own")
+            pid = int(words_of(await used(api, "own__spawn", path=str(tmp_path / "child"))).split()[0])
+            session = await api.begin()
+            run, path = await asked(api, session, path=str(effects))
+            await api.post(path, {"decision": "approve"})
+            await done(effects)
+        running.process.kill()
+        running.process.wait()
+
+        async def is_gone() -> bool:
+            return not is_alive(pid) and not is_alive(int((tmp_path / "child").read_text()))
+
+        await until(is_gone)
+        (tmp_path / "effects.go").touch()
+        async with at(command.serve("--port", "0")) as api:
+            await in_doubt(api, session)
+            await reached(api, "own")
+            assert effects_of(effects) == ["done"]
+            await api.post(path, {"decision": "rerun"})
+            assert api.status == 200
+            await api.done(run)
+            assert effects_of(effects) == ["done", "done"], "a person said so"
+
+
+async def test_a_call_that_was_allowed_waits_for_its_server_after_a_restart(
+    tmp_path: Path, speaker: Speaker
+) -> None:
+    effects = tmp_path / "effects"
+    (tmp_path / "effects.go").touch()
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
+        running = command.serve("--port", "0")
+        async with at(running) as api:
+            await reached(api, "own")
+            run, path = await asked(api, await api.begin(), path=str(effects))
+        running.process.kill()
+        running.process.wait()
+        async with at(command.serve("--port", "0")) as api:
+            assert "own__act" in (await told(api, "own"))["tools"], "known from before"
+            await api.post(path, {"decision": "approve"})
+            await api.done(run)
+            assert effects_of(effects) == ["done"]
+
+
+async def test_secrets_and_the_data_folder_stay_where_they_are(tmp_path: Path, speaker: Speaker) -> None:
+    given = environ_of(speaker) | {"WIKI_TOKEN": SECRET}
+    with living_in(tmp_path, **given) as command:
+        own = table("own", command=sys.executable, args=["-S", PLAIN], env={"WIKI": "${WIKI_TOKEN}"})
+        away = table("away", url="http://127.0.0.1:9/mcp", headers={"Authorization": "Bearer ${WIKI_TOKEN}"})
+        folder = written(command, own, away)
+        (folder / "kept-out").write_text(KEPT_OUT)
+        running = command.serve("--port", "0")
+        async with at(running) as api:
+            await reached(api, "own")
+            entry = await used(api, "own__environment")
+            assert "WIKI=[secret]" in words_of(entry)
+            assert "WIKI_TOKEN" not in words_of(entry)
+            if (await api.get("/health/ready"))["confinement"] not in ("", "none"):
+                entry = await used(api, "own__read", path=str(folder / "kept-out"))
+                assert entry["outcome"] == "failed"
+                assert KEPT_OUT not in words_of(entry)
+                entry = await used(api, "own__connect", path=str(running.port))
+                assert entry["outcome"] == "failed"
+
+            async def is_told() -> bool:
+                return bool((await told(api, "away"))["last_error"])
+
+            await until(is_told)
+            seen = [await api.get(path) for path in ("/api/mcp", "/health/ready", "/api/settings")]
+            assert SECRET not in json.dumps(seen)
+            problems = (await api.get("/health/ready"))["problems"]
+            assert problems[0].startswith("The MCP server away is not connected: it cannot be reached")
+        running.process.send_signal(signal.SIGTERM)
+        output = running.process.communicate(timeout=20)
+        assert SECRET not in "".join(map(str, output))
+        assert running.process.returncode == 0
+
+
+async def test_a_server_is_connected_anew_when_somebody_asks_for_it(tmp_path: Path, speaker: Speaker) -> None:
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        written(command, table("own", command=sys.executable, args=["-S", PLAIN, "slow"]))
+        async with at(command.serve("--port", "0")) as api:
+            assert (await told(api, "own"))["state"] == "connecting", "nobody waits for it"
+            await reached(api, "own")
+            await api.post("/api/mcp/own/reconnect")
+            assert api.status == 202
+            await reached(api, "own", state="ready", connections=2)
+            refused = await api.post("/api/mcp/other/reconnect")
+            assert (api.status, refused["code"]) == (404, "no_such_mcp_server")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('[mcp.own]\ncommand = "x"\nurl = "http://x"', "[mcp.own]: give either command or url"),
+        ("[mcp.own]\ncommnad = 1", "[mcp.own]: there is no key commnad"),
+        (
+            '[mcp.own]\nurl = "http://x"\nheaders = {A = "${NOT_SET_AT_ALL}"}',
+            "NOT_SET_AT_ALL, which is not set",
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_table_is_said_at_the_start(
+    holdfast: Holdfast, wrong: str, said: str
+) -> None:
+    folder = written(holdfast, wrong)
+    ended = await asyncio.to_thread(holdfast.run, "serve", "--port", "0")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"holdfast: {folder / 'holdfast.toml'}: ")
+    assert said in ended.stderr

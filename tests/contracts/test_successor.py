@@ -1,0 +1,235 @@
+"""C11, C12: a conversation that moves on to a new session loses nothing, and takes nothing twice.
+
+The move is made by a real engine over a real store, while other processes, chats and readers use the old id.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain import facts as f
+from holdfast.domain.errors import Busy, NoSuchSession, SessionMoved, SummaryRefused
+from holdfast.domain.ids import SessionId
+from holdfast.domain.successors import SUMMED_UP
+from tests.house import House, house, says
+from tests.parlour import Parlour, desk
+from tests.scribe import Scribe, scribe, talk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def users(here: House, session_id: SessionId) -> list[str]:
+    """What people said in it, in order."""
+    return [text for role, _, text in await here.text(session_id) if role == "user"]
+
+
+async def queue_up(here: House, model: Scribe, session_id: SessionId) -> list[f.TurnAccepted]:
+    """Three messages behind an answer that failed: they wait for a person."""
+    model.steps = [[RuntimeError("broken")]]
+    failed = await here.say(session_id, "break")
+    for n in range(3):
+        await here.say(session_id, f"queued {n}", key=f"k{n}")
+    await here.until_run(failed.run_id, "failed")
+    found = [event.fact for event in await here.store.read(session_id, 0, 1000)]
+    return [fact for fact in found if isinstance(fact, f.TurnAccepted) and (fact.key or "")[:1] == "k"]
+
+
+async def test_what_waits_for_the_old_id_moves_and_what_is_sent_there_later_is_carried_over(
+    tmp_path: Path,
+) -> None:
+    """C11"""
+    boundaries: list[SessionId] = []
+    async with house(tmp_path, boundary=boundaries.append) as here:
+        model = scribe(here)
+        old = await here.begin()
+        kept = await here.say(old, "one", key="first")
+        await here.until_run(kept.run_id, "completed")
+        waiting = await queue_up(here, model, old)
+        reader = here.store.tail(old, await here.store.head(old))
+        new = await here.engine.moves.move_on(old)
+        # The reader of the old one is told where it goes on, as the next thing that happens.
+        told = (await asyncio.wait_for(anext(reader), 5)).fact
+        assert isinstance(told, f.SessionContinued) and told.successor_session_id == new
+        assert boundaries == [old] and (await here.store.session(new)).previous_session_id == old
+        late = await here.say(old, "late", key="late")
+        assert late.session_id == new
+        # The same key is the same turn, whether it stayed, moved or came later.
+        for key, text, turn in (
+            ("first", "one", kept.turn_id),
+            ("k1", "queued 1", waiting[1].turn_id),
+            ("late", "late", late.turn_id),
+        ):
+            assert (await here.say(old, text, key=key)).turn_id == turn
+        await here.until_run(late.run_id, "completed")
+        assert await users(here, old) == ["one", "break"]
+        assert (await users(here, new))[1:] == ["queued 0", "queued 1", "queued 2", "late"]
+        for fact in waiting:
+            session_id, run = await here.store.run(fact.run_id or "")  # type: ignore[arg-type]
+            assert (session_id, run.status) == (new, "completed")
+        assert await here.engine.moves.move_on(old) == new
+        with pytest.raises(SessionMoved):
+            await here.engine.verbs.undo(old, None)
+
+
+async def test_a_run_under_way_is_not_moved_from_under_itself(tmp_path: Path) -> None:
+    """C11"""
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        old = await here.begin()
+        await talk(here, old, "one")
+        go_on = asyncio.Event()
+        model.steps = [[go_on, *says("done")]]
+        sent = await here.say(old, "work")
+        await here.until_run(sent.run_id, "running")
+        with pytest.raises(Busy):
+            await here.engine.moves.move_on(old)
+        go_on.set()
+        await here.until_run(sent.run_id, "completed")
+        new = await here.engine.moves.move_on(old)
+        assert (await here.store.session(new)).live_turns == 1
+
+
+async def test_what_is_said_while_it_is_summed_up_is_in_the_summary_or_waits(tmp_path: Path) -> None:
+    """C11"""
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        old = await here.begin()
+        await talk(here, old, "one")
+        model.hold = asyncio.Event()
+        moving = asyncio.create_task(here.engine.moves.move_on(old))
+        await asyncio.wait_for(model.asking.wait(), 5)
+        await talk(here, old, "two")
+        model.hold.set()
+        await moving
+        assert ["two" in asked for asked in model.asked] == [False, True]
+
+
+async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_path: Path) -> None:
+    """C11"""
+    async with house(tmp_path) as here:
+        scribe(here)
+        old = await here.begin()
+        await talk(here, old, "begin")
+        command = [sys.executable, "-m", "tests.contracts.sender", str(tmp_path), old]
+        senders = [
+            await asyncio.create_subprocess_exec(*command, name, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+            for name in ("ada", "bob")
+        ]
+        try:
+            first = [await asyncio.wait_for(_line(each), 60) for each in senders]
+            async with asyncio.timeout(60):
+                new = await _moved(here, old)
+                rest = [line for each in senders for line in await _lines(each)]
+        finally:
+            for each in senders:
+                each.kill()
+                await each.wait()
+        receipts = [line.split() for line in (*first, *rest)]
+        said = [*await users(here, old), *(await users(here, new))[1:]]
+        # Each once, where its receipt says, and each sender's in the order in which they were sent.
+        assert sorted(said) == sorted(["begin", *(key for key, _, _ in receipts)])
+        for name in ("ada", "bob"):
+            sent = [key for key, _, _ in receipts if key.startswith(name)]
+            assert [key for key in said if key.startswith(name)] == sent
+        for key, session_id, turn_id in receipts:
+            assert key in await users(here, SessionId(session_id))
+            again = await here.say(old, key, key=key)
+            assert (again.session_id, again.turn_id) == (session_id, turn_id)
+
+
+async def _line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode()
+
+
+async def _lines(process: asyncio.subprocess.Process) -> list[str]:
+    lines = [await _line(process)]
+    while lines[-1] != ".\n":
+        assert lines[-1], "it is still there"
+        lines.append(await _line(process))
+    return lines[:-1]
+
+
+async def _moved(here: House, old: SessionId) -> SessionId:
+    """Moves it as soon as nothing is under way."""
+    while True:
+        try:
+            return await here.engine.moves.move_on(old)
+        except (Busy, SummaryRefused):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_chat_follows_its_conversation(tmp_path: Path) -> None:
+    """C11"""
+    app = Parlour()
+    async with house(tmp_path) as here, desk(here, app) as at:
+        model = scribe(here)
+        model.steps = [says("first answer")]
+        app.say("hello")
+        await at.quiet()
+        (route,) = await here.store.routes()
+        new = await here.engine.moves.move_on(route.session_id)
+        await at.quiet()
+        assert (await here.store.routes())[0].session_id == new
+        model.steps = [says("second answer")]
+        app.say("and now?")
+        await at.quiet()
+        assert (await users(here, new))[1:] == ["and now?"]
+        assert app.texts()[0] == "first answer" and app.texts()[-1] == "second answer"
+        assert not any(SUMMED_UP in text for text in app.texts())
+
+
+async def test_the_move_succeeds_though_the_old_session_is_deleted_meanwhile(tmp_path: Path) -> None:
+    """C12"""
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        old = await here.begin()
+        await talk(here, old, "one")
+        model.hold = asyncio.Event()
+        moving = asyncio.create_task(here.engine.moves.move_on(old))
+        await asyncio.wait_for(model.asking.wait(), 5)
+        await here.engine.delete(old)
+        model.hold.set()
+        new = await moving
+        assert [text for _, _, text in await here.text(new)][1] == SUMMED_UP + "They talked."
+        await talk(here, new, "on we go")
+        with pytest.raises(NoSuchSession):
+            await here.store.session(old)
+
+
+async def test_whoever_uses_the_old_id_reaches_the_new_one_though_the_old_is_deleted(tmp_path: Path) -> None:
+    """C12"""
+    app = Parlour()
+    async with house(tmp_path) as here, desk(here, app) as at:
+        model = scribe(here)
+        app.say("hello")
+        await at.quiet()
+        (route,) = await here.store.routes()
+        old = route.session_id
+        await queue_up(here, model, old)
+        new = await here.engine.moves.move_on(old)
+        await here.engine.delete(old)
+        sent = await here.say(old, "late", key="late")
+        assert sent.session_id == new
+        assert (await here.say(old, "late", key="late")).turn_id == sent.turn_id
+        assert (await here.say(old, "queued 2", key="k2")).session_id == new
+        await here.until_run(sent.run_id, "completed")
+        app.say("still there?")
+        await at.quiet()
+        assert (await users(here, new))[1:] == ["queued 0", "queued 1", "queued 2", "late", "still there?"]
+
+
+async def test_moving_and_deleting_at_the_same_moment_leaves_one_whole_conversation(tmp_path: Path) -> None:
+    """C12"""
+    async with house(tmp_path) as here:
+        scribe(here)
+        for _ in range(10):
+            old = await here.begin()
+            await talk(here, old, "one")
+            row = await here.store.session(old)
+            drafted = await here.engine.summaries.draft(old, 0)
+            new, _ = await asyncio.gather(here.engine.moves._move(row, drafted), here.engine.delete(old))
+            assert (await here.store.session(new)).live_turns == 1
+            assert await here.store.successor(old) in (None, new)

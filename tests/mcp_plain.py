@@ -1,0 +1,166 @@
+"""An MCP server of the older kind in plain Python, for tests: quick to start, and as rude as it is told to.
+
+Run as a program, with words that say how it behaves: `rubbish` prints what is no message, `crowd` has a
+thousand tools, `wrong` some that cannot be used, `unlisted` a list that is none, `exits` ends at once,
+`mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its first call.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ANY = {"type": "object", "properties": {"path": {"type": "string"}}}
+LOOKS = {"readOnlyHint": True}
+TOO_MUCH = 20_000_000
+SURROGATE = '{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud800"}]}}'
+GROWN = {"name": "grown", "inputSchema": ANY, "annotations": LOOKS}
+
+
+def tools(words: list[str]) -> list[dict[str, Any]]:
+    """What it lists."""
+    looks = (
+        "look", "environment", "read", "connect", "spawn", "odd", "spell", "half", "strange", "complain",
+        "with.dots and spaces", "big", "grow", "resources", "ask",
+    )  # fmt: skip
+    found: list[dict[str, Any]] = [{"name": "act", "description": "Acts.", "inputSchema": ANY}]
+    found.append({"name": "act_again", "inputSchema": ANY, "annotations": {"idempotentHint": True}})
+    found += [{"name": name, "inputSchema": ANY, "annotations": LOOKS} for name in looks]
+    found.append({"name": "look", "description": "Another.", "inputSchema": ANY})
+    if "crowd" in words:
+        found += [{"name": f"one_{number}", "inputSchema": ANY} for number in range(1_000)]
+    if "wrong" in words:
+        nonsense = {"type": "object", "properties": {"a": {"type": "nonsense"}}}
+        huge = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 100_000}}}
+        either = {"type": "object", "anyOf": [{"required": ["path"]}], "$schema": "http://example.org"}
+        found.append({"name": "nonsense", "inputSchema": nonsense})
+        found.append({"name": "huge", "inputSchema": huge})
+        found.append({"name": "either", "inputSchema": either})
+        found.append({"name": "n" * 100, "inputSchema": ANY, "description": "d" * 100_000})
+    return [*found, GROWN] if "grown" in words else found
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+def say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def act(path: str) -> dict[str, Any]:
+    """Note that it was done; then wait until there is a file beside."""
+    with Path(path).open("a") as file:
+        file.write("done\n")
+    for _ in range(3_000):
+        if Path(f"{path}.go").exists():
+            break
+        time.sleep(0.01)
+    return text("did it")
+
+
+def spawn(path: str) -> dict[str, Any]:
+    words = ["setsid", "-f", "sh", "-c", f"echo $$ >{path}; exec sleep 300"]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not (Path(path).exists() and Path(path).read_text().strip()):
+        time.sleep(0.01)
+    return text(f"{os.getpid()} {Path.cwd()}")
+
+
+def pry(name: str, path: str) -> dict[str, Any]:
+    try:
+        if name == "read":
+            found = Path(path).read_text() if Path(path).is_file() else str(list(Path(path).iterdir()))
+        else:
+            with socket.create_connection(("127.0.0.1", int(path)), timeout=5):
+                found = "connected"
+    except OSError as error:
+        return text(str(error), isError=True)
+    return text(found)
+
+
+def resources() -> dict[str, Any]:
+    return {"content": [
+        {"type": "resource", "resource": {"uri": "note://1", "text": "a note"}},
+        {"type": "resource", "resource": {"uri": "blob://1", "blob": "AAAA", "mimeType": "x/y"}},
+        {"type": "resource_link", "name": "page", "uri": "http://example.org/"},
+        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+    ]}  # fmt: skip
+
+
+def called(id_: int, name: str, path: str, words: list[str]) -> None:
+    """Answer a call, or do worse."""
+    if "once" in words:
+        os.kill(os.getpid(), signal.SIGKILL)
+    match name:
+        case "act" | "act_again" | "look":
+            result: dict[str, Any] = act(path)
+        case "read" | "connect":
+            result = pry(name, path)
+        case "spawn":
+            result = spawn(path)
+        case "environment":
+            result = text("\n".join(f"{key}={value}" for key, value in os.environ.items()))
+        case "odd":
+            result = text("a\0b")
+        case "big":
+            result = text("x" * int(path))
+        case "spell":
+            result = {"content": [], "structuredContent": {"spelt": "out"}}
+        case "resources":
+            result = resources()
+        case "strange":
+            result = {"content": "this is no list"}
+        case "half":
+            sys.stdout.write(SURROGATE % id_ + "\n")
+            sys.stdout.flush()
+            return
+        case "complain":
+            say({"id": id_, "error": {"code": -32000, "message": "I do not like that"}})
+            return
+        case "grow":
+            words.append("grown")
+            say({"method": "notifications/tools/list_changed"})
+            result = text("there is one more")
+        case _:
+            result = text(f"this was {name}")
+    say({"id": id_, "result": result})
+
+
+def heard(message: dict[str, Any], words: list[str]) -> None:
+    method, id_ = message.get("method"), message.get("id")
+    params = message.get("params") or {}
+    if method == "initialize":
+        told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+        say({"id": id_, "result": {**told, "serverInfo": {"name": "plain", "version": "1"}}})
+    elif method == "tools/list":
+        say({"id": id_, "result": {"tools": "none" if "unlisted" in words else tools(words)}})
+    elif method == "tools/call" and isinstance(id_, int):
+        called(id_, params["name"], params.get("arguments", {}).get("path", ""), words)
+    elif id_ is not None:
+        say({"id": id_, "error": {"code": -32601, "message": "there is no such method"}})
+
+
+def main(words: list[str]) -> None:
+    if "exits" in words:
+        print("nothing to do here", file=sys.stderr)
+        sys.exit(3)
+    if "floods" in words:
+        sys.stdout.write("x" * TOO_MUCH)
+    if "slow" in words:
+        time.sleep(1)
+    if "rubbish" in words:
+        print("Welcome!\n\n{not json\n[1, 2]\n\x00\n" + '{"id": {}, "result": 1}', flush=True)
+    for line in sys.stdin:
+        if "mute" not in words:
+            heard(json.loads(line), words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

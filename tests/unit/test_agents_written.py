@@ -1,0 +1,311 @@
+"""Agents and prompts as people write them: what is taken, what is told to be wrong, what stays in force."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.administration.agent_files import AgentFiles, PromptFiles
+from holdfast.administration.written_files import SETTLED_MS
+from holdfast.domain import agents, prompts
+from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
+from holdfast.domain.prompts import BadPrompt, Prompt
+
+TOOLS = ("shell", "read_file", "list_files", "remember")
+WHOLE = """\
+description = "Reads, and changes nothing."
+instructions = '''
+You only look.
+'''
+more_instructions = "Be brief."
+model = "openai:small"
+fallbacks = ["anthropic:large", "demo"]
+tools = ["read_file", "list_files", "time__now", "files__*"]
+approvals = "allow"
+resume = "never"
+memory = "off"
+workspace = "/anywhere/reading"
+"""
+
+
+def test_everything_that_can_be_said_of_an_agent_is_read() -> None:
+    spec = agents.parse("reader", WHOLE, TOOLS)
+    assert spec == AgentSpec(
+        name="reader", description="Reads, and changes nothing.", instructions="You only look.\n",
+        more_instructions="Be brief.", model="openai:small", fallbacks=("anthropic:large", "demo"),
+        tools=("read_file", "list_files", "time__now", "files__*"), approvals="allow", resume="never",
+        memory="off", workspace="/anywhere/reading",
+    )  # fmt: skip
+    assert agents.parse("plain", "", TOOLS) == AgentSpec(name="plain")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "told"),
+    [
+        ("modell = 'x'", "'modell'", "model"),
+        ("model = 5", "model", "PROVIDER:MODEL"),
+        ("model = ' openai:x'", "model", "PROVIDER:MODEL"),
+        ("fallbacks = 'demo'", "fallbacks", "a list"),
+        ("fallbacks = ['']", "fallbacks", "a list"),
+        ("fallbacks = ['demo','demo','demo','demo','demo','demo','demo','demo','demo']", "fallbacks", "8"),
+        ("tools = ['shel']", "'shel'", "shell"),
+        ("tools = ['*']", "'*'", "read_file"),
+        ('tools = ["a\\u0007b"]', "a?b", "read_file"),
+        ("tools = 'shell'", "tools", "a list"),
+        ("approvals = 'never'", "approvals", "ask or allow"),
+        ("resume = true", "resume", "auto, ask or never"),
+        ("memory = false", "memory", "on or off"),
+        ("workspace = 'here'", "workspace", "whole path"),
+        ("instructions = ['a']", "instructions", "text"),
+        ("[tools]\nshell = true", "tools", "a list"),
+        ("model = ", "TOML", ""),
+        ("x = " + "[" * 5_000, "TOML", ""),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(
+    text: str, key: str, told: str
+) -> None:
+    with pytest.raises(BadAgent) as wrong:
+        agents.parse("reader", text, TOOLS)
+    said = str(wrong.value)
+    assert said.startswith("agents/reader.toml: ") and key in said and told in said, said
+
+
+@given(st.text(max_size=400))
+def test_no_text_at_all_does_anything_but_be_read_or_refused(text: str) -> None:
+    try:
+        agents.parse("reader", text, TOOLS)
+    except BadAgent as wrong:
+        assert str(wrong).startswith("agents/reader.toml: ")
+
+
+def test_an_agent_has_the_tools_that_it_names_and_no_others() -> None:
+    some = AgentSpec(tools=("read_file", "files__*"))
+    assert some.may_use("read_file") and some.may_use("files__read") and not some.may_use("shell")
+    assert not some.may_use("filesystem") and not AgentSpec(tools=()).may_use("shell")
+    assert AgentSpec().may_use("shell") and AgentSpec().may_use("remember")
+    forgetful = AgentSpec(memory="off")
+    assert forgetful.may_use("shell") and not forgetful.may_use("remember")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "a b", "x" * 41, "-a", "a\n", "é", "a.b"])
+def test_a_name_that_leads_elsewhere_is_no_name(name: str) -> None:
+    assert not agents.is_name(name)
+    assert not prompts.is_name(name)
+
+
+# Files.
+
+
+class Desk:
+    """A folder, what is read there, and what people were told of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base = folder / "deep" / "data"
+        self.folder = self.base / "agents"
+        self.folder.mkdir(parents=True)
+        self.told: list[str] = []
+        self.files = AgentFiles(self.base, lambda: TOOLS, SystemClock(), self.told.append)
+
+    def write(self, name: str, text: str, ago_s: float = 0.0) -> Path:
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        if ago_s:
+            at = path.stat().st_mtime - ago_s
+            os.utime(path, (at, at))
+        return path
+
+
+def test_the_agent_that_every_server_has_needs_no_file(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert desk.files.spec("") == desk.files.spec("main") == AgentSpec()
+    desk.write("main", "more_instructions = 'Be brief.'")
+    assert desk.files.spec("").more_instructions == "Be brief."
+    with pytest.raises(NoSuchAgent, match=r"There is no agent reader; there are: main"):
+        desk.files.spec("reader")
+
+
+def test_a_changed_file_is_read_again_at_the_next_look(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for text in ("one", "two", "six"):
+        # The same size, and within the same moment as far as its times can tell.
+        desk.write("reader", f"description = '{text}'")
+        assert desk.files.spec("reader").description == text
+
+
+def test_a_file_that_has_not_changed_for_a_while_is_not_read_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    path = desk.write("reader", "description = 'one'")
+
+    class Later(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + SETTLED_MS + 1_000
+
+    files = AgentFiles(desk.base, lambda: TOOLS, Later(), desk.told.append)
+    assert files.spec("reader") is files.spec("reader")
+    path.write_text("description = 'another'")
+    assert files.spec("reader").description == "another"
+
+
+def test_a_bad_file_is_told_of_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "description = 'good'")
+    assert desk.files.spec("reader").description == "good"
+    desk.write("reader", "descripton = 'bad'")
+    for _ in range(3):
+        assert desk.files.spec("reader").description == "good"
+    (told,) = desk.told
+    assert "agents/reader.toml: there is no 'descripton'" in told and told.endswith("It stays as it was.")
+    assert [line for line in desk.files.problems() if "descripton" in line]
+    desk.write("reader", "description = 'better'")
+    assert desk.files.spec("reader").description == "better" and desk.files.problems() == []
+
+
+def test_a_bad_file_that_was_never_good_answers_nobody(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("main", "resume = 'maybe'")
+    with pytest.raises(BadAgent, match=r"agents/main\.toml: resume must be auto, ask or never"):
+        desk.files.spec("")
+
+
+def test_a_file_that_is_taken_away_takes_its_agent_with_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    path = desk.write("reader", "resume = 'never'")
+    assert desk.files.spec("reader").resume == desk.files.resume("reader") == "never"
+    path.unlink()
+    with pytest.raises(NoSuchAgent):
+        desk.files.spec("reader")
+    assert desk.files.resume("reader") is None
+
+
+def _link(path: Path) -> None:
+    outside = path.parent.parent.parent / "outside.toml"
+    outside.write_text("description = 'outside'")
+    path.symlink_to(outside)
+
+
+def _huge(path: Path) -> None:
+    path.write_bytes(b"#" * (AGENT_FILE_BYTES_MAX + 1))
+
+
+def _rubbish(path: Path) -> None:
+    path.write_bytes(b"description = '\xff\xfe'")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _unreadable(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("made", [_link, _huge, _rubbish, _pipe, _folder, _unreadable])
+def test_what_is_no_plain_small_text_in_the_folder_itself_is_refused(tmp_path: Path, made: object) -> None:
+    desk = Desk(tmp_path)
+    assert callable(made)
+    made(desk.folder / "reader.toml")
+    with pytest.raises(BadAgent, match=r"agents/reader\.toml: this "):
+        desk.files.spec("reader")
+
+
+def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (desk.base / "x.toml").write_text("description = 'outside'")
+    for name in ("../x", "..%2fx", "/etc/passwd", "\0", "a" * 5_000):
+        with pytest.raises(NoSuchAgent):
+            desk.files.spec(name)
+
+
+def test_a_file_whose_name_cannot_be_an_agents_is_told_of(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (desk.folder / "My Agent.toml").write_text("")
+    (desk.folder / "notes.txt").write_text("not one of ours")
+    assert desk.files.names() == ["main"]
+    (told,) = desk.files.problems()
+    assert told.startswith("agents/My Agent.toml: a name has only small letters")
+
+
+# Prompts.
+
+
+def test_a_prompt_says_its_text_with_what_was_typed_in_its_place() -> None:
+    review = Prompt("review", "Review $ARGUMENTS, please: $ARGUMENTS.\n")
+    assert review.said("a.py") == "Review a.py, please: a.py."
+    assert review.said("$ARGUMENTS") == "Review $ARGUMENTS, please: $ARGUMENTS."
+    plain = Prompt("plain", "# Look\n\nLook around.\n")
+    assert plain.said("") == "# Look\n\nLook around." and plain.about == "Look"
+    assert plain.said("twice\nor more") == "# Look\n\nLook around.\n\ntwice\nor more"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("/review a.py", ("review", "a.py")),
+        ("  /Review  a\nb ", ("review", "a\nb")),
+        ("/review@some_bot now", ("review", "now")),
+        ("/review\nall of it", ("review", "all of it")),
+        ("/two-words_2", ("two-words_2", "")),
+        ("//review", None),
+        ("/usr/bin", None),
+        ("review /x", None),
+        ("/", None),
+    ],
+)
+def test_a_slash_and_a_name_call_a_prompt(typed: str, found: object) -> None:
+    assert prompts.called(typed) == found
+
+
+def test_a_message_that_calls_no_prompt_is_as_it_was_typed(tmp_path: Path) -> None:
+    folder, told = tmp_path / "prompts", list[str]()
+    folder.mkdir()
+    files = PromptFiles(tmp_path, SystemClock(), told.append)
+    assert files.expand("/review a.py") == "/review a.py"
+    (folder / "review.md").write_text("Review $ARGUMENTS.")
+    assert files.expand("/review a.py") == "Review a.py."
+    assert files.expand(" /reviews a.py") == " /reviews a.py"
+    (folder / "review.md").write_text("Go through $ARGUMENTS.")
+    assert files.expand("/review a.py") == "Go through a.py."
+    assert [each.name for each in files.all()] == ["review"]
+
+
+def test_a_prompt_cannot_take_the_name_of_a_command(tmp_path: Path) -> None:
+    folder, told = tmp_path / "prompts", list[str]()
+    folder.mkdir()
+    (folder / "new.md").write_text("Something else.")
+    (folder / "empty.md").write_text(" \n")
+    files = PromptFiles(tmp_path, SystemClock(), told.append)
+    assert files.expand("/new") == "/new" and files.all() == []
+    assert sorted(files.problems()) == [
+        "prompts/empty.md: there is nothing in it.",
+        "prompts/new.md: /new is a command already; give it another name.",
+    ]
+    with pytest.raises(BadPrompt):
+        prompts.parse("undo", "x")
+
+
+def test_what_files_say_holds_no_known_secret(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "instructions = 'The key is sk-very-secret.'")
+    files = AgentFiles(
+        desk.base,
+        lambda: TOOLS,
+        SystemClock(),
+        desk.told.append,
+        lambda text: text.replace("sk-very-secret", "***"),
+    )
+    assert files.spec("reader").instructions == "The key is ***."
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    kinds: tuple[type[HoldfastError], ...] = (BadAgent, NoSuchAgent, agents.AgentChanged, BadPrompt)
+    assert len({kind.code for kind in kinds}) == len(kinds)

@@ -1,0 +1,109 @@
+"""What can be asked, what a typed line answers; nothing that anybody writes is an exception."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.ports import ToolRun
+from holdfast.agent.tools.ask_user import AskUser
+from holdfast.domain.ids import CallId
+from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
+from holdfast.domain.parts import text_of
+from holdfast.domain.questions import Question, Reply, asked_by, flaw, typed
+
+COLOURS = ("Red", "Green", "Dark blue")
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [
+        ("2", ("Green",)),
+        (" 2. ", ("Green",)),
+        ("green", ("Green",)),
+        ("dark  BLUE", ("Dark blue",)),
+        ("0", None),
+        ("4", None),
+        ("22", None),
+        ("1 2", None),
+        ("red, green", None),
+        ("red please", None),
+        ("", None),
+        ("2, 2", ("Green",)),
+    ],
+)
+def test_one_choice_is_named_by_its_number_or_its_words(line: str, chosen: tuple[str, ...] | None) -> None:
+    assert typed(COLOURS, False, line) == (Reply(choices=chosen) if chosen else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [
+        ("1 3", ("Red", "Dark blue")),
+        ("1,3", ("Red", "Dark blue")),
+        ("3; red", ("Dark blue", "Red")),
+        ("red\ngreen", ("Red", "Green")),
+        ("1, pink", None),
+        ("13", None),
+        (",", None),
+    ],
+)
+def test_several_choices_are_named_at_once(line: str, chosen: tuple[str, ...] | None) -> None:
+    assert typed(COLOURS, True, line) == (Reply(choices=chosen) if chosen else None)
+
+
+def test_a_choice_that_is_a_number_is_meant_by_it() -> None:
+    assert typed(("2", "1"), False, "1") == Reply(choices=("1",))
+
+
+def test_any_words_answer_a_question_without_choices() -> None:
+    assert typed((), False, " 2 ") == Reply("2") and typed((), False, " \n") is None
+
+
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=25) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=30,
+)
+_ARGUMENTS = st.one_of(
+    st.text(),
+    _ANYTHING.map(lambda each: msgspec.json.encode(each).decode()),
+    st.fixed_dictionaries(
+        {"question": _ANYTHING | st.text(min_size=1)},
+        optional={"choices": _ANYTHING | st.lists(st.text(), max_size=30), "multiple": _ANYTHING},
+    ).map(lambda each: msgspec.json.encode(each).decode()),
+)
+
+
+@given(_ARGUMENTS)
+def test_whatever_a_model_writes_is_a_question_or_a_failed_result(arguments: str) -> None:
+    question = asked_by(arguments)
+    if question is not None:
+        assert not flaw(question) and 0 < len(question.question) <= QUESTION_CHARS_MAX
+        choices = question.choices or ()
+        assert len(choices) <= CHOICES_MAX and all(0 < len(each) <= CHOICE_CHARS_MAX for each in choices)
+        for number, choice in enumerate(choices, 1):
+            assert typed(choices, False, choice) == Reply(choices=(choice,))
+            by_number = typed(choices, False, str(number))
+            assert by_number is not None and len(by_number.choices) == 1
+        return
+    call = ToolRun(CallId("c"), arguments, Path("/"), lambda text, stream: None)
+    result = asyncio.run(AskUser().run(call))
+    assert result.outcome == "failed" and result.parts is not None and text_of(result.parts)
+
+
+@given(
+    st.lists(st.text(min_size=1).map(lambda text: " ".join(text.split())).filter(bool), max_size=6), st.text()
+)
+def test_whatever_a_person_types_names_only_what_is_offered(choices: list[str], line: str) -> None:
+    for multiple in (False, True):
+        reply = typed(tuple(choices), multiple, line)
+        assert reply is None or set(reply.choices) <= set(choices)
+
+
+def test_what_is_asked_is_shown_tidied() -> None:
+    told = msgspec.json.encode({"question": " Which?\n", "choices": [" a\tb ", "c"]}).decode()
+    assert asked_by(told) == Question("Which?", ("a b", "c"))

@@ -1,0 +1,206 @@
+"""What is counted, what is cut, and what happens where the provider counts otherwise."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta
+from holdfast.domain import context, fitting
+from holdfast.domain import facts as f
+from holdfast.domain.context import (
+    AssistantMessage,
+    Gauge,
+    Profile,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+    estimate_tokens,
+    problems,
+    request_of,
+)
+from holdfast.domain.ids import MessageId, RunId, TurnId
+from holdfast.domain.parts import File, Text, ToolCall
+from holdfast.domain.transcript import Transcript, fold
+from holdfast.domain.usage import Usage
+from holdfast.domain.weights import FACTOR_MAX, FACTOR_MIN, factor_of, tokens_of
+from tests.house import Lever, house, says
+from tests.journal import Journal
+
+PROFILE = Profile("puppet", 8_000, answer_tokens=1_000)
+MEGABYTE = "A line of a very long paste. " * 36_000
+
+
+def asked(journal: Journal, turn: int, text: str) -> RunId:
+    run_id = RunId(f"r_{turn}")
+    journal.append(f.TurnAccepted(TurnId(f"t_{turn}"), turn, MessageId(f"u_{turn}"), (Text(text),), run_id))
+    return run_id
+
+
+def told(journal: Journal, turn: int, text: str, weight: tuple[int, ...] = (), model: str = "m") -> None:
+    settled = f.MessageSettled(
+        turn, 1, MessageId(f"m_{turn}"), "assistant", (Text(text),), "", RunId(f"r_{turn}"),
+        model=model, weight=weight,
+    )  # fmt: skip
+    journal.append(settled)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_least"),
+    [("0123456789" * 10, 40), ("{}[]();:" * 10, 40), ("🎉" * 10, 20), ("plain words " * 10, 40)],
+)
+def test_digits_signs_and_pictures_count_for_more_than_words_do(text: str, at_least: int) -> None:
+    assert estimate_tokens(text) >= at_least
+    assert estimate_tokens(text) >= len(text.encode()) / 3
+
+
+def test_a_huge_message_is_sent_without_its_middle() -> None:
+    journal = Journal()
+    asked(journal, 1, "BEGIN " + MEGABYTE + " END")
+    request = request_of(fold(journal.events), "Be brief.", PROFILE)
+    assert problems(request) == [] and tokens_of(request.messages) <= 7_000
+    (part,) = request.messages[0].parts
+    assert isinstance(part, Text)
+    assert part.text.startswith("BEGIN") and part.text.endswith("END") and "are left out here" in part.text
+
+
+def test_a_huge_message_of_an_earlier_turn_does_not_drive_out_what_came_before() -> None:
+    journal = Journal()
+    for turn, text in enumerate(("remember the blue door", MEGABYTE, "which door?"), 1):
+        asked(journal, turn, text)
+        if turn < 3:
+            told(journal, turn, "Noted.")
+    request = request_of(fold(journal.events), "", PROFILE)
+    assert request.cut_turns == () and tokens_of(request.messages) <= 7_000
+    assert request.messages[0] == UserMessage((Text("remember the blue door"),))
+
+
+def rounds(count: int, output: str) -> list[RequestMessage]:
+    block: list[RequestMessage] = [UserMessage((Text("do it"),))]
+    for n in range(count):
+        block.append(AssistantMessage((ToolCall(f"c{n}", "shell", '{"command": "ls"}'),)))
+        block.append(ToolMessage(f"c{n}", (Text(f"{n}: {output}"),)))
+    return block
+
+
+def test_of_many_long_outputs_the_newest_are_whole_and_the_oldest_go_first() -> None:
+    block = rounds(40, "word " * 400)
+    kept = fitting.fit(block, 5_000)
+    assert tokens_of(kept) <= 5_000 and problems(Request("", tuple(_joined(kept)))) == []
+    assert kept[-1] == block[-1] and kept[0] == block[0]
+    texts = [part.text for message in kept for part in message.parts if isinstance(part, Text)]
+    assert any("earlier steps of the answer" in text for text in texts)
+    # One that only just fits is left as it is.
+    assert fitting.fit(block, tokens_of(block)) is block
+
+
+def _joined(messages: list[RequestMessage]) -> list[RequestMessage]:
+    return context._joined(messages, PROFILE)
+
+
+def test_what_cannot_be_cut_in_the_middle_is_left_out_whole() -> None:
+    call = ToolCall("c", "write_file", '{"text": "' + "x" * 100_000 + '"}')
+    paper = File("b" * 8, "paper.txt", "text/plain", 900_000)
+    block: list[RequestMessage] = [
+        UserMessage((paper, Text("keep this"))),
+        AssistantMessage((call,)),
+        ToolMessage("c", (Text("done"),)),
+    ]
+    kept = fitting.fit(block, 1_000)
+    assert problems(Request("", tuple(kept))) == [] and tokens_of(kept) <= 1_000
+    assert Text(fitting.FILE_LEFT_OUT.format(name="paper.txt")) in kept[0].parts
+    assert kept[1].parts == (replace(call, arguments=fitting.CALL_LEFT_OUT),)
+
+
+@given(st.text(), st.integers(0, 400))
+def test_a_shortened_text_is_never_longer_than_asked_for_but_for_its_note(text: str, tokens: int) -> None:
+    short = fitting.shortened(text, tokens)
+    assert short == text or estimate_tokens(short) <= tokens + estimate_tokens(fitting.LEFT_OUT) + 8
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4_000)), max_size=20), st.integers(0, 4_000))
+def test_a_turn_always_fits_and_stays_a_valid_request(steps: list[tuple[int, int]], room: int) -> None:
+    block: list[RequestMessage] = [UserMessage((Text("ask"),))]
+    for n, (count, size) in enumerate(steps):
+        made = [ToolCall(f"c{n}_{i}", "shell", "{}") for i in range(count)]
+        block.append(AssistantMessage((Text("words " + "w" * size), *made)))
+        block += [ToolMessage(call.call_id, (Text("out " + "o" * size),)) for call in made]
+    kept = fitting.fit(block, room)
+    assert problems(Request("", tuple(_joined(kept)))) == []
+    # One step with all its calls is the least that there is.
+    assert tokens_of(kept) <= max(room, fitting.LEAST_TOKENS) + 500
+
+
+def test_the_provider_s_own_count_makes_more_room_or_less() -> None:
+    journal = Journal()
+    for turn in range(1, 81):
+        asked(journal, turn, "some words " * 40)
+        told(journal, turn, "Noted.", (10_000, 6_000) if turn == 80 else ())
+    asked(journal, 81, "and?")
+    transcript = fold(journal.events)
+    factor = factor_of(transcript, "m")
+    assert factor == pytest.approx(7_000 / 11_000) and factor_of(transcript, "another") == 1.0
+    plain = request_of(transcript, "", PROFILE)
+    cut = len(plain.cut_turns)
+    assert 0 < len(request_of(transcript, "", PROFILE, Gauge(factor=factor)).cut_turns) < cut
+    assert len(request_of(transcript, "", PROFILE, Gauge(factor=2.0)).cut_turns) > cut
+    assert len(request_of(transcript, "", PROFILE, Gauge(tools_tokens=3_000)).cut_turns) > cut
+
+
+@pytest.mark.parametrize(("weight", "factor"), [((10**6, 1), FACTOR_MIN), ((1, 10**6), FACTOR_MAX)])
+def test_a_count_that_cannot_be_right_is_believed_only_so_far(weight: tuple[int, int], factor: float) -> None:
+    journal = Journal()
+    asked(journal, 1, "x")
+    told(journal, 1, "y", weight)
+    assert factor_of(fold(journal.events), "m") == factor
+    assert factor_of(Transcript(), "m") == 1.0
+
+
+def too_long() -> ModelFailure:
+    return ModelFailure(detail="context_length_exceeded", retryable=False, too_long=True)
+
+
+async def test_what_the_provider_finds_too_long_is_cut_harder_once_and_that_is_written_down(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        for _ in range(5):
+            here.model.steps = [says("ok")]
+            sent = await here.say(session_id, "some words " * 200)
+            await here.until_run(sent.run_id, "completed")
+        here.model.steps = [[too_long()], says("now")]
+        sent = await here.say(session_id, "again")
+        await here.until_run(sent.run_id, "completed")
+        first, second = here.model.requests[-2:]
+        assert len(second.cut_turns) > len(first.cut_turns) == 0
+        assert tokens_of(second.messages) < 0.6 * tokens_of(first.messages)
+        retried = [
+            e.fact for e in await here.store.read(session_id, 0, 1000) if e.kind == "model_step_retried"
+        ]
+        assert [fact.delay_ms for fact in retried] == [0]
+        here.model.steps = [[too_long()], [too_long()]]
+        sent = await here.say(session_id, "once more")
+        run = await here.until_run(sent.run_id, "failed")
+        assert run.failure is not None and run.failure.code == "model_failed"
+
+
+async def test_a_run_remembers_that_it_was_too_long_and_what_was_counted_is_kept(tmp_path: Path) -> None:
+    lever = Lever("lever", "pure")
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [says("ok")]
+        sent = await here.say(session_id, "some words " * 2_000)
+        await here.until_run(sent.run_id, "completed")
+        last = [TextDelta("done"), StepEnd("stop", Usage(4_321, 1))]
+        pulls = [CallDelta(0, "lever", "{}"), StepEnd("tool_calls")]
+        here.model.steps = [[too_long()], list(pulls), list(last)]
+        sent = await here.say(session_id, "pull")
+        await here.until_run(sent.run_id, "completed")
+        refused, taken, next_ = (tokens_of(each.messages) for each in here.model.requests[-3:])
+        assert taken < 0.6 * refused and next_ < 0.6 * refused
+        entry = (await here.entries(session_id))[-1]
+        assert entry.weight[0] > 0 and entry.weight[1] == 4_321

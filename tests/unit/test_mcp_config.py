@@ -1,0 +1,120 @@
+"""The tables of MCP servers: what they say, what is wrong with them, and what is secret in them."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.mcp.kept import KeptTools
+from holdfast.agent.mcp.naming import named
+from holdfast.agent.mcp.ports import Listing, Offered
+from holdfast.config import ConfigError, resolve
+from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers
+
+
+def only(**table: object) -> McpServer:
+    return read_servers({"own": table})[0]
+
+
+def test_a_table_says_how_a_server_is_reached() -> None:
+    server = only(command="uvx", args=["mcp-server-time"], env={"TZ": "UTC"}, tools=["now"], call_timeout_s=5)
+    assert (server.name, server.is_remote) == ("own", False)
+    assert (server.args, server.env, server.tools) == (("mcp-server-time",), {"TZ": "UTC"}, ("now",))
+    assert (server.start_timeout_s, server.call_timeout_s) == (60, 5)
+    assert only(url="https://example.org/mcp").is_remote
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "give either command or url"),
+        ({"command": "a", "url": "http://b"}, "give either command or url"),
+        ({"command": 1}, "command must be a program, as text"),
+        ({"command": ""}, "command must be a program, as text"),
+        ({"command": "a", "args": "b"}, "args must be a list of text"),
+        ({"command": "a", "args": [1]}, "args must be a list of text"),
+        ({"command": "a", "env": {"A B": "c"}}, "env must be a table of text by the names of variables"),
+        ({"command": "a", "env": {"A": 1}}, "env must be a table of text by the names of variables"),
+        ({"command": "a", "headers": {"A": "b"}}, "headers goes with url"),
+        ({"command": "a\0"}, "no value may hold a NUL"),
+        ({"url": "ftp://x"}, "url must be an address that begins with http:// or https://, as text"),
+        ({"url": "http://x", "args": ["b"]}, "args goes with command"),
+        ({"url": "http://x", "headers": {"A b": "c"}}, "headers must be a table of text"),
+        (
+            {"command": "a", "effects": {"b": "harmless"}},
+            "effects must be a table of pure, idempotent or unsafe",
+        ),
+        ({"command": "a", "call_timeout_s": 0}, "call_timeout_s must be a whole number from 1 to 3600"),
+        ({"command": "a", "call_timeout_s": "5"}, "call_timeout_s must be a whole number from 1 to 3600"),
+        ({"command": "a", "name": "b"}, "there is no key name; there are command, args"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_allowed(table: dict[str, object], said: str) -> None:
+    with pytest.raises(BadMcpServer) as refused:
+        only(**table)
+    assert str(refused.value).startswith(f"[mcp.own]: {said}")
+
+
+@pytest.mark.parametrize("name", ["", "A", "a__b", "_a", "a-", "a b", "a.b", "a" * 25, "ä"])
+def test_a_name_that_would_not_tell_tools_apart_is_refused(name: str) -> None:
+    with pytest.raises(BadMcpServer):
+        read_servers({name: {"command": "a"}})
+
+
+@pytest.mark.parametrize("tables", [[], "x", {"a": 1}, {f"s{n}": {"command": "a"} for n in range(21)}])
+def test_what_is_no_table_of_tables_is_refused(tables: object) -> None:
+    with pytest.raises(BadMcpServer):
+        read_servers(tables)
+
+
+def test_the_file_is_named_where_a_table_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('port = 1\n[mcp.own]\ncommand = "a"\n[mcp.other]\nurl = 1\n')
+    with pytest.raises(ConfigError, match=r"holdfast\.toml: \[mcp\.other\]: url must be"):
+        resolve({"data": str(tmp_path)}, {})
+    (tmp_path / "holdfast.toml").write_text('port = 1\n[mcp.own]\ncommand = "a"\n')
+    settings = resolve({"data": str(tmp_path)}, {})
+    assert ([each.name for each in settings.mcp], settings.port) == (["own"], 1)
+    assert "mcp" not in settings.given
+
+
+def test_variables_are_put_in_and_what_is_sent_is_secret() -> None:
+    environ = {"KEY": "k-123456789", "HOST": "example.org", "HOME": "/opt/ada"}
+    server = only(url="https://${HOST}/x", headers={"Authorization": "Bearer ${KEY}", "X-Team": "builders"})
+    reached, secrets = expanded(server, environ)
+    assert reached.url == "https://example.org/x"
+    assert reached.headers["Authorization"] == "Bearer k-123456789"
+    assert secrets == {"Bearer k-123456789", "k-123456789", "builders", "example.org"}
+    server = only(command="a", env={"API_KEY": "${KEY}", "DATA": "${HOME}/x", "PRICE": "$5 ${"})
+    reached, secrets = expanded(server, environ)
+    assert reached.env == {"API_KEY": "k-123456789", "DATA": "/opt/ada/x", "PRICE": "$5 ${"}
+    assert secrets == {"k-123456789"}, "a folder is none"
+    assert "k-123456789" not in repr(reached)
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\r\nX: y"])
+def test_a_header_cannot_become_two(value: str) -> None:
+    with pytest.raises(BadMcpServer, match="no line break"):
+        expanded(only(url="http://x", headers={"A": "${B}"}), {"B": value})
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_every_tool_has_a_name_of_its_own_that_models_take(one: str, other: str) -> None:
+    first, second = named("own", one), named("own", other)
+    assert len(first) <= 64
+    assert set(first) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    assert (first == second) == (one == other)
+    assert first.startswith("own__")
+
+
+def test_what_is_kept_of_a_server_is_for_that_one_alone(tmp_path: Path) -> None:
+    kept, listing = KeptTools(tmp_path / "mcp"), Listing((Offered("a", "A.", {"type": "object"}, "pure"),))
+    server = only(command="a")
+    assert kept.read(server) == Listing()
+    kept.write(server, listing)
+    assert kept.read(server) == listing
+    assert kept.read(only(command="b")) == Listing()
+    for wrong in (b"", b"{", b"[]", b"\xff", b"[" * 100_000):
+        (tmp_path / "mcp" / "own.json").write_bytes(wrong)
+        assert kept.read(server) == Listing()
+    assert (tmp_path / "mcp" / "own.json").stat().st_mode & 0o077 == 0

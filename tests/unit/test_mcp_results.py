@@ -1,0 +1,55 @@
+"""What becomes of an MCP server's answer: text for the model, images for people, and nothing that harms."""
+
+import base64
+
+from mcp_types import CallToolResult, ImageContent, TextContent
+
+from holdfast.agent.mcp.results import result_of
+from holdfast.domain.files import PNG
+from holdfast.domain.parts import File, Text
+from tests.mcp_server import PIXEL
+
+
+class Shelf:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    async def keep(self, content: bytes) -> str | None:
+        self.kept.append(content)
+        return "b" * 64
+
+
+def image(content: bytes, claimed: str = "image/png") -> ImageContent:
+    return ImageContent(type="image", data=base64.b64encode(content).decode(), mime_type=claimed)
+
+
+async def test_an_image_is_kept_as_what_it_is_whatever_it_is_said_to_be() -> None:
+    shelf, pixel = Shelf(), base64.b64decode(PIXEL)
+    words = TextContent(type="text", text="Look:")
+    result = await result_of(CallToolResult(content=[words, image(pixel, "image/svg+xml")]), shelf.keep)
+    assert result.parts is not None
+    text, file = result.parts
+    size = len(pixel)
+    assert text == Text(f"Look:\n[image, image/svg+xml, {size + 2} bytes: a person can look at it]")
+    assert isinstance(file, File)
+    assert (file.media_type, file.size_bytes, shelf.kept) == (PNG, size, [pixel])
+
+
+async def test_what_is_no_image_is_not_kept() -> None:
+    shelf = Shelf()
+    for content in (b"", b"<svg onload=alert(1)>", b"%PDF-1.4", b"\x89PNG\r\n\x1a\n"):
+        result = await result_of(CallToolResult(content=[image(content)]), shelf.keep)
+        assert result.parts is not None
+        (text,) = result.parts
+        assert isinstance(text, Text) and text.text.endswith("it cannot be shown here]")
+    bad = ImageContent(type="image", data="not base64!", mime_type="image/png")
+    assert len((await result_of(CallToolResult(content=[bad]), shelf.keep)).parts or ()) == 1
+    assert shelf.kept == []
+
+
+async def test_an_error_is_a_failed_call() -> None:
+    said = TextContent(type="text", text="No.")
+    result = await result_of(CallToolResult(content=[said], is_error=True), Shelf().keep)
+    assert (result.outcome, result.parts) == ("failed", (Text("No."),))

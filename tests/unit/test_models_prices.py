@@ -1,0 +1,77 @@
+"""What an answer costs, by a file with a date; what is not known is not nothing."""
+
+from datetime import date
+
+import pytest
+
+from holdfast.agent.models.chat_wire import ChatWire
+from holdfast.agent.models.endpoint import Endpoint, Secret
+from holdfast.agent.models.http_model import HttpModel
+from holdfast.agent.models.prices import FREE, Price, read_known
+from holdfast.agent.models.providers import PROVIDERS, endpoint_at, provider_named
+from holdfast.agent.ports import StepEnd
+from holdfast.domain.context import Profile
+from holdfast.domain.usage import Usage
+from tests.model_server import CALM, KEY, TALK, heard, serving, streaming
+
+MILLION = 1_000_000
+
+
+def endpoint(name: str, url: str = "") -> Endpoint:
+    word, _, model = name.partition(":")
+    provider = provider_named(word)
+    assert provider is not None
+    return endpoint_at(provider, url or provider.base_url, model, KEY)
+
+
+def test_the_file_says_as_of_when_and_is_about_providers_that_there_are() -> None:
+    known = read_known()
+    assert date.fromisoformat(known.as_of) <= date.today()
+    for provider in PROVIDERS:
+        if provider.name in ("openai", "anthropic"):
+            facts = known.facts(endpoint(f"{provider.name}:{provider.model}"))
+            assert facts.price is not None, "what answers where only a key is set has a price"
+            assert facts.window_tokens is not None
+
+
+def test_input_kept_input_and_output_each_have_their_price() -> None:
+    price = Price(2.0, 10.0, 0.5)
+    used = Usage(input_tokens=MILLION, output_tokens=MILLION // 2, cached_tokens=MILLION // 4)
+    assert price.of(used).cost_micros == 1_500_000 + 125_000 + 5_000_000
+    assert Price(2.0, 10.0).of(used).cost_micros == 2_000_000 + 5_000_000
+
+
+def test_a_long_request_costs_its_long_price_throughout() -> None:
+    price = Price(1.0, 2.0, 0.1, 1_000, Price(10.0, 20.0, 1.0))
+    assert price.of(Usage(1_000, 10)).cost_micros == 1_020
+    assert price.of(Usage(1_001, 10)).cost_micros == 10_210
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5.4-mini-2026-03-17", "anthropic:claude-haiku-4-5-20251001"])
+def test_a_dated_version_costs_what_its_model_costs(name: str) -> None:
+    known = read_known()
+    assert known.facts(endpoint(name)).price is not None
+
+
+def test_a_price_is_that_of_the_providers_own_address() -> None:
+    known = read_known()
+    assert known.facts(endpoint("openai:gpt-5.4-mini", "http://127.0.0.1:1/v1")).price is None
+    assert known.facts(endpoint("openai:gpt-5.4-nobody")).price is None
+    assert known.facts(endpoint("ollama:gpt-5.4-mini")).price == FREE
+
+
+def test_what_is_known_of_a_sum_is_told_and_nothing_known_is_nothing_told() -> None:
+    assert (Usage(1) + Usage(2)).cost_micros is None
+    assert (Usage(1) + Usage(2, cost_micros=5) + Usage(3, cost_micros=0)).cost_micros == 5
+
+
+async def test_an_answer_ends_with_what_it_costs_where_that_is_known() -> None:
+    async with serving(streaming([TALK])) as (url, _):
+        for price, cost in ((None, None), (Price(1.0, 2.0, 0.5), 3 + 8 + 20)):
+            model = HttpModel(Endpoint(url, "small", Secret("")), ChatWire(), Profile("x", 9), CALM, price)
+            deltas, failure = await heard(model)
+            await model.close()
+            assert failure is None
+            end = deltas[-1]
+            assert isinstance(end, StepEnd)
+            assert end.usage == Usage(19, 10, 16, cost)

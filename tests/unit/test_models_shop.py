@@ -1,0 +1,143 @@
+"""Models made from their names: which protocol, which address, which key, and what stays secret."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from holdfast.administration.connection_file import FILE_NAME, read_connections, write_connections
+from holdfast.agent.models.prices import Known, read_known
+from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
+from holdfast.agent.models.shop import Shop
+from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel
+from holdfast.config import ConfigError
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.secrets import Mask, secrets_in
+from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
+
+GOOD = streaming([chunk({"content": f"Here, {KEY}."}), chunk({}, "stop"), DONE])
+
+
+def shop(environ: Mapping[str, str], **saved: Saved) -> Shop:
+    return Shop(environ, lambda: saved, Mask(secrets_in(environ)), read_known())
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "protocol", "url"),
+    [
+        ("openai:x", {"OPENAI_API_KEY": KEY}, "responses", "https://api.openai.com/v1"),
+        ("openai:x", {"OPENAI_BASE_URL": "http://h/v1"}, "chat", "http://h/v1"),
+        ("anthropic:x", {"ANTHROPIC_API_KEY": KEY}, "messages", "https://api.anthropic.com/v1"),
+        ("anthropic:x", {"ANTHROPIC_BASE_URL": "http://h"}, "messages", "http://h/v1"),
+        ("anthropic:x", {"ANTHROPIC_BASE_URL": "http://h/claude/v1/"}, "messages", "http://h/claude/v1/"),
+        (
+            "google:x",
+            {"GOOGLE_API_KEY": KEY},
+            "chat",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+        ),
+        ("ollama:a/b:c", {}, "chat", "http://127.0.0.1:11434/v1"),
+        ("vllm:x", {"VLLM_BASE_URL": "http://h:1/v1"}, "chat", "http://h:1/v1"),
+    ],
+)
+async def test_a_name_says_the_protocol_and_the_address(
+    name: str, environ: dict[str, str], protocol: str, url: str
+) -> None:
+    endpoint = await shop(environ).endpoint(name)
+    assert endpoint is not None
+    assert (endpoint.protocol, endpoint.base_url) == (protocol, url)
+    model = await shop(environ).model(name)
+    assert model.name == name
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("x", NoSuchModel), ("nobody:x", NoSuchModel), ("openai:", NoSuchModel), ("", NoSuchModel),
+     ("groq:x", NoModelKey), ("mistral:x", BadModelUrl)],
+)  # fmt: skip
+async def test_what_cannot_be_made_says_what_to_do(name: str, kind: type[HoldfastError]) -> None:
+    with pytest.raises(kind) as refusal:
+        await shop({"MISTRAL_BASE_URL": "nowhere"}).model(name)
+    assert refusal.value.advice
+    with pytest.raises(kind):
+        await shop({"MISTRAL_BASE_URL": "nowhere"}).model("demo", [name])
+
+
+def test_what_was_put_into_the_settings_goes_first_but_for_a_model_that_the_environment_names() -> None:
+    provider, _ = split_name("groq:x")
+    environ, saved = {"GROQ_API_KEY": "from-environment"}, {"groq": Saved("http://h/v1", "from-settings")}
+    assert access_to(provider, environ, saved).key == "from-settings"
+    assert access_to(provider, environ, saved, environ_first=True).key == "from-environment"
+    assert access_to(provider, {}, saved, environ_first=True).key == "from-settings"
+    assert "from" not in repr(access_to(provider, environ, saved)) + repr(saved)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda each: each.name)
+def test_every_providers_key_is_known_for_a_secret(provider: Provider) -> None:
+    for variable in provider.keys:
+        assert list(secrets_in({variable: KEY})) == [KEY], "so it leaves the environment, and is masked"
+
+
+async def test_what_a_model_of_the_shop_says_is_masked_and_its_fallbacks_answer() -> None:
+    async with serving(refusing(401, {"error": f"no {KEY}"})) as (bad, _), serving(GOOD) as (good, seen):
+        saved = {"openai": Saved(bad, KEY), "groq": Saved(good, KEY)}
+        model = await shop({}, **saved).model("openai:first", ["groq:second", "openai:first"])
+        deltas = [delta async for delta in model.stream(ASKED, ())]
+        await model.close()
+        assert isinstance(deltas[0], AskedInstead)
+        assert deltas[0].model == "groq:second"
+        assert KEY not in str(deltas) + str(deltas[0].failure)
+        assert seen.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_what_is_known_of_a_model_is_in_its_profile() -> None:
+    model = await shop({"ANTHROPIC_API_KEY": KEY}).model("anthropic:claude-haiku-4-5")
+    other = await shop({"ANTHROPIC_API_KEY": KEY}).model("anthropic:claude-opus-5")
+    assert (model.profile.window_tokens, model.profile.answer_tokens) == (200_000, 32_000)
+    assert model.profile.provider != other.profile.provider, "thinking goes back to the model that thought it"
+    await model.close()
+    await other.close()
+
+
+async def test_what_a_server_says_of_its_window_goes_before_what_is_known() -> None:
+    listed = {"object": "list", "data": [{"id": "gpt-5-own", "context_length": 16_000}]}
+    async with serving(refusing(200, listed)) as (url, _):
+        model = await Shop({"OPENAI_BASE_URL": url}, dict, Mask(), Known()).model("openai:gpt-5-own")
+        assert model.profile.window_tokens == 272_000
+        await model.takes()
+        assert (model.profile.window_tokens, model.profile.answer_tokens) == (16_000, 4_000)
+        await model.close()
+
+
+# The file of connections.
+
+
+def test_connections_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    saved = {
+        "openai": Saved("http://h/v1", 'a "quoted" \\ key'),
+        "anthropic": Saved("https://api.anthropic.com", KEY),
+        "ollama": Saved("http://127.0.0.1:11434/v1"),
+    }
+    write_connections(tmp_path, saved)
+    assert read_connections(tmp_path) == saved
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    write_connections(tmp_path, {"anthropic": saved["anthropic"]})
+    assert read_connections(tmp_path) == {"anthropic": saved["anthropic"]}
+    write_connections(tmp_path, {})
+    assert not (tmp_path / FILE_NAME).exists()
+    assert read_connections(tmp_path) == {}
+
+
+def test_the_file_of_earlier_versions_is_read_and_rubbish_is_refused_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(f'base_url = "http://h/v1"\nkey = "{KEY}"\n')
+    assert read_connections(tmp_path) == {"openai": Saved("http://h/v1", KEY)}
+    for text in (f'key = "{KEY}"', f'[providers.nobody]\nbase_url = "{KEY}"', f"{KEY}", f'other = "{KEY}"'):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as refusal:
+            read_connections(tmp_path)
+        assert KEY not in str(refusal.value) and os.fspath(path) in str(refusal.value)

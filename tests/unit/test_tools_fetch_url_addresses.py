@@ -1,0 +1,209 @@
+"""Addresses of pages: every spelling comes out as one, and only those of the internet are let through."""
+
+import asyncio
+import ipaddress
+import string
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.ports import ToolRun
+from holdfast.agent.tools.addresses import Admission, is_public, read_address
+from holdfast.agent.tools.fetch_url import FetchUrl
+from holdfast.agent.tools.web_client import WebClient, look_up
+from holdfast.domain.ids import CallId
+from holdfast.domain.parts import text_of
+from holdfast.domain.urls import BadUrl, Url, joined, place_in, read_host, read_place, read_url
+
+LOOPBACK = (
+    "127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "127.000.000.001", "0177.0.0.1", "0177.1", "0x7f.1",
+    "0X7F.0.0.1", "0x7f.0x0.0x0.0x1", "0x7f000001", "2130706433", "017700000001", "0x7f.0.1", "127.0x1",
+    "127.255.255.254", "127.0.0.01", "0", "0.0.0.0", "0x0", "0x", "00", "0.0",
+    "１２７.０.０.１", "127。0。0。1", "127．1", "①②⑦.⓪.⓪.①", "0ｘ7f.1", "𝟏𝟐𝟕.𝟎.𝟎.𝟏",
+    "[::1]", "[0:0:0:0:0:0:0:1]", "[0000::0001]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:7f00:1]", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]", "[64:ff9b::127.0.0.1]",
+    "[64:ff9b:1::127.0.0.1]", "[2002:7f00:1::]", "[2001:0:7f00:1::]",
+    "[2001:0:4136:e378:8000:63bf:80ff:fffe]",
+    "[::FFFF:127.0.0.1]",
+)  # fmt: skip
+OTHERS = (
+    "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
+    "100.64.0.1",
+    "100.100.100.200", "100.127.255.255", "192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1",
+    "203.0.113.9",
+    "192.88.99.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "168.63.129.16", "0.1.2.3",
+    "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "10.1", "192.168.257",
+    "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[fec0::1]", "[ff02::1]", "[100::1]", "[2001:db8::1]",
+    "[3fff::1]", "[2001:10::1]", "[2001:20::1]", "[5f00::1]", "[4000::1]", "[::ffff:10.0.0.1]",
+    "[64:ff9b::a00:1]", "[64:ff9b::169.254.169.254]", "[2002:a00:1::]", "[::ffff:169.254.169.254]",
+    "[fe80::5efe:a00:1]", "[0100::]",
+)  # fmt: skip
+UNREADABLE = (
+    "", ".", "..", "127.0.0.1..", "1.2.3.4.5", "256.1.1.1", "1.256.1", "4294967296", "0x100000000", "08",
+    "09.1", "example.0x7f", "a.1", "1e3.1", "-1", "+127.0.0.1", "127.0.0.1 ", "127.0.0.1%00", "%31",
+    "%6cocalhost", "[::1%25lo]", "[::1%lo]", "[fe80::1%eth0]", "[::1", "::1", "[]", "[1.2.3.4]", "[::g]",
+    "[[::1]]",
+    "[v1.x]", "[::1].x", "a..b", "-a.b", "a-.b", "a" * 64, ".".join(["abc"] * 64), "a b", "a@b", "a:b:c",
+    "localhost\0", "xn--", "\u00ad", "\u200b", "a\u202eb", "9" * 5_000, "0x" + "f" * 5_000,
+)  # fmt: skip
+PUBLIC = (
+    ("1.1.1.1", "1.1.1.1"), ("0127.0.0.1", "87.0.0.1"), ("134744072", "8.8.8.8"), ("0x08080808", "8.8.8.8"),
+    ("8.8.2056", "8.8.8.8"),
+    ("172.15.255.255", "172.15.255.255"), ("172.32.0.1", "172.32.0.1"), ("100.128.0.1", "100.128.0.1"),
+    ("[2606:4700:4700::1111]", "2606:4700:4700::1111"), ("[2a00:1450::1]", "2a00:1450::1"),
+    ("[::ffff:8.8.8.8]", "::ffff:808:808"), ("[64:ff9b::8.8.8.8]", "64:ff9b::808:808"),
+)  # fmt: skip
+
+
+async def nobody(host: str, port: int) -> list[str]:
+    raise AssertionError(f"{host} was looked up")
+
+
+async def said_of(url: str) -> str:
+    arguments = msgspec.json.encode({"url": url}).decode()
+    call = ToolRun(CallId("c_1"), arguments, Path("/"), lambda text, stream: None)
+    result = await FetchUrl(WebClient(Admission(), nobody), 10).run(call)
+    assert result.outcome == "failed" and result.parts is not None
+    return text_of(result.parts)
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, *OTHERS])
+async def test_what_is_not_the_internet_is_refused_however_it_is_written(host: str) -> None:
+    for url in (f"http://{host}/", f"HTTPS://{host}:8443/x?y#z", f"http://{host}"):
+        literal = read_url(url).literal
+        # Looked at before it is tried: a mistake in the table must not reach anybody.
+        assert literal is not None and not is_public(read_address(str(literal)))
+        assert "not an address of the internet" in await said_of(url)
+
+
+@pytest.mark.parametrize("host", UNREADABLE)
+async def test_what_cannot_be_read_as_one_thing_is_refused(host: str) -> None:
+    with pytest.raises(BadUrl):
+        read_url(f"http://{host}/")
+    assert "not an address of the internet" not in await said_of(f"http://{host}/")
+
+
+@pytest.mark.parametrize("url", [
+    "", "http", "http:", "http:/127.0.0.1/", "http:127.0.0.1", "//127.0.0.1/", "/x", "127.0.0.1", "ftp://a/",
+    "file:///etc/passwd", "data:text/plain,x", "javascript:x", "http:\\\\127.0.0.1\\", "http://a\\b/", "http:///x/",
+    "http://user@127.0.0.1/", "http://user:pass@example.org/", "http://example.org@127.0.0.1/",
+    "http://127.0.0.1#@example.org/x@", "http://example.org:0/", "http://example.org:65536/",
+    "http://example.org:-1/", "http://example.org:８０/", "http://example.org:80:80/", "http://example.org:x/",
+    "http://exa mple.org/", "http://example.org/\r\nHost: x", "ht\ntp://example.org/", "http://\texample.org/",
+    "http://example.org/\ud800", "unix:///var/run/docker.sock", "https://:443/", "http://?x", "http://#x",
+])  # fmt: skip
+async def test_what_is_no_address_of_a_page_is_refused_before_anything_else(url: str) -> None:
+    try:
+        read = read_url(url)
+    except BadUrl:
+        return
+    # It is one after all, and says plainly who would be asked.
+    assert url == "http://127.0.0.1#@example.org/x@" and read.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("host", "address"), PUBLIC)
+def test_what_is_the_internet_is_known_as_such_in_one_spelling(host: str, address: str) -> None:
+    url = read_url(f"http://{host}/")
+    assert url.host == address and url.literal is not None
+    assert Admission().admits(url, read_address(str(url.literal)))
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ("https://Example.ORG/", "example.org"), ("http://example.org:80/", "example.org"),
+    ("https://example.org./x", "example.org"), ("https://example.org:8443/", "example.org:8443"),
+    ("http://bücher.example/", "xn--bcher-kva.example"), ("http://BÜCHER.example", "xn--bcher-kva.example"),
+    ("http://ⓔxample.org/", "example.org"), ("http://a_b.example.org", "a_b.example.org"),
+    ("http://[2606:4700::1]:99/", "[2606:4700::1]:99"), ("http://faß.example", "xn--fa-hia.example"),
+    ("  https://example.org/\n", "example.org"), ("http://example.org:/", "example.org"),
+])  # fmt: skip
+def test_a_place_has_one_name_and_is_read_back_as_the_same(text: str, place: str) -> None:
+    url = read_url(text)
+    assert url.place == place and read_place(place) == place and read_url(str(url)) == url
+    assert place_in(msgspec.json.encode({"url": text}).decode()) == place
+
+
+@pytest.mark.parametrize("arguments", [
+    '{"url": "http://good.example/", "url": "http://bad.example/"}', "[]", "{}", '{"url": 3}', "{", "",
+    '{"url": "http://u:p@good.example/"}', '{"url": "x"}', "[" * 10_000,
+])  # fmt: skip
+def test_a_call_that_can_be_read_in_two_ways_has_no_place(arguments: str) -> None:
+    assert place_in(arguments) is None
+
+
+def test_links_lead_from_where_they_stand() -> None:
+    base = read_url("https://example.org/a/b?c")
+    assert str(joined(base, "../d?e#f")) == "https://example.org/d?e"
+    assert str(joined(base, "//127.1/x")) == "https://127.0.0.1/x"
+    assert str(joined(base, "HTTP://OTHER.example:80")) == "http://other.example/"
+
+
+def test_every_reserved_network_that_python_knows_is_refused() -> None:
+    for text in ("2001:1::1", "2001:1::2", "192.0.0.9", "192.0.0.10"):
+        assert not is_public(ipaddress.ip_address(text)), "Python calls these global, and nobody needs them"
+    for number in range(0, 2**32, 65_521):
+        address = ipaddress.IPv4Address(number)
+        assert not is_public(address) or (address.is_global and not address.is_multicast)
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_no_ipv6_address_is_let_through_that_python_calls_private(number: int) -> None:
+    address = ipaddress.IPv6Address(number)
+    assert not is_public(address) or (address.is_global and not address.is_multicast and not address.teredo)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["::ffff:{}", "64:ff9b::{}"]))
+def test_an_address_that_is_wrapped_is_what_is_in_it(number: int, form: str) -> None:
+    inner = ipaddress.IPv4Address(number)
+    assert read_address(form.format(inner)) == inner
+
+
+@given(st.text(alphabet=string.printable + "äß。．①𝟏\u202e\u2028\ud800[]@:%", max_size=60))
+def test_no_text_is_read_as_an_address_that_could_break_a_request(text: str) -> None:
+    for tried in (text, f"http://{text}/", f"http://example.org/{text}"):
+        try:
+            url = read_url(tried)
+        except BadUrl:
+            continue
+        assert str(url).isascii() and str(url).isprintable() and " " not in str(url)
+        assert read_url(str(url)) == url and "@" not in url.host and url.literal in (None, url.literal)
+
+
+@pytest.mark.parametrize(
+    "bad", ["10.0.0.0/33", "10.0.0.1/8", "a/b", "http://x/", "a b", "", "::1/200", "1.2.3.4.5"]
+)
+def test_what_is_allowed_must_be_a_host_or_a_network(bad: str) -> None:
+    with pytest.raises(BadUrl):
+        Admission([bad])
+
+
+def test_a_host_that_is_allowed_is_not_its_neighbours() -> None:
+    admission = Admission(["wiki.lan", "10.1.0.0/16", "fd00::/8", "[::1]"])
+    inside = ipaddress.ip_address("192.168.0.1")
+    assert admission.admits(Url("http", "wiki.lan", 80, "/"), inside)
+    for host in ("x.wiki.lan", "wiki.lan.example", "wiki", "lan"):
+        assert not admission.admits(Url("http", host, 80, "/"), inside)
+    for text, fine in (
+        ("10.1.2.3", True),
+        ("10.2.0.1", False),
+        ("fd00::9", True),
+        ("::1", True),
+        ("::2", False),
+    ):
+        assert admission.admits(Url("http", "a", 80, "/"), ipaddress.ip_address(text)) == fine
+    assert read_host("WIKI.lan.") == "wiki.lan"
+
+
+@pytest.mark.parametrize("name", ["localhost", "localhost.", "LOCALHOST", "ⓛocalhost"])
+async def test_this_machine_is_refused_by_its_name_as_this_machine_looks_it_up(name: str) -> None:
+    async with asyncio.timeout(30):
+        found = await look_up(read_url(f"http://{name}/").host, 80)
+    assert found and not any(is_public(read_address(each)) for each in found)
+    client = WebClient(Admission())
+    call = ToolRun(
+        CallId("c_1"), msgspec.json.encode({"url": f"http://{name}/"}).decode(), Path("/"), lambda t, s: None
+    )
+    result = await FetchUrl(client).run(call)
+    assert "not an address of the internet" in text_of(result.parts or ())

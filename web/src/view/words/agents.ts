@@ -1,0 +1,5 @@
+// What is read about agents: their list, their editor, and choosing one.
+
+export const agents = {
+  title: "Agents",
+} as const;
