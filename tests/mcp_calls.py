@@ -40,7 +40,13 @@ class House:
         self.bench = Bench(folder, store=self.folder)
         wanted = [Wanted(each, expanded(each, environ)[0]) for each in read_servers(tables)]
         self.servers = McpServers(
-            wanted, Yard(self.folder, environ, walls, "0a1b"), lambda tool: tool, SystemClock(), lambda: 0.0, str, "0"
+            wanted,
+            Yard(self.folder, environ, walls, "0a1b"),
+            lambda tool: tool,
+            SystemClock(),
+            lambda: 0.0,
+            str,
+            "0",
         )
 
     def told(self, name: str = "s") -> McpTold:

@@ -123,7 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Says(
             help="Which model answers. Left empty: what your environment or machine offers, or the demo.",
-            allowed="demo, or PROVIDER:NAME such as openai:NAME, anthropic:NAME or ollama:NAME",
+            allowed="demo, local, or PROVIDER:NAME such as openai:NAME, anthropic:NAME or ollama:NAME",
             default="whatever is found",
         ),
     ] = ""

@@ -21,6 +21,7 @@ from holdfast.administration.agent_making import Making
 from holdfast.administration.backups import Backups
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
 from holdfast.administration.connection_file import read_connections
+from holdfast.administration.local_desk import LocalDesk
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
@@ -32,18 +33,21 @@ from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
 from holdfast.agent.guide import WorkspaceGuide
+from holdfast.agent.local.llama import Llama
+from holdfast.agent.local.model import LocalModel
+from holdfast.agent.local.place import Place
 from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
 from holdfast.agent.mcp.servers import McpServers, Wanted
 from holdfast.agent.mcp.yard import Yard
-from holdfast.agent.models.demo import Demo
 from holdfast.agent.models.prices import read_known
-from holdfast.agent.models.shop import Shop
+from holdfast.agent.models.shop import Shop, made_as
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import Confinement, Walls, confine
 from holdfast.agent.tools.recall import Recall
 from holdfast.agent.tools.remember import Remember
 from holdfast.agent.tools.restoring import Restorer
+from holdfast.agent.tools.shell import clean_environment
 from holdfast.agent.tools.toolbox import Joined, builtin_tools, by_name, web_tools
 from holdfast.agent.tools.vault import Vault
 from holdfast.cli.agents import agents as agents_commands
@@ -53,6 +57,7 @@ from holdfast.cli.chat.command import chat
 from holdfast.cli.desk import note
 from holdfast.cli.doctor import doctor
 from holdfast.cli.link import link
+from holdfast.cli.local import local as local_commands
 from holdfast.cli.masking import cover_output
 from holdfast.cli.password import password
 from holdfast.cli.restore import restore
@@ -131,7 +136,13 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         return AgentReader(*_written(settings, tools, SystemClock(), mask, lambda line: None), lambda: tools)
 
     open_door = partial(HttpDoor.open, mask=mask.shapes)
-    return Wiring(SqliteStore.open, open_door, SqlitePremises(), hire, reception, written, environ, mask)
+
+    def local(settings: Settings) -> LocalDesk:
+        return LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4))
+
+    return Wiring(
+        SqliteStore.open, open_door, SqlitePremises(), hire, reception, written, local, environ, mask
+    )
 
 
 async def _hire(
@@ -141,7 +152,9 @@ async def _hire(
     ids = Ids(clock)
     if settings.auth == "on":
         mask.learn(local_token(settings.data))
-    shop = Shop(environ, partial(read_connections, settings.data), mask, read_known())
+    llama, open_local = _local(settings, environ, mask)
+    local = LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama)
+    shop = Shop(environ, partial(read_connections, settings.data), mask, read_known(), open_local)
     memory = _memory(store, settings, clock, ids, environ, mask, lambda: board)
     (model, why), confinement = await asyncio.gather(
         chosen(settings, environ, mask, shop), asyncio.to_thread(_confine, settings, address)
@@ -164,7 +177,7 @@ async def _hire(
     guide = WorkspaceGuide(Vault(settings.data), mask.whole)
     making = Making(tools, asking, calls, memory, guide, lambda: _allowance(desk.settings), clock)
     board = Switchboard(
-        making.agent, MaskedModel(model, mask), mask.shapes(why), names=not isinstance(model, Demo),
+        making.agent, MaskedModel(model, mask), mask.shapes(why), names=bool(model.profile.address),
         rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,
         tools=tools,
     )  # fmt: skip
@@ -179,19 +192,30 @@ async def _hire(
     agents = AgentDesk(
         crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools
     )
-    models = Models(desk, board, environ, mask, shop)
+    models = Models(desk, board, environ, mask, shop, local.told)
     backups = Backups(store, settings.data)
     asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed)
     channels = await _channels(store, engine, settings, environ, mask, asked)
 
     async def dismiss() -> None:
+        await local.cancel()
         await memory.close()
         await board.close()
 
     return Staff(
         engine, board, desk, models, backups, memory, channels, agents, dismiss,
-        confinement.made_of, confinement.gaps, mcp,
+        confinement.made_of, confinement.gaps, mcp, local,
     )  # fmt: skip
+
+
+def _local(
+    settings: Settings, environ: Mapping[str, str], mask: Mask
+) -> tuple[Llama, Callable[[], LocalModel]]:
+    """The local model's server, which runs while a model of it is open, and what opens one."""
+    key = secrets.token_urlsafe(32)
+    mask.learn(key)
+    llama = Llama(Place(settings.data), clean_environment(environ), key)
+    return llama, lambda: LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
 
 
 def _built_in(
@@ -338,6 +362,7 @@ def command_line(wiring: Wiring) -> typer.Typer:
     app.add_typer(agents_commands(), name="agents")
     app.add_typer(sessions(), name="sessions")
     app.add_typer(channels(), name="channels")
+    app.add_typer(local_commands(), name="local")
     return app
 
 

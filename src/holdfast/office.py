@@ -135,8 +135,9 @@ class ModelTold(msgspec.Struct, frozen=True):
 class ProviderTold(msgspec.Struct, frozen=True):
     """Who offers models. `ready`: it is set up, or was found on this machine.
 
-    `source` says where: in the settings (so it can be forgotten there), in the environment (`key_from` names the
-    variable), on its usual port, or installed as the local model is. `problem` says why there are no `models`; they are then not known.
+    `source` says where: in the settings (so it can be forgotten there), in the environment (`key_from` names
+    the variable), on its usual port, or installed, as the local model is. `problem` says why there are no
+    `models`; they are then not known.
     """
 
     name: str
@@ -214,6 +215,9 @@ class AgentDesk(AgentReading, Protocol):
 
     async def check_model(self, name: str) -> None:
         """Be sure that a conversation can have such a model. Raises a HoldfastError that says why not."""
+
+    async def window(self, agent: str, model: str) -> int | None:
+        """How many tokens it reads at once, as far as it can be had; both as a conversation names them."""
 
     async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
         """What an agent's model is sent. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""

@@ -128,7 +128,9 @@ class Holdfast:
 @contextmanager
 def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
     """The command with `folder` as its home; what it started is gone afterwards."""
-    others = {"TELEGRAM_BOT_TOKEN", *(name for each in PROVIDERS for name in (*each.keys, each.url_variable))}
+    searching = ("SEARXNG_URL", "BRAVE_API_KEY", "TAVILY_API_KEY")
+    of_models = (name for each in PROVIDERS for name in (*each.keys, each.url_variable))
+    others = {"TELEGRAM_BOT_TOKEN", *searching, *of_models}
     kept = {
         name: text
         for name, text in os.environ.items()

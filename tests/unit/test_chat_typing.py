@@ -33,9 +33,9 @@ def folder(tmp_path: Path) -> Path:
 class TestProposals:
     def test_commands_come_with_what_they_take_and_do(self, folder: Path) -> None:
         found = list(proposals("/s", folder))
-        assert [each.text for each in found] == ["/stop", "/status", "/sessions", "/switch "]
+        assert [each.text for each in found] == ["/stop", "/status", "/sessions", "/switch ", "/summarise"]
         assert (
-            found[-1].shown == "/switch NUMBER or words" and found[0].meaning == "Stop the answer under way."
+            found[3].shown == "/switch NUMBER or words" and found[0].meaning == "Stop the answer under way."
         )
         assert list(proposals("/stop now", folder)) == list(proposals("say /s", folder)) == []
 

@@ -157,7 +157,8 @@ def test_what_people_are_told_is_the_default_that_holds() -> None:
     assert list(told) == [
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
         "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
-        "runs_at_once", "resume", "memory", "memory_idle_s", "memory_in_doubt", "memory_webhook_url",
+        "runs_at_once", "summarise_above", "resume", "memory", "memory_idle_s", "memory_in_doubt",
+        "memory_webhook_url",
         "memory_embedding_url", "memory_embedding_model", "telegram", "telegram_api_url",
         "channel_webhook_url", "stop_grace_s",
     ]  # fmt: skip

@@ -134,3 +134,49 @@ def test_a_pattern_has_a_longest_length() -> None:
 def test_a_pattern_is_kept_so_that_it_means_the_same_when_it_is_read_again() -> None:
     for text in ("ls 'a b' *", 'ls "it\'s"', "ls '*'", "ls '' *"):
         assert checked("shell", checked("shell", text)) == checked("shell", text)
+
+
+def page(url: str) -> str:
+    return msgspec.json.encode({"url": url}).decode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "allowed"),
+    [
+        ("example.org", "https://example.org/a?b", True),
+        ("example.org", "http://EXAMPLE.org.:80/", True),
+        ("example.org", "https://www.example.org/", False),
+        ("example.org", "https://example.org.evil.test/", False),
+        ("example.org", "https://evil.test/example.org", False),
+        ("example.org", "https://evil.test/?example.org", False),
+        ("example.org", "https://evil.test#example.org", False),
+        ("example.org", "https://example.org@evil.test/", False),
+        ("example.org", "https://example.org:8443/", False),
+        ("example.org", "https://evil.test\\@example.org/", False),
+        ("example.org", "example.org", False),
+        ("example.org:8443", "https://example.org:8443/x", True),
+        ("bücher.example", "https://xn--bcher-kva.example/", True),
+        ("127.1", "http://0x7f.0.0.1/", True),
+        ("*", "https://anywhere.test/", True),
+    ],
+)
+def test_a_rule_for_pages_allows_one_server(pattern: str, url: str, allowed: bool) -> None:
+    rule = Rule("u_1", "fetch_url", checked("fetch_url", pattern), None, 0)
+    assert (covering([rule], "fetch_url", page(url), HERE) is not None) == allowed
+
+
+def test_a_rule_made_from_a_page_is_for_its_server() -> None:
+    assert pattern_for("fetch_url", page("https://Example.org:443/a?b"), "") == "example.org"
+    assert pattern_for("fetch_url", page("https://example.org/"), "EXAMPLE.org") == "example.org"
+    assert pattern_for("fetch_url", page("https://example.org/"), "*") == "*"
+    for wanted in ("other.test", "*.org", "https://example.org/", "example.org/", "a b", "u@example.org"):
+        with pytest.raises(RuleRefused):
+            pattern_for("fetch_url", page("https://example.org/"), wanted)
+    with pytest.raises(RuleRefused):
+        pattern_for("fetch_url", page("no address"), "")
+
+
+def test_a_call_that_names_two_pages_is_covered_by_no_rule_for_one() -> None:
+    rule = Rule("u_1", "fetch_url", "example.org", None, 0)
+    twice = '{"url": "https://evil.test/", "url": "https://example.org/"}'
+    assert covering([rule], "fetch_url", twice, HERE) is None

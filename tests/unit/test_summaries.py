@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import ModelFailure
+from holdfast.agent.asking import Asking
+from holdfast.agent.calls import Calls
+from holdfast.agent.loop import Agent
+from holdfast.agent.ports import Model, ModelFailure
+from holdfast.agent.switchboard import Switchboard
 from holdfast.domain import context, summaries
 from holdfast.domain import facts as f
+from holdfast.domain.agents import AgentSpec
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import NothingToSummarise, RunRefused, SummaryFailed, SummaryRefused
-from holdfast.domain.ids import SessionId
-from tests.house import House, Lever, calls, house, says
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.transcript import Transcript
+from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says
 from tests.scribe import scribe, talk, words
 
 
@@ -176,3 +183,16 @@ async def test_a_turn_that_is_worked_on_is_never_summarised(tmp_path: Path) -> N
         await here.engine.resolve(sent.run_id, call.id, "approve")  # type: ignore[arg-type]
         await here.until_run(sent.run_id, "completed")
         assert lever.pulled == ["{}"]
+
+
+async def test_a_model_that_is_not_to_be_asked_never_summarises() -> None:
+    async def read(chars: int) -> Transcript:
+        raise AssertionError("nothing needs to be read for that")
+
+    def build(spec: AgentSpec, model: Model) -> Agent:
+        clock = SystemClock()
+        asking = Asking(clock, Ids(clock), {}, lambda: 0.0)
+        return Agent("", model, {}, asking, Calls({}, "allow", clock), UNLIMITED, clock)
+
+    board = Switchboard(build, Puppet(), "", names=False)
+    assert await board.summarise(read, 0.0, 0) is None

@@ -131,6 +131,14 @@ class AgentDesk(AgentReader):
         """Be sure that there can be such a model. Raises NoSuchModel, NoModelKey, BadModelUrl."""
         await self._board.check_model(name)
 
+    async def window(self, agent: str, model: str) -> int | None:
+        """How many tokens the model of a conversation reads at once; None while it cannot be had."""
+        try:
+            async with self._board.at(agent, model).in_use() as (_, seat):
+                return seat.model.profile.window_tokens
+        except HoldfastError:
+            return None
+
     async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
         """What its model is sent, word for word. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""
         spec = self._agents.spec(name)

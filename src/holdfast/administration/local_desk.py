@@ -7,9 +7,10 @@ from pathlib import Path
 from holdfast.agent.local.installing import DOWNLOAD_BYTES, Progress, install, uninstall
 from holdfast.agent.local.llama import Llama
 from holdfast.agent.local.model import ABOUT
-from holdfast.agent.local.place import NAME, Place
+from holdfast.agent.local.place import Place
+from holdfast.agent.models.providers import LOCAL_MODEL
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.local_model import LOCAL, LocalInstallRunning, LocalInUse, LocalState, LocalTold
+from holdfast.domain.local_model import LocalInstallRunning, LocalInUse, LocalState, LocalTold
 from holdfast.domain.secrets import Masking
 from holdfast.office import CannotEditSettings
 
@@ -39,12 +40,12 @@ class LocalDesk:
         is_coming = self._installing is not None and not self._installing.done()
         state: LocalState = "failed" if self._problem else "absent"
         state = "installing" if is_coming else "installed" if is_there else state
-        llama = self._llama
+        llama, done = self._llama, self._done_bytes if is_coming else 0
         problem = self._problem or (llama.problem if llama is not None else "")
         return LocalTold(
-            f"{LOCAL}:{NAME}", ABOUT, state, llama is not None and llama.is_running,
-            self._place.is_current or not is_there, self._done_bytes * 100 // DOWNLOAD_BYTES if is_coming else 0,
-            self._done_bytes if is_coming else 0, DOWNLOAD_BYTES, self._mask(problem),
+            LOCAL_MODEL, ABOUT, state, llama is not None and llama.is_running,
+            self._place.is_current or not is_there, done * 100 // DOWNLOAD_BYTES, done, DOWNLOAD_BYTES,
+            self._mask(problem),
         )  # fmt: skip
 
     async def install(self, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.providers import (
+    DEMO,
     PROVIDERS,
     Provider,
     Saved,
@@ -64,8 +65,14 @@ class RememberedModels:
         self._mask = mask
         self._named: dict[tuple[str, str], Named] = {}
 
+    @property
+    def who(self) -> str:
+        """Who answers, as a sentence has it."""
+        name = self._board().name
+        return "the demo" if name == DEMO else name
+
     def present(self) -> Named | None:
-        """The server's own model; None if that is the scripted demo."""
+        """The server's own model; None if that is one that cannot find facts: the demo, the local one."""
         return self.named(self._board().name, self._board().address)
 
     def named(self, name: str, address: str) -> Named | None:

@@ -50,6 +50,10 @@ class Bar:
             raise Stopped
         self._bar.update(self._task, completed=done, total=max(total, 1))
 
+    def say(self, label: str) -> None:
+        """Other words for the same part of the work."""
+        self._bar.update(self._task, description=label)
+
     def now(self, label: str) -> None:
         """Begin the next part of the work."""
         self._bar.reset(self._task, total=None, description=label)

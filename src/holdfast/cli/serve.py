@@ -177,7 +177,7 @@ def _office(staff: Staff, settings: Settings, address: str) -> Office:
     now = SystemClock().now_ms()
     return Office(
         staff.settings, staff.models, staff.backups, staff.channels, addresses, now, staff.memory.desk,
-        agents=staff.agents, mcp=staff.mcp if staff.mcp is not None else NoMcp(),
+        agents=staff.agents, mcp=staff.mcp if staff.mcp is not None else NoMcp(), local=staff.local,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import typer
 from holdfast.config import Settings, resolve, settings_told
 from holdfast.domain.files import FileKind
 from holdfast.domain.keys import Entrance
+from holdfast.domain.local_model import LocalDesk
 from holdfast.domain.secrets import Mask
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
@@ -149,6 +150,7 @@ class Staff(msgspec.Struct, frozen=True):
     unprotected: tuple[str, ...] = ()
     """What that does not protect on this machine, in sentences."""
     mcp: McpStaff | None = None
+    local: LocalDesk | None = None
 
 
 class Hire(Protocol):
@@ -171,6 +173,8 @@ class Wiring(msgspec.Struct, frozen=True):
     """Who may speak in chat apps, over a store."""
     agents: Callable[[Settings], AgentReading]
     """What people have written of agents, in a data folder."""
+    local: Callable[[Settings], LocalDesk]
+    """The local model of a data folder."""
     environ: Mapping[str, str]
     mask: Mask = Mask()
     """Knows the secrets of that environment."""

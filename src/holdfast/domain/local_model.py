@@ -43,9 +43,9 @@ class LocalInUse(HoldfastError):
 class LocalTold(msgspec.Struct, frozen=True):
     """The local model: whether it is there, how far its installation is, whether it runs in this process.
 
-    `failed`: it is not there, and the last try to install it said `problem`. `problem` is also why it does not
-    run. `current`: what is installed is what this version would install. `total_bytes` is about what comes over
-    the network, `done_bytes` what has come.
+    `failed`: it is not there, and the last try to install it said `problem`. `problem` is also why it does
+    not run. `current`: what is installed is what this version would install. `total_bytes` is about what
+    comes over the network, `done_bytes` what has come.
     """
 
     name: str

@@ -12,6 +12,7 @@ _SAID: Mapping[str, tuple[str, str, str]] = MappingProxyType({
     "list_files": ("looked into", "a folder", "folders"),
     "search_files": ("searched files", "", "times"),
     "fetch_url": ("read", "a page", "pages"),
+    "web_search": ("searched the web", "", "times"),
     "remember": ("remembered", "something", "things"),
     "recall": ("recalled", "something", "things"),
 })  # fmt: skip

@@ -30,9 +30,7 @@ NO_CONVERSATION = "There is no conversation here yet. Say something to begin one
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What commands ask others: which model an agent has, what is remembered of some words, which prompts there
-    are beside the commands.
-    """
+    """What commands ask others: an agent's model, what is remembered of some words, the prompts there are."""
 
     model: Callable[[str], str] | None = None
     memory: Callable[[str], Awaitable[str]] | None = None

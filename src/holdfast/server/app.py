@@ -61,7 +61,7 @@ PATHS = (
     "/api/rules", "/api/rules/{rule_id}",
     "/api/files", "/api/files/{file_id}",
     "/api/settings", "/api/models/test", "/api/models/connect", "/api/models/disconnect",
-    "/api/models/providers/{provider}",
+    "/api/models/providers/{provider}", "/api/models/local", "/api/models/local/install",
     "/api/password", "/api/sign-ins", "/api/sign-ins/{sign_in_id}",
     "/api/backup", "/api/backups", "/api/backups/{name}", "/api/about",
     "/api/memory", "/api/memory/{memory_id}", "/api/memory/waiting",

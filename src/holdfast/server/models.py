@@ -9,6 +9,7 @@ from litestar import delete, post, put
 from litestar.params import FromPath
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.office import (
     BadSetting,
     CannotEditSettings,
@@ -68,7 +69,9 @@ class ModelRoutes:
 
     def table(self) -> list[Any]:
         """The routes with what each is said to answer."""
-        refusals: tuple[type[HoldfastError], ...] = (BadSetting, NoModel, SettingFixed, CannotEditSettings)
+        refusals: tuple[type[HoldfastError], ...] = (
+            BadSetting, NoModel, SettingFixed, CannotEditSettings, LocalNotInstalled,
+        )  # fmt: skip
         tried = answers(
             200, Tried, Tried(True, "qwen3:8b at 127.0.0.1:11434 answers.", ("qwen3:8b",)), sends=True
         )

@@ -10,6 +10,7 @@ from holdfast.server.agents import AgentRoutes
 from holdfast.server.auth.tries import Tries
 from holdfast.server.backups import BackupRoutes
 from holdfast.server.channels import ChannelRoutes
+from holdfast.server.local_model import LocalRoutes
 from holdfast.server.mcp import McpRoutes
 from holdfast.server.memory import MemoryRoutes
 from holdfast.server.models import ModelRoutes
@@ -22,8 +23,10 @@ class Table(Protocol):
 
 def office_routes(office: Office, look: Look) -> tuple[Table, ...]:
     agents = (AgentRoutes(office.agents),) if office.agents is not None else ()
+    local = (LocalRoutes(office.local),) if office.local is not None else ()
     return (
         *agents,
+        *local,
         SettingRoutes(office.settings),
         ModelRoutes(office.models, look),
         BackupRoutes(office.backups),

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
+from msgspec.structs import replace
 
 from holdfast.domain import facts as f
 from holdfast.domain.agents import MAIN, NoSuchAgent
@@ -104,7 +105,9 @@ class SessionRoutes:
 
     async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
-        return await self._session(SessionId(session_id))
+        session = await self._session(SessionId(session_id))
+        window = await self._agents.window(session.agent, session.model) if self._agents is not None else None
+        return replace(session, window_tokens=window)
 
     async def change(
         self,

@@ -164,7 +164,8 @@ class Session(msgspec.Struct, frozen=True):
 
     `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
     now on. `head` is the number of its newest event; `remembered_at` is when memory was told the newest that
-    it was to be told, null unless it took that in. A list says neither.
+    it was to be told, null unless it took that in. A list says neither. `window_tokens` is how much the model
+    that answers in it reads at once, where it alone was asked for.
     """
 
     id: str
@@ -188,6 +189,7 @@ class Session(msgspec.Struct, frozen=True):
     remember: bool
     head: Seq | None = None
     remembered_at: Instant | None = None
+    window_tokens: int | None = None
 
 
 class SessionList(msgspec.Struct, frozen=True):
@@ -294,7 +296,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
     runs with where a person changed what that message says; `reason` is to be known before it is allowed;
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
-    run, at the first of its answers on the page.
+    run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all that
+    it was sent for this answer.
     """
 
     id: str
@@ -320,6 +323,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     ms: int | None = None
     memories: tuple[str, ...] = ()
     asked: Asked | None = None
+    context_tokens: int | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -339,16 +343,26 @@ class Run(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class Summary(msgspec.Struct, frozen=True):
+    """What stands for the turns up to `through_turn` when the model is asked; they stay readable."""
+
+    through_turn: int
+    text: str
+    at: Instant
+
+
 class MessageList(msgspec.Struct, frozen=True):
     """The newest page, oldest message first, and the runs of its turns.
 
-    Follow the events after `head`; `before` asks for the page before this one.
+    Follow the events after `head`; `before` asks for the page before this one. Only the newest page has the
+    `summary`, if one stands.
     """
 
     messages: tuple[Message, ...]
     runs: tuple[Run, ...]
     head: Seq
     before: str | None
+    summary: Summary | None = None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -469,4 +483,5 @@ def message_of(
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
         entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
         entry.ms or None, memories, asked_of(waits) if waits else None,
+        entry.weight[1] if len(entry.weight) == 2 else None,
     )  # fmt: skip

@@ -129,7 +129,9 @@ class TurnRoutes:
             for turn in transcript.turns
             for entry in turn.entries
         )
-        return MessageList(messages, tuple(run_of(name, run) for run in runs), page.head, page.before)
+        summary = await self._summary(name, page.head) if before is None else None
+        told_runs = tuple(run_of(name, run) for run in runs)
+        return MessageList(messages, told_runs, page.head, page.before, summary)
 
     async def undo(
         self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
@@ -206,6 +208,13 @@ class TurnRoutes:
                 for hit in hits
             )
         )  # fmt: skip
+
+    async def _summary(self, session_id: SessionId, head: Seq) -> Summary | None:
+        """What stands for older turns, as of `head`: one that came later is told by its event."""
+        event, _ = await self._store.summary(session_id)
+        if event is None or event.seq > head or not isinstance(event.fact, f.SessionCompacted):
+            return None
+        return Summary(last_covered(event.fact), event.fact.summary, event.at)
 
     async def _waiting(self, session_id: SessionId) -> dict[str, Question]:
         """What is to be known of each call before it is allowed or answered."""

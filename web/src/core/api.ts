@@ -29,6 +29,8 @@ export function newKey(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+type Headers = Readonly<Record<string, string>>;
+
 export class Api {
   /** What the page shows beside the browser's cookie. */
   pageKey = "";
@@ -53,16 +55,17 @@ export class Api {
     return this.ask<T>("POST", path, body, undefined, true);
   }
 
-  put<T>(path: string, body: unknown): Promise<T> {
-    return this.ask<T>("PUT", path, body);
+  put<T>(path: string, body: unknown, headers: Headers = {}): Promise<T> {
+    return this.ask<T>("PUT", path, body, undefined, false, headers);
   }
 
   patch<T>(path: string, body: unknown): Promise<T> {
     return this.ask<T>("PATCH", path, body);
   }
 
-  delete<T>(path: string): Promise<T> {
-    return this.ask<T>("DELETE", path);
+  delete<T>(path: string, headers: Headers = {}): Promise<T> {
+    // Whoever deletes something and leaves at once has deleted it.
+    return this.ask<T>("DELETE", path, undefined, undefined, true, headers);
   }
 
   /** What is at `path`, as it is. */
@@ -80,9 +83,8 @@ export class Api {
     );
   }
 
-  private ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal, keepalive = method === "DELETE"): Promise<T> {
-    const sent = body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-    // Whoever deletes something and leaves at once has deleted it.
+  private ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal, keepalive = false, headers: Headers = {}): Promise<T> {
+    const sent = body === undefined ? { headers } : { headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
     return this.answered<T>(this.reach(path, { method, ...sent, ...(signal ? { signal } : {}), keepalive }));
   }
 

@@ -10,6 +10,9 @@ export interface Letter {
   session: string | null;
   /** The conversation that was open before a new one. */
   previous?: string;
+  /** Who is to answer in a new one; without them it is as the server has it. */
+  agent?: string;
+  model?: string;
   text: string;
   attachments: { id: string; name: string }[];
   if_busy: IfBusy;

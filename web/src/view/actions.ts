@@ -2,9 +2,10 @@
 
 import { Refused } from "../core/api";
 import type { CommitTold, Session } from "../core/protocol";
+import { modelHere } from "./choosing";
 import { whoAmI } from "./following";
 import { readWaiting } from "./memory/watch";
-import { api, ask, current, leaving, model, notice, open, ordered, panel, questions, say, session, sessions, showsArchived, type Act } from "./state";
+import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, session, sessions, showsArchived, type Act } from "./state";
 import { s } from "./strings";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip";
@@ -153,7 +154,7 @@ export const slash: Record<string, (rest: string) => unknown> = {
   retry: () => actions.retry(),
   stop: () => actions.stop(),
   status: () => say(session.value ? s.status[session.value.status] : s.status.idle),
-  model: () => say(model.value?.name ?? ""),
+  model: () => say(modelHere.value),
   sessions: () => (panel.value = "palette"),
   switch: (rest) => switchTo(rest.trim()),
   approve: () => answerHere({ decision: "approve" }),
@@ -164,6 +165,7 @@ export const slash: Record<string, (rest: string) => unknown> = {
   archive: () => current.value && actions.archive(current.value, !showsArchived.value),
   remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
   memory: () => (location.hash = "memory"),
+  agents: () => (location.hash = "agents"),
   search: () => (panel.value = "search"),
   settings: () => (panel.value = "settings"),
   help: () => (panel.value = "keyboard"),

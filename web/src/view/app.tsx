@@ -8,16 +8,19 @@ import { Composer } from "./composer";
 import { Find, findIsOpen } from "./find";
 import { Bars } from "./icons";
 import { List } from "./list";
+import { lazily } from "./lazily";
 import { MemoryPage } from "./memory/door";
 import { notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
 import { Remembered } from "./remembered";
 import { Search } from "./search";
-import { Settings } from "./settings/sheet";
 import { SignIn } from "./signin";
 import { link, loading, me, notice, ordered, current, panel, place, session, waiting } from "./state";
 import { s } from "./strings";
 import { Transcript } from "./transcript";
+
+const AgentsPage = lazily(async () => (await import("./agents/page")).Agents);
+const Settings = lazily(async () => (await import("./settings/sheet")).Settings);
 
 export function App() {
   useEffect(() => {
@@ -26,7 +29,7 @@ export function App() {
   }, []);
   useSignalEffect(() => {
     const many = waiting.value.length;
-    document.title = [many ? `(${many})` : "", place.value ? s.memory.title : session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
+    document.title = [many ? `(${many})` : "", placeTitle() || session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
   });
   useSignalEffect(notify);
   if (me.value && !me.value.signed_in) return <SignIn />;
@@ -38,9 +41,9 @@ export function App() {
       <main>
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
-          {place.value ? <h2>{s.memory.title}</h2> : current.value && <div class="named"><h2>{session.value?.title || s.untitled}</h2><Remembered /></div>}
+          {place.value ? <h2>{placeTitle()}</h2> : current.value && <div class="named"><h2>{session.value?.title || s.untitled}</h2><Remembered /></div>}
         </header>
-        {place.value ? <MemoryPage /> : <Middle />}
+        {place.value === "memory" ? <MemoryPage /> : place.value === "agents" ? <AgentsPage /> : <Middle />}
       </main>
       {panel.value === "settings" && <Settings />}
       {panel.value === "search" && <Search />}
@@ -49,6 +52,10 @@ export function App() {
       <Notice />
     </div>
   );
+}
+
+function placeTitle(): string {
+  return place.value ? s[place.value].title : "";
 }
 
 function Middle() {

@@ -6,9 +6,12 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { IfBusy } from "../core/outbox";
 import type { Draft } from "../core/protocol";
 import { actions, attempt, slash } from "./actions";
+import { Chooser } from "./chooser";
+import { called, Commands, completions, isPrompt } from "./commands";
+import { prompts } from "./choosing";
 import { send } from "./following";
 import { Clip } from "./icons";
-import { api, current, model, open, say, tick } from "./state";
+import { api, current, open, say, tick } from "./state";
 import { s } from "./strings";
 
 interface Attachment {
@@ -37,6 +40,8 @@ export function Composer() {
   const files = useSignal<Attachment[]>([]);
   const uploading = useSignal(0);
   const back = useSignal(0);
+  const marked = useSignal(-1);
+  const looking = useRef(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const id = current.value;
   useDraft(id, text);
@@ -56,15 +61,50 @@ export function Composer() {
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
     if (!words && !files.value.length) return;
-    const command = /^\/(\w+)\s*(.*)$/s.exec(words);
-    if (command?.[1]) {
-      const run = slash[command[1]];
-      if (run) run(command[2] ?? "");
-      else return say(s.unknownCommand(command[1]));
+    const command = called(words);
+    if (command && !prompts.value.some((each) => each.name === command.name)) {
+      const run = slash[command.name];
+      if (!run) return void perhaps(command.name, words, if_busy);
+      run(command.rest);
     } else void send(words, if_busy, files.value);
+    empty();
+  };
+
+  const empty = () => {
     text.value = "";
     files.value = [];
     back.value = 0;
+    marked.value = -1;
+  };
+
+  /** Send what may call a prompt that this page has not heard of. */
+  const perhaps = async (name: string, words: string, if_busy: IfBusy) => {
+    if (looking.current) return;
+    looking.current = true;
+    const found = await isPrompt(name);
+    looking.current = false;
+    if (!found) return say(s.unknownCommand(name));
+    void send(words, if_busy, files.value);
+    empty();
+  };
+
+  const complete = (name: string) => {
+    text.value = `/${name} `;
+    marked.value = -1;
+    area.current?.focus();
+  };
+
+  /** Keys that choose among what can follow a slash; whether it was one of them. */
+  const pick = (event: KeyboardEvent): boolean => {
+    const found = back.value ? [] : completions(text.value);
+    if (!found.length) return false;
+    const name = found[marked.value]?.name;
+    if (event.key === "ArrowDown") marked.value = (marked.value + 1) % found.length;
+    else if (event.key === "ArrowUp") marked.value = marked.value > 0 ? marked.value - 1 : found.length - 1;
+    else if (event.key === "Enter" && name) complete(name);
+    else if (event.key === "Tab" && !event.shiftKey && found[0]) complete(name ?? found[0].name);
+    else return false;
+    return true;
   };
 
   const attach = async (given: Iterable<File>) => {
@@ -79,6 +119,7 @@ export function Composer() {
   };
 
   const press = (event: KeyboardEvent) => {
+    if (pick(event)) return event.preventDefault();
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       return submit(event.altKey ? "steer" : "queue");
@@ -101,7 +142,7 @@ export function Composer() {
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => (event.preventDefault(), void attach(event.dataTransfer?.files ?? []))}>
-      <Commands text={text.value} choose={(name) => { text.value = `/${name} `; area.current?.focus(); }} />
+      <Commands text={text.value} at={marked.value} choose={complete} />
       {(files.value.length > 0 || uploading.value > 0) && (
         <ul class="files">
           {files.value.map((file) => <li key={file.id}>{file.name} <button type="button" class="quiet" aria-label={`${s.remove} ${file.name}`} onClick={() => (files.value = files.value.filter((each) => each !== file))}>×</button></li>)}
@@ -109,7 +150,8 @@ export function Composer() {
         </ul>
       )}
       <textarea ref={area} rows={1} placeholder={s.compose} aria-label={s.compose} value={text.value}
-        onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={press}
+        aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
+        onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); void attach(given); } }} />
       {waits && text.value.trim() && <p class="note" role="status">{s.refusesFirst}</p>}
       <p class="buttons">
@@ -117,7 +159,7 @@ export function Composer() {
           <Clip /><span class="unseen">{s.attach}</span>
           <input type="file" multiple class="unseen" onChange={(event) => { void attach(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
         </label>
-        <span class="note quiet model">{model.value?.name}</span>
+        <Chooser />
         <span class="spread" />
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
@@ -125,19 +167,6 @@ export function Composer() {
         {(!busy || text.value.trim()) && <button type="submit" class="strong" disabled={uploading.value > 0}>{busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>
-  );
-}
-
-/** What can follow a slash, while one is typed. */
-function Commands({ text, choose }: { text: string; choose: (name: string) => void }) {
-  const typed = /^\/(\w*)$/.exec(text)?.[1];
-  if (typed === undefined) return null;
-  const found = Object.entries(s.commands).filter(([name]) => name.startsWith(typed));
-  if (!found.length) return null;
-  return (
-    <ul class="menu commands" role="listbox" aria-label={s.palette}>
-      {found.map(([name, what]) => <li key={name} role="option" aria-selected="false"><button type="button" onClick={() => choose(name)}><b>/{name}</b> {what}</button></li>)}
-    </ul>
   );
 }
 

@@ -6,6 +6,7 @@ import { openLine, type Line } from "../core/line";
 import type { ToTab } from "../core/hub";
 import { Outbox, type IfBusy, type Letter } from "../core/outbox";
 import type { Me, MessageList, ModelList, Session } from "../core/protocol";
+import { readAgents, takeWanted } from "./choosing";
 import { readWaiting } from "./memory/watch";
 import { api, base, current, leaving, letters, link, loading, me, models, open, place, takeFeed, tick } from "./state";
 
@@ -74,6 +75,7 @@ export async function begin(): Promise<void> {
   line({ type: "retry", pageKey: api.pageKey });
   letters.value = outbox.letters();
   void askModels();
+  void readAgents().catch(() => undefined);
 }
 
 async function askModels(): Promise<void> {
@@ -155,7 +157,7 @@ const outbox = new Outbox(
   { read: () => localStorage.getItem(LETTERS), write: (text) => localStorage.setItem(LETTERS, text) },
   {
     begin: async (letter) => {
-      begun = await beginAfter(letter.previous);
+      begun = await beginFor(letter);
       return begun;
     },
     send: async (session, letter) => {
@@ -172,13 +174,14 @@ const outbox = new Outbox(
   },
 );
 
-async function beginAfter(previous?: string): Promise<string> {
+async function beginFor({ previous, agent, model }: Letter): Promise<string> {
+  const chosen = { ...(agent ? { agent } : {}), ...(model ? { model } : {}) };
   try {
-    return (await api.post<Session>("api/sessions", previous ? { previous_session_id: previous } : {})).id;
+    return (await api.post<Session>("api/sessions", { ...chosen, ...(previous ? { previous_session_id: previous } : {}) })).id;
   } catch (error) {
     // Deleted meanwhile: then there is nothing before this one.
-    if (previous && error instanceof Refused && error.problem.status === 404) return beginAfter();
-    throw error;
+    if (!previous || !(error instanceof Refused) || error.problem.code !== "no_such_session") throw error;
+    return (await api.post<Session>("api/sessions", chosen)).id;
   }
 }
 
@@ -186,7 +189,8 @@ async function beginAfter(previous?: string): Promise<string> {
 export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
   begun = null;
   const previous = current.value === null && before && !leaving.value.has(before) ? { previous: before } : {};
-  outbox.add({ key: newKey(), session: current.value, ...previous, text, attachments, if_busy, at: Date.now() });
+  const chosen = current.value === null ? takeWanted() : {};
+  outbox.add({ key: newKey(), session: current.value, ...previous, ...chosen, text, attachments, if_busy, at: Date.now() });
   await carry();
 }
 

@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../core/protocol";
 import { age, dayOf } from "../core/times";
 import { actions } from "./actions";
-import { Dots, Gear, Glass, Pen, Ribbon } from "./icons";
+import { Dots, Gear, Glass, Pen, People, Ribbon } from "./icons";
 import { needs, watch } from "./memory/watch";
 import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived } from "./state";
 import { s } from "./strings";
@@ -118,6 +118,7 @@ export function List() {
         {[...sessions.value.values()].some((row) => row.archived) && (
           <button type="button" class="quiet" onClick={() => (showsArchived.value = !showsArchived.value)}>{showsArchived.value ? s.hideArchived : s.showArchived}</button>
         )}
+        <a class="button quiet" href="#agents" aria-label={s.agents.title} title={s.agents.title} aria-current={place.value === "agents" ? "page" : undefined} onClick={() => (panel.value = "")}><People /></a>
         <a class="button quiet" href="#memory" aria-label={s.memory.title} title={needs.value ? s.memory.needsYou : s.memory.title} aria-current={place.value === "memory" ? "page" : undefined} onClick={() => (panel.value = "")}><Ribbon />{needs.value && <i class="dot needs_you" />}</a>
         <button type="button" class="quiet" aria-label={s.settings} title={s.settings} onClick={() => (panel.value = "settings")}><Gear /></button>
       </footer>

@@ -6,7 +6,7 @@ import { App } from "./app";
 import { begin, show } from "./following";
 import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
-import { me, now, place } from "./state";
+import { about, me, now, place } from "./state";
 
 const opened = () => {
   const name = location.hash.slice(1);
@@ -18,7 +18,9 @@ const root = document.getElementById("page");
 async function arrive(): Promise<void> {
   if ((await signInByLink()) || !me.value?.signed_in) await begin();
   if (!me.value?.signed_in) return;
-  place.value = location.hash === "#memory" ? "memory" : "";
+  const [where, what] = location.hash.slice(1).split("/");
+  place.value = where === "memory" || where === "agents" ? where : "";
+  about.value = (place.value && what) || "";
   await show(opened());
 }
 

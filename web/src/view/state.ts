@@ -12,8 +12,9 @@ export const api = new Api(base);
 
 export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list";
 
-/** What the middle of the page shows: a conversation, or what is remembered. */
-export const place = signal<"" | "memory">("");
+/** What the middle of the page shows: a conversation, what is remembered, or the agents; of these, `about` one. */
+export const place = signal<"" | "memory" | "agents">("");
+export const about = signal("");
 export const me = signal<Me | null>(null);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);

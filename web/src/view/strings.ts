@@ -52,6 +52,7 @@ export const s = {
   reconnecting: "Trying again…",
   back: "Connected again.",
   loading: "Loading…",
+  partMissing: "This part of the page cannot be loaded.",
   gone: "This conversation is no longer here.",
   cannotLoad: "This conversation cannot be loaded.",
 

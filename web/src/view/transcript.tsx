@@ -4,9 +4,10 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { TurnView } from "./entry";
+import { modelHere } from "./choosing";
 import { discard, loadEarlier, seen, send } from "./following";
 import { Clock } from "./icons";
-import { current, isDemo, letters, loading, model, open, panel, tick } from "./state";
+import { current, isDemo, letters, loading, open, panel, tick } from "./state";
 import { Steady } from "./steady";
 import { s } from "./strings";
 
@@ -143,7 +144,7 @@ function Greeting() {
   return (
     <div class="greeting">
       <h2>{s.hello}</h2>
-      {isDemo.value ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : model.value && <p class="note quiet">{s.answers(model.value.name)}</p>}
+      {isDemo.value ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
       <p class="note quiet">{s.helloMore}</p>
       <ul>{s.tries.map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
     </div>

@@ -67,7 +67,7 @@ class _Wire(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             # Saying goodbye must not keep anyone; all else has a time of its own.
-            async with asyncio.timeout(MCP_STOP_S_MAX if request.method == "DELETE" else None):
+            async with asyncio.timeout(None if request.method in ("POST", "GET") else MCP_STOP_S_MAX):
                 response = await self._inner.handle_async_request(request)
         except TimeoutError:
             return self._refuse(UNREADABLE, "it did not answer", ends=True)

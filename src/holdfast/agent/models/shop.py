@@ -65,7 +65,7 @@ def profile_of(endpoint: Endpoint, facts: Facts, window_tokens: int | None = Non
 class Shop:
     """Makes models by name. `saved` reads the connections that were put into the settings.
 
-    Whatever key it comes upon, `mask` knows from then on. `local` makes the local model, where there can be one.
+    Whatever key it comes upon, `mask` knows from then on. `local` makes the local model, if one can be.
     """
 
     def __init__(

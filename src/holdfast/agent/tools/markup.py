@@ -56,9 +56,9 @@ def pieces(page: str) -> Iterator[Piece]:
             text, at = _declaration(page, at)
             if text:
                 yield Piece("text", text)
-        elif follows == "/" and not page[at + 2 : at + 3].isalpha():
+        elif follows == "/" and not _is_letter(page[at + 2 : at + 3]):
             at = _after(page, ">", at)
-        elif follows and (follows == "/" or follows.isalpha()):
+        elif follows == "/" or _is_letter(follows):
             if (tag := _TAG.match(page, at)) is None:
                 return  # A tag that never ends.
             yield (piece := _piece(tag))
@@ -80,6 +80,10 @@ def pieces(page: str) -> Iterator[Piece]:
 def unescaped(text: str) -> str:
     """`text` with its character references replaced."""
     return html.unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+
+
+def _is_letter(text: str) -> bool:
+    return text.isascii() and text.isalpha()
 
 
 def _declaration(page: str, at: int) -> tuple[str, int]:

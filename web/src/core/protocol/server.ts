@@ -16,7 +16,7 @@ export interface ProviderTold {
   readonly name: string;
   readonly label: string;
   readonly ready: boolean;
-  readonly source: "environment" | "none" | "port" | "settings";
+  readonly source: "environment" | "installed" | "none" | "port" | "settings";
   readonly base_url: string;
   readonly has_key: boolean;
   readonly key_from: string;

@@ -105,6 +105,7 @@ export const conversation = {
     clear: "Have the assistant read no more of what was said so far",
     archive: "Archive this conversation",
     remember: "Have this conversation remembered now", memory: "See what is remembered",
+    agents: "See the agents, and change them",
     search: "Search all conversations", settings: "Open the settings",
     help: "Show what the keyboard does",
   },

@@ -1,0 +1,44 @@
+// Where one writes: who answers here, by agent and model, and the way to have another answer.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { agentHere, choice, modelHere } from "./choosing";
+import { lazily } from "./lazily";
+import { s } from "./strings";
+
+const Choices = lazily(async () => (await import("./choices")).Choices);
+
+export function Chooser() {
+  const isOpen = useSignal(false);
+  const box = useRef<HTMLSpanElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!isOpen.value) return;
+    const outside = (event: Event) => {
+      if (event.target instanceof Node && !box.current?.contains(event.target)) isOpen.value = false;
+    };
+    addEventListener("pointerdown", outside);
+    addEventListener("focusin", outside);
+    return () => {
+      removeEventListener("pointerdown", outside);
+      removeEventListener("focusin", outside);
+    };
+  }, [isOpen.value]);
+  const press = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || !isOpen.value) return;
+    event.stopPropagation();
+    event.preventDefault();
+    isOpen.value = false;
+    button.current?.focus();
+  };
+  const agent = choice.value.agent;
+  const isWrong = agentHere.value?.answers === false;
+  return (
+    <span class="chooser" ref={box} onKeyDown={press}>
+      <button type="button" ref={button} class="quiet model" aria-expanded={isOpen.value} title={s.agents.choose} onClick={() => (isOpen.value = !isOpen.value)}>
+        <span class="unseen">{s.agents.choose}: </span>{agent && <b class={isWrong ? "wrong" : ""}>{agent}</b>}<span class="brief">{modelHere.value}</span>
+      </button>
+      {isOpen.value && <div class="menu choosing" role="dialog" aria-label={s.agents.choose}><Choices close={() => { isOpen.value = false; button.current?.focus(); }} /></div>}
+    </span>
+  );
+}

@@ -1,0 +1,74 @@
+// A model by its name: typed, or chosen from what there is, with how much it reads and what it costs.
+
+import { useSignal } from "@preact/signals";
+import { useId, useRef } from "preact/hooks";
+import type { ModelTold } from "../core/protocol";
+import { s } from "./strings";
+
+const SHOWN_MAX = 50;
+
+/** What is known of a model, in a few words. */
+export function aboutModel(told: ModelTold): string {
+  const window = told.window_tokens ? s.set.window(told.window_tokens) : "";
+  return [window, told.price ? s.set.perMillion(told.price) : s.priceUnknown].filter(Boolean).join(" · ");
+}
+
+interface Given {
+  label: string;
+  value: string;
+  offers: readonly ModelTold[];
+  placeholder?: string;
+  disabled?: boolean;
+  /** Called with what was chosen, or typed and left. */
+  choose: (name: string) => unknown;
+  /** Called with every letter. */
+  typing?: (name: string) => void;
+}
+
+export function Picker({ label, value, offers, placeholder, disabled, choose, typing }: Given) {
+  const id = useId();
+  const typed = useSignal<string | null>(null);
+  const isOpen = useSignal(false);
+  const at = useSignal(-1);
+  const input = useRef<HTMLInputElement>(null);
+  const words = (typed.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const found = isOpen.value ? offers.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word))).slice(0, SHOWN_MAX) : [];
+  const close = () => {
+    isOpen.value = false;
+    at.value = -1;
+  };
+  const take = (name: string) => {
+    typed.value = null;
+    close();
+    if (name !== value) choose(name);
+  };
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      isOpen.value = true;
+      const last = offers.length ? Math.min(found.length || offers.length, SHOWN_MAX) - 1 : -1;
+      at.value = event.key === "ArrowDown" ? Math.min(at.value + 1, last) : Math.max(at.value - 1, -1);
+    } else if (event.key === "Enter" && isOpen.value && found[at.value]) take(found[at.value]?.name ?? "");
+    else if (event.key === "Escape" && isOpen.value && found.length) {
+      event.stopPropagation();
+      close();
+    } else return;
+    event.preventDefault();
+  };
+  const isShown = isOpen.value && found.length > 0;
+  return (
+    <div class="picker">
+      <label for={id}>{label}</label>
+      <input id={id} ref={input} role="combobox" autocomplete="off" spellcheck={false} disabled={disabled} placeholder={placeholder} value={typed.value ?? value}
+        aria-expanded={isShown} aria-controls={`${id}-list`} aria-activedescendant={isShown && at.value >= 0 ? `${id}-${at.value}` : undefined}
+        onInput={(event) => { typed.value = event.currentTarget.value; isOpen.value = true; at.value = -1; typing?.(typed.value.trim()); }}
+        onClick={() => (isOpen.value = true)} onKeyDown={press}
+        onBlur={() => (typed.value === null ? close() : take(typed.value.trim()))} />
+      <ul class="choices menu" id={`${id}-list`} role="listbox" aria-label={label} hidden={!isShown}>
+        {found.map((each, place) => (
+          <li key={each.name} id={`${id}-${place}`} role="option" aria-selected={place === at.value}
+            onPointerDown={(event) => event.preventDefault()} onClick={() => take(each.name)}><span>{each.name}</span> <small>{aboutModel(each)}</small></li>
+        ))}
+      </ul>
+    </div>
+  );
+}
