@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core check crash bench bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models \
+.PHONY: help setup browser types run test test-core test-local check crash bench bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models \
 	lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
@@ -37,6 +37,10 @@ types: setup ## Write the page's types anew from the server's declarations
 
 test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy
 	@$(PY) -m pytest $(wildcard tests/unit tests/conformance tests/simulation tests/tidy) $(ARGS)
+
+test-local: setup ## Run the tests that ask a real llama.cpp; fetches the local model once, 130 MB
+	@.venv/bin/holdfast local install --data .cache/local-model
+	@$(PY) -m pytest tests/local $(ARGS)
 
 check: setup ## Lint, check the format, check the types
 	@echo "Checking style and types"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect as declared
 
 from holdfast import office
-from holdfast.domain import agents_told, facts, parts
+from holdfast.domain import agents_told, facts, local_model, parts
 from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
@@ -30,7 +30,7 @@ ANSWERS: Mapping[str, Structs] = {
         shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
         password.PasswordTold, password.SignInList, settings.SettingList, office.Tried, backups.BackupList,
         about.About, channels.ChannelList, office.ChannelTried, channels.StrangerList, channels.SenderList,
-        mcp.McpList,
+        mcp.McpList, local_model.LocalTold,
     ),
     "agents": (
         agents_told.AgentsTold, agents_told.AgentText, agents_told.AgentPrompt, agents_told.PromptsTold,

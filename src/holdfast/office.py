@@ -183,6 +183,9 @@ class ModelDesk(Protocol):
     async def disconnect(self) -> None:
         """Forget the connection, and go back to the model that is found. Raises as `connect` does."""
 
+    async def instead(self, names: Sequence[str]) -> None:
+        """Have these asked, in this order, where the model that answers cannot. Raises as `connect` does."""
+
 
 class AgentReading(Protocol):
     """The agents that people have written, and their prompts."""

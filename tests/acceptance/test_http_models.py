@@ -195,3 +195,24 @@ async def test_a_fallback_that_cannot_be_asked_is_told_of_at_the_start(
         said = " ".join("".join(server.screen).replace("│", " ").split())
         assert "deepseek:any cannot be asked instead" in said
         assert "DEEPSEEK_API_KEY" in said
+
+
+async def test_who_is_asked_instead_is_changed_while_the_server_runs(
+    found: Holdfast, first: Listing, second: Listing
+) -> None:
+    server = found.serve("--port", "0")
+    async with talking(server.address) as api:
+        wrong = await api.ask("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
+        assert (api.status, wrong["code"]) == (400, "no_model"), "there is no key for it"
+        assert (await api.ask("PUT", "/api/models/fallbacks", {"models": ["plain"]}))["code"] == "bad_setting"
+        await api.ask("PUT", "/api/models/providers/groq", {"base_url": second.url, "key": KEY})
+        used = await api.ask("PUT", "/api/models/fallbacks", {"models": ["groq:plain"]})
+        assert used["models"][0]["name"] == "openai:small" and "groq:plain" in used["models"][0]["why"]
+        first.refuses = 401
+        session = await api.begin()
+        await api.done((await api.say(session, "hello"))["run_id"])
+        assert [name for name, _ in await written_by(api, session)] == ["groq:plain"]
+        assert 'fallback_models = ["groq:plain"]' in (server.folder / "holdfast.toml").read_text()
+        gone = await api.ask("PUT", "/api/models/fallbacks", {"models": []})
+        assert "groq:plain" not in gone["models"][0]["why"]
+        assert "fallback_models" not in (server.folder / "holdfast.toml").read_text()

@@ -24,7 +24,7 @@ from holdfast.domain.agents_told import (
     told_of,
 )
 from holdfast.domain.context import estimate_tokens
-from holdfast.domain.errors import DiskFull
+from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.rows import SessionRow

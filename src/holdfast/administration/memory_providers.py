@@ -68,7 +68,8 @@ class Providers:
         """Who remembers, as people are told at the start."""
         match self._settings.memory:
             case "notes":
-                return "notes" if self.owner() is not None else f"notes; {self._models.who} has nothing remembered"
+                unfit = f"notes; {self._models.who} has nothing remembered"
+                return "notes" if self.owner() is not None else unfit
             case "webhook":
                 host = urlsplit(self._settings.memory_webhook_url).netloc.rpartition("@")[2]
                 return f"webhook at {host}"

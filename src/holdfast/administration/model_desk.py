@@ -28,7 +28,7 @@ from holdfast.agent.models.providers import (
 from holdfast.agent.models.shop import Shop, made_for
 from holdfast.agent.models.trial import heard, tried
 from holdfast.agent.ports import Model
-from holdfast.config import Settings
+from holdfast.config import ConfigError, Settings, altered
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask, secrets_in
@@ -191,6 +191,28 @@ class Models:
                 return
             await self._write(_without(await self._all(), known))
             self._board.renew()
+
+    async def instead(self, names: Sequence[str]) -> None:
+        """Write down who is asked where the model that answers cannot, then have it be so."""
+        async with self._turn:
+            self._desk.check_free("fallback_models")
+            wanted: dict[str, object] = {"fallback_models": list(dict.fromkeys(names)) or None}
+            try:
+                settings = altered(self._desk.settings, wanted)
+                for name in settings.fallback_models:
+                    await (await self._shop.bare(name)).close()
+                made, why = await chosen(settings, self._environ, self._mask, self._shop)
+            except ConfigError as error:
+                raise BadSetting(problem=error.fields["problem"]) from None
+            except HoldfastError as error:
+                raise NoModel(why=f"{error} {error.advice}".strip()) from None
+            try:
+                await self._desk.write(wanted)
+            except BaseException:
+                await made.close()
+                raise
+            is_real = bool(made.profile.address)
+            self._board.switch(MaskedModel(made, self._mask), self._mask.shapes(why), is_real)
 
     async def _go_back(self, provider: str) -> None:
         """Forget one connection and the choice of a model."""

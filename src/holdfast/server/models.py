@@ -9,6 +9,7 @@ from litestar import delete, post, put
 from litestar.params import FromPath
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import AGENT_FALLBACKS_MAX
 from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.office import (
     BadSetting,
@@ -60,8 +61,14 @@ class WantedProvider(Sent, frozen=True):
         return "WantedProvider(…)"
 
 
+class WantedFallbacks(Sent, frozen=True):
+    """Models that are asked, in this order, where the one that answers cannot."""
+
+    models: Annotated[tuple[Name, ...], msgspec.Meta(max_length=AGENT_FALLBACKS_MAX)]
+
+
 class ModelRoutes:
-    """`/api/models/test`, `…/connect`, `…/disconnect` and `…/providers/{provider}`."""
+    """`/api/models/test`, `…/connect`, `…/disconnect`, `…/fallbacks` and `…/providers/{provider}`."""
 
     def __init__(self, desk: ModelDesk, look: Look) -> None:
         self._desk = desk
@@ -83,6 +90,7 @@ class ModelRoutes:
             post("/api/models/disconnect", status_code=200, responses=used)(self.disconnect),
             put("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.keep),
             delete("/api/models/providers/{provider:str}", status_code=200, responses=kept)(self.forget),
+            put("/api/models/fallbacks", status_code=200, responses=used)(self.instead),
         ]
 
     async def test(self, data: Annotated[WantedModel, body(dict(_EXAMPLE), {"key": "sk-…"})]) -> Tried:
@@ -109,6 +117,13 @@ class ModelRoutes:
     async def forget(self, provider: FromPath[str]) -> ModelList:
         """Forget that again. If one of its models answers, the one that is found does from then on."""
         await self._desk.forget(provider)
+        return await self._models()
+
+    async def instead(
+        self, data: Annotated[WantedFallbacks, body({"models": ["groq:openai/gpt-oss-120b"]})]
+    ) -> ModelList:
+        """Have other models asked where the one that answers cannot, now and after a restart."""
+        await self._desk.instead(data.models)
         return await self._models()
 
     async def _models(self) -> ModelList:

@@ -296,8 +296,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
     runs with where a person changed what that message says; `reason` is to be known before it is allowed;
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
-    run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all that
-    it was sent for this answer.
+    run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all
+    that it was sent for this answer.
     """
 
     id: str

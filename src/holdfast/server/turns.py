@@ -19,11 +19,12 @@ from holdfast.domain.errors import (
     SummaryFailed,
     SummaryRefused,
 )
-from holdfast.domain.facts import ContextPrepared
+from holdfast.domain.facts import ContextPrepared, SessionCompacted
 from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
-from holdfast.domain.ids import RunId, SessionId, TurnId
+from holdfast.domain.ids import RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
 from holdfast.domain.rows import ToolRow
+from holdfast.domain.summaries import last_covered
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
@@ -39,6 +40,7 @@ from holdfast.server.shapes import (
     MessageList,
     NewTurn,
     Session,
+    Summary,
     TurnReceipt,
     message_of,
     receipt_of,
@@ -212,7 +214,7 @@ class TurnRoutes:
     async def _summary(self, session_id: SessionId, head: Seq) -> Summary | None:
         """What stands for older turns, as of `head`: one that came later is told by its event."""
         event, _ = await self._store.summary(session_id)
-        if event is None or event.seq > head or not isinstance(event.fact, f.SessionCompacted):
+        if event is None or event.seq > head or not isinstance(event.fact, SessionCompacted):
             return None
         return Summary(last_covered(event.fact), event.fact.summary, event.at)
 

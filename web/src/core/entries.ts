@@ -31,6 +31,8 @@ export interface Entry {
   /** Which model writes an answer; how long a call ran. */
   model: string;
   ms: number;
+  /** How many tokens the model was sent for an answer, as its provider counted; 0: it has not said. */
+  context_tokens: number;
   version: number;
 }
 
@@ -61,6 +63,8 @@ export interface Work {
   ended_at: number | null;
   input_tokens: number;
   output_tokens: number;
+  /** How many of those that it read had been read before, and cost less. */
+  cached_tokens: number;
   /** What is known of it; null: nothing is. */
   cost_micros: number | null;
 }
@@ -85,19 +89,18 @@ export function fresh(known: Known): Entry {
     outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
     asked: known.asked ?? null,
     arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
-    model: known.model ?? "", ms: known.ms ?? 0, version: 0,
+    model: known.model ?? "", ms: known.ms ?? 0, context_tokens: known.context_tokens ?? 0, version: 0,
   };
 }
 
 export function begun(id: string, turn: number): Work {
   return {
     id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
-    ended_at: null, input_tokens: 0, output_tokens: 0, cost_micros: null,
+    ended_at: null, input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_micros: null,
   };
 }
 
 export function workOf(run: Run): Work {
   const { id, turn, status, waiting, failure, started_at, ended_at, usage } = run;
-  const { input_tokens, output_tokens, cost_micros } = usage;
-  return { ...begun(id, turn), status, waiting, failure, started_at, ended_at, input_tokens, output_tokens, cost_micros };
+  return { ...begun(id, turn), status, waiting, failure, started_at, ended_at, ...usage };
 }

@@ -2,8 +2,9 @@
 // server's own. It knows neither the page nor the network. Text is kept once, and adding an event costs the
 // same however long the conversation is.
 
+import { Course } from "./course";
 import { begun, fresh, isOpen, spot, workOf, type Entry, type Status, type Turn, type Work } from "./entries";
-import type { AnyEvent, ApprovalResolvedEvent, MessageList, ToolCallPart } from "./protocol";
+import type { AnyEvent, ApprovalResolvedEvent, MessageList, ToolCallPart, Usage } from "./protocol";
 import { Remembering } from "./remembering";
 
 const OVER = { run_completed: "completed", run_cancelled: "cancelled", run_failed: "failed" } as const;
@@ -12,6 +13,7 @@ export class Conversation {
   readonly turns = new Map<number, Turn>();
   readonly work = new Map<string, Work>();
   readonly memory = new Remembering();
+  readonly course = new Course();
   title = "";
   head = 0;
   before: string | null = null;
@@ -50,6 +52,7 @@ export class Conversation {
       this.work.set(run.id, workOf(run));
       this.memory.noteRun(run.id, run.turn);
     }
+    if (page.summary) this.course.summary = page.summary;
     this.head = Math.max(this.head, page.head);
     this.before = page.before;
   }
@@ -59,6 +62,7 @@ export class Conversation {
     if (event.seq <= this.head) return;
     this.head = event.seq;
     this.memory.add(event);
+    this.course.add(event);
     switch (event.kind) {
       case "text_appended":
         return this.write(event.message_id, "text", event.text);
@@ -111,7 +115,7 @@ export class Conversation {
           fresh({
             ...spot(event), id: event.message_id, role: event.role, status: event.status ?? "settled",
             parts: [...event.parts], run_id: event.run_id ?? null, late: event.late ?? false,
-            continues: event.continues ?? null, model: event.model ?? "",
+            continues: event.continues ?? null, model: event.model ?? "", context_tokens: event.weight?.[1] ?? 0,
           }),
         );
       case "run_interrupted":
@@ -317,12 +321,13 @@ export class Conversation {
     if (turn) turn.version = ++this.version;
   }
 
-  private count(run_id: string, used: Partial<{ input_tokens: number; output_tokens: number; cost_micros: number | null }>): void {
+  private count(run_id: string, used: Usage): void {
     const work = this.work.get(run_id);
     if (!work) return;
     this.move(run_id, {
       input_tokens: work.input_tokens + (used.input_tokens ?? 0),
       output_tokens: work.output_tokens + (used.output_tokens ?? 0),
+      cached_tokens: work.cached_tokens + (used.cached_tokens ?? 0),
       cost_micros: used.cost_micros == null ? work.cost_micros : (work.cost_micros ?? 0) + used.cost_micros,
     });
   }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.agent.local.place import LOCK, Place, missing_in, size_of
+from holdfast.agent.local.place import Place, missing_in, size_of
 from holdfast.domain.local_model import LocalInstallFailed, LocalInstallRunning
 
 DOWNLOAD_BYTES = 127_000_000
@@ -35,17 +35,19 @@ Progress = Callable[[int, int], None]
 
 
 async def install(place: Place, environ: Mapping[str, str], chance: str, progress: Progress) -> None:
-    """Have it installed. Raises LocalInstallFailed and LocalInstallRunning; then all is as it was.
+    """Have it installed; quick if it is. Raises LocalInstallFailed and LocalInstallRunning: all is as it was.
 
     Cancelled, it leaves nothing behind either.
     """
     try:
         with _lock(place) as lock:
+            if place.is_installed and place.is_current:
+                return
             place.tidy()
             _check_disk(place)
             half = place.half(chance)
             try:
-                await _fetched(half, environ, lock, progress)
+                await _fetched(half, place.lock, environ, lock, progress)
                 await _tried(half / "library")
                 await asyncio.to_thread(place.put, half / "library")
             finally:
@@ -87,14 +89,16 @@ def _check_disk(place: Place) -> None:
         raise LocalInstallFailed(why=why)
 
 
-async def _fetched(half: Path, environ: Mapping[str, str], lock: int, progress: Progress) -> None:
+async def _fetched(
+    half: Path, wanted: Path, environ: Mapping[str, str], lock: int, progress: Progress
+) -> None:
     """Fetch and unpack, into `half`. Raises LocalInstallFailed."""
     coming, library = half / "coming", half / "library"
     coming.mkdir()
     command = (
         sys.executable, "-I", "-m", "pip", "install", "--no-deps", "--require-hashes", "--only-binary",
         ":all:", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-compile",
-        "--target", str(library), "-r", str(LOCK),
+        "--target", str(library), "-r", str(wanted),
     )  # fmt: skip
     passed_on = {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name)}
     # What pip downloads lies in its temporary folder first: there one sees how far it has come.

@@ -20,9 +20,13 @@ _HALF = "part-"
 
 
 class Place:
-    """The folder `local` of a data folder. What is not whole yet lies beside it, under another name."""
+    """The folder `local` of a data folder. What is not whole yet lies beside it, under another name.
 
-    def __init__(self, data: Path) -> None:
+    `lock` names what is installed: exact versions by their hashes.
+    """
+
+    def __init__(self, data: Path, lock: Path = LOCK) -> None:
+        self.lock = lock
         self.folder = data / "local"
         self.library = self.folder / "installed"
 
@@ -38,7 +42,7 @@ class Place:
     def is_current(self) -> bool:
         """Whether what is installed is what this version would install."""
         try:
-            return (self.library / _LOCK_COPY).read_bytes() == LOCK.read_bytes()
+            return (self.library / _LOCK_COPY).read_bytes() == self.lock.read_bytes()
         except OSError:
             return False
 
@@ -57,7 +61,7 @@ class Place:
         """Have `whole` be what is installed, in place of what was. Raises OSError."""
         problem = missing_in(whole)
         assert not problem, problem
-        shutil.copyfile(LOCK, whole / _LOCK_COPY)
+        shutil.copyfile(self.lock, whole / _LOCK_COPY)
         before = self.folder / f"{_HALF}{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}-before"
         if self.library.exists():
             self.library.rename(before)

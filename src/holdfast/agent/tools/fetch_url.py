@@ -150,7 +150,7 @@ async def _refusal(url: Url, response: aiohttp.ClientResponse) -> Refused:
     told = f"{url.place} answers {response.status} {reason}".rstrip()
     try:
         found = await _read_answer(url, response, _REFUSAL_BYTES_MAX)
-        text = _text_of(found)[1].strip()
+        text = (await asyncio.to_thread(_text_of, found))[1].strip()
     except Refused:
         text = ""
     return Refused(f"{told}:\n{text[:_REFUSAL_CHARS_MAX]}" if text else told)

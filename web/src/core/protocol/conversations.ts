@@ -22,6 +22,7 @@ export interface Session {
   readonly remember: boolean;
   readonly head: number | null;
   readonly remembered_at: number | null;
+  readonly window_tokens: number | null;
 }
 
 export interface Used {
@@ -60,6 +61,7 @@ export interface Message {
   readonly ms?: number | null;
   readonly memories?: readonly (string)[];
   readonly asked?: Asked | null;
+  readonly context_tokens?: number | null;
 }
 
 export interface TextPart {
@@ -131,6 +133,13 @@ export interface MessageList {
   readonly runs: readonly (Run)[];
   readonly head: number;
   readonly before: string | null;
+  readonly summary: Summary | null;
+}
+
+export interface Summary {
+  readonly through_turn: number;
+  readonly text: string;
+  readonly at: number;
 }
 
 export interface TurnReceipt {

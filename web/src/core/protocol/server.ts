@@ -209,3 +209,15 @@ export interface McpTold {
   readonly connections: number;
   readonly calls: Readonly<Record<string, number>>;
 }
+
+export interface LocalTold {
+  readonly name: string;
+  readonly about: string;
+  readonly state: "absent" | "failed" | "installed" | "installing";
+  readonly running: boolean;
+  readonly current: boolean;
+  readonly percent: number;
+  readonly done_bytes: number;
+  readonly total_bytes: number;
+  readonly problem: string;
+}

@@ -1,53 +1,60 @@
-// Connecting a model: tried for real before it is used, with exactly what is wrong when it is.
+// Which model answers, and having another do so: tried for real, with exactly what is wrong when it is.
 
-import { useSignal } from "@preact/signals";
-import type { ModelList, Tried } from "../../core/protocol";
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { ModelList, ProviderTold } from "../../core/protocol";
 import { attempt } from "../actions";
-import { api, isDemo, model, models } from "../state";
+import { api, isDemo, model, models, say } from "../state";
 import { s } from "../strings";
+import { Connect } from "./connect";
+import { Fallbacks } from "./fallbacks";
+import { LocalModel } from "./local";
+
+export type Take = (told: ModelList) => void;
 
 export function ModelSection() {
-  const url = useSignal("");
-  const key = useSignal("");
-  const name = useSignal("");
-  const busy = useSignal(false);
-  const tried = useSignal<Tried | null>(null);
-  const wanted = () => ({
-    ...(url.value.trim() ? { base_url: url.value.trim() } : {}),
-    ...(key.value ? { key: key.value } : {}),
-    ...(name.value.trim() ? { model: name.value.trim() } : {}),
-  });
-  const work = async (what: () => Promise<unknown>) => {
-    busy.value = true;
-    await attempt(what);
-    busy.value = false;
+  const providers = useSignal<readonly ProviderTold[]>([]);
+  const chosen = useSignal("");
+  const take = (told: ModelList) => {
+    models.value = told.models;
+    providers.value = told.providers;
+    chosen.value ||= firstOf(told);
   };
-  const test = () => work(async () => (tried.value = await api.post<Tried>("api/models/test", wanted())));
-  const use = () =>
-    work(async () => {
-      models.value = (await api.post<ModelList>("api/models/connect", wanted())).models;
-      key.value = "";
-    });
-  const forget = () => work(async () => (models.value = (await api.post<ModelList>("api/models/disconnect")).models));
+  const load = () => attempt(async () => take(await api.get<ModelList>("api/models")));
+  useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
       <h3 id="set-model">{s.set.model}</h3>
       <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} <span class="note quiet">{model.value?.why}</span></p>
-      <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
-        <label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={s.set.baseUrlExample} onInput={(event) => (url.value = event.currentTarget.value)} /></label>
-        <p class="note quiet">{s.set.baseUrlHelp}</p>
-        <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
-        <p class="note quiet">{s.set.keyHelp}</p>
-        <label>{s.set.modelName} <input list="set-models" value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
-        <datalist id="set-models">{tried.value?.models?.map((each) => <option key={each} value={each} />)}</datalist>
-        <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? s.set.testing : tried.value?.detail}</p>
-        <p class="buttons">
-          <button type="submit" disabled={busy.value}>{s.set.test}</button>
-          <button type="button" class="strong" disabled={busy.value || !name.value.trim()} onClick={() => void use()}>{s.set.use}</button>
-          <span class="spread" />
-          <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{s.set.forget}</button>
-        </p>
-      </form>
+      <Found providers={providers.value} chosen={chosen} />
+      <h4>{s.set.connect}</h4>
+      {!providers.value.length && <p class="note quiet" role="status">{s.loading}</p>}
+      {providers.value.length > 0 && <Connect providers={providers.value} chosen={chosen} take={take} load={load} />}
+      <LocalModel isUsed={model.value?.name.startsWith("local") ?? false} take={take} />
+      {!isDemo.value && <Fallbacks providers={providers.value} take={take} />}
     </section>
   );
+}
+
+/** Whose model answers; else the first that is ready, else the first of all. */
+function firstOf({ models: [used], providers }: ModelList): string {
+  const its = used?.name.split(":")[0];
+  const known = providers.filter((each) => each.name !== "local");
+  return (known.find((each) => each.name === its) ?? known.find((each) => each.ready) ?? known[0])?.name ?? "";
+}
+
+/** Servers of models on this machine that nobody has set up: one press away. */
+function Found({ providers, chosen }: { providers: readonly ProviderTold[]; chosen: Signal<string> }) {
+  const found = providers.filter((each) => each.source === "port" && !model.value?.name.startsWith(`${each.name}:`));
+  if (!found.length) return null;
+  return (
+    <ul>
+      {found.map((each) => <li key={each.name} class="buttons"><span>{s.set.found(each.label, each.models.length)}</span> <button type="button" onClick={() => { chosen.value = each.name; document.getElementById("set-provider")?.focus(); }}>{s.set.chooseIt(each.label)}</button></li>)}
+    </ul>
+  );
+}
+
+/** Say who answers now. */
+export function sayAnswers(told: ModelList): void {
+  say(s.set.nowAnswers(told.models[0]?.name ?? ""));
 }

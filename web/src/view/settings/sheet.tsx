@@ -7,6 +7,7 @@ import { s } from "../strings";
 import { About, Backups } from "./upkeep";
 import { Channels } from "./channels";
 import { Looks } from "./looks";
+import { McpServers } from "./mcp";
 import { ModelSection } from "./model";
 import { Permissions } from "./permissions";
 import { Entry } from "./entry";
@@ -18,6 +19,7 @@ export function Settings() {
       <div class="settings">
         {isAdmin && <ModelSection />}
         <Permissions />
+        <McpServers />
         {isAdmin && <Entry />}
         {isAdmin && <Channels />}
         <Looks />

@@ -1,0 +1,50 @@
+"""The real llama.cpp, as `make test-local` has installed it, and what it is asked."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.agent.local.llama import Llama
+from holdfast.agent.local.model import LocalModel
+from holdfast.agent.local.place import Place
+from holdfast.agent.models.endpoint import Protocol
+from holdfast.agent.models.shop import made_as
+from holdfast.agent.ports import ToolSpec
+from holdfast.domain.context import Request, UserMessage
+from holdfast.domain.parts import Text
+from tests.tidy.sources import ROOT
+
+PLACE = Place(ROOT / ".cache" / "local-model")
+PROTOCOLS: tuple[Protocol, ...] = ("chat", "responses", "messages")
+KEY = "a-key-of-this-test-alone"
+CALLING = (Path(__file__).parent / "calling.jinja").read_text("utf-8")
+"""A template by which the model is shown tools, and how others called them; its own knows none."""
+WEATHER = ToolSpec(
+    "get_weather",
+    "The weather of a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+
+
+def saying(text: str) -> Request:
+    return Request("You are terse.", (UserMessage((Text(text),)),))
+
+
+def llama(template: str = "") -> Llama:
+    assert PLACE.is_installed, "make test-local installs the local model first"
+    return Llama(PLACE, {}, KEY, template)
+
+
+@asynccontextmanager
+async def answering(
+    protocol: Protocol, template: str = "", answer_tokens_max: int = 48
+) -> AsyncIterator[LocalModel]:
+    """The local model by one wire protocol; its answers are short."""
+    profile = replace(LocalModel.profile, answer_tokens_max=answer_tokens_max)
+    model = LocalModel(llama(template), lambda endpoint: made_as(endpoint, profile), protocol)
+    try:
+        yield model
+    finally:
+        await model.close()

@@ -1,0 +1,71 @@
+// The files that an answer changed, from what it found to what it left, and putting them back.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Refused } from "../core/api";
+import type { ChangedFile, ChangedFiles } from "../core/protocol";
+import { Counts, Diff } from "./diff";
+import { api, ask, me, open, say, tick } from "./state";
+import { s } from "./strings";
+
+export function ChangeList({ run }: { run: string }) {
+  void tick.value;
+  const files = useSignal<readonly ChangedFile[] | null>(null);
+  const wrong = useSignal("");
+  const busy = useSignal(false);
+  const at = `api/runs/${run}/changes`;
+  const trying = async (work: () => Promise<void>) => {
+    wrong.value = "";
+    busy.value = true;
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      wrong.value = error.problem.detail;
+    } finally {
+      busy.value = false;
+    }
+  };
+  useEffect(() => void trying(async () => void (files.value = (await api.get<ChangedFiles>(at)).changes)), [run]);
+  const restore = (paths: readonly string[]) =>
+    ask(
+      s.putBackAsks(paths.length, paths[0] ?? ""),
+      {
+        text: s.putBackIt,
+        run: () =>
+          trying(async () => {
+            await api.post(`${at}/restore`, { paths });
+            say(s.areBack(paths.length));
+          }),
+      },
+      { text: s.cancel, run: () => undefined },
+    );
+  const back = open.conversation.course.restored.get(run) ?? new Set<string>();
+  const mayRestore = me.value?.rights.includes("approve") ?? false;
+  const rest = (files.value ?? []).filter((file) => file.kept && !back.has(file.path));
+  return (
+    <div class="inside">
+      {!files.value && !wrong.value && <p role="status" class="note quiet">{s.loading}</p>}
+      <ul class="changes">{(files.value ?? []).map((file) => <File key={file.path} file={file} isBack={back.has(file.path)} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
+      {wrong.value && <p class="note wrong" role="alert">{wrong.value}</p>}
+      {mayRestore && rest.length > 0 && <p class="buttons"><button type="button" disabled={busy.value} onClick={() => restore(rest.map((file) => file.path))}>{rest.length > 1 ? s.putAllBack : s.putBack}</button></p>}
+    </div>
+  );
+}
+
+function File({ file, isBack, restore }: { file: ChangedFile; isBack: boolean; restore: (() => void) | null }) {
+  const isOpen = useSignal(false);
+  const what = isBack ? s.isBack : !file.kept ? s.cannotPutBack : !file.before ? s.isNew : !file.after ? s.isRemoved : "";
+  return (
+    <li>
+      <p class="buttons">
+        <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
+          <code>{file.path}</code> <Counts added={file.added} removed={file.removed} />{what && <span class="said"> · {what}</span>}
+        </button>
+        <span class="spread" />
+        {restore && file.kept && !isBack && <button type="button" class="quiet" aria-label={`${s.putBack}: ${file.path}`} onClick={restore}>{s.putBack}</button>}
+      </p>
+      {isOpen.value && (file.diff ? <Diff text={file.diff} path={file.path} /> : <p class="note quiet">{s.noDifference}</p>)}
+    </li>
+  );
+}

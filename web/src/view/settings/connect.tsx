@@ -1,0 +1,122 @@
+// Setting up a provider and choosing one of its models.
+
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Refused } from "../../core/api";
+import type { ModelList, ModelTold, ProviderTold, Tried } from "../../core/protocol";
+import { aboutModel, Picker } from "../picker";
+import { api, say } from "../state";
+import { s } from "../strings";
+import { sayAnswers, type Take } from "./model";
+
+interface Given {
+  providers: readonly ProviderTold[];
+  chosen: Signal<string>;
+  take: Take;
+  load: () => Promise<unknown>;
+}
+
+export function Connect({ providers, chosen, take, load }: Given) {
+  const others = providers.filter((each) => each.name !== "local");
+  const provider = others.find((each) => each.name === chosen.value) ?? others[0];
+  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${s.set.whyReady[each.source]})` : each.label}</option>;
+  const ready = others.filter((each) => each.ready);
+  return (
+    <div class="fields">
+      <label>{s.set.provider}{" "}
+        <select id="set-provider" value={provider?.name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
+          {ready.length > 0 && <optgroup label={s.set.providersReady}>{ready.map(choice)}</optgroup>}
+          <optgroup label={s.set.providersOther}>{others.filter((each) => !each.ready).map(choice)}</optgroup>
+        </select>
+      </label>
+      {provider && <Form key={provider.name} provider={provider} take={take} load={load} />}
+    </div>
+  );
+}
+
+function Form({ provider, take, load }: { provider: ProviderTold; take: Take; load: () => Promise<unknown> }) {
+  const url = useSignal("");
+  const key = useSignal("");
+  const name = useSignal("");
+  const busy = useSignal(false);
+  const tried = useSignal<Tried | null>(null);
+  // A list that had not come when it was asked for is there soon after.
+  useEffect(() => {
+    if (!provider.ready || provider.models.length || !provider.problem) return;
+    const timer = setTimeout(() => void load(), 2_000);
+    return () => clearTimeout(timer);
+  }, [provider]);
+  const offers = offered(provider, tried.value);
+  const wanted = () => ({
+    provider: provider.name,
+    ...(url.value.trim() ? { base_url: url.value.trim() } : {}),
+    ...(key.value ? { key: key.value } : {}),
+    ...(name.value ? { model: name.value } : {}),
+  });
+  /** What is wrong is said where it was asked, word for word. */
+  const work = async (what: () => Promise<unknown>) => {
+    busy.value = true;
+    tried.value = tried.value && { ...tried.value, detail: "" };
+    try {
+      await what();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      tried.value = { ok: false, detail: error.message, models: tried.value?.models ?? [] };
+    } finally {
+      busy.value = false;
+    }
+  };
+  const test = () => work(async () => (tried.value = await api.post<Tried>("api/models/test", wanted())));
+  const use = () => work(async () => {
+    const told = await api.post<ModelList>("api/models/connect", wanted());
+    key.value = "";
+    take(told);
+    sayAnswers(told);
+  });
+  const keep = () => work(async () => {
+    const { base_url, key: given } = { base_url: undefined, key: undefined, ...wanted() };
+    take(await api.put<ModelList>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
+    key.value = "";
+    say(s.set.kept(provider.label));
+  });
+  const forget = () => work(async () => {
+    take(await api.delete<ModelList>(`api/models/providers/${provider.name}`));
+    say(s.set.forgotten(provider.label));
+  });
+  const known = offers.find((each) => each.name === name.value);
+  const address = <label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.base_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label>;
+  const isAnyServer = provider.name === "openai";
+  return (
+    <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
+      {(isAnyServer || provider.local) && address}
+      {isAnyServer && <p class="note quiet">{s.set.baseUrlHelp}</p>}
+      <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
+      <p class="note quiet">{aboutKey(provider)}</p>
+      {!isAnyServer && !provider.local && <details><summary>{s.set.anotherAddress}</summary>{address}</details>}
+      <Picker label={s.set.modelName} value={name.value} offers={offers} placeholder={provider.default_model} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
+      {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{s.set.noModels(provider.problem)}</p>}
+      <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? s.set.testing : tried.value?.detail}</p>
+      <p class="buttons">
+        <button type="submit" disabled={busy.value}>{s.set.test}</button>
+        <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{s.set.use}</button>
+        {(key.value || url.value.trim()) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{s.set.keepKey}</button>}
+        <span class="spread" />
+        {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{s.set.forgetIt(provider.label)}</button>}
+      </p>
+    </form>
+  );
+}
+
+/** Its models by their own names; what a test has found, too. */
+function offered(provider: ProviderTold, tried: Tried | null): readonly ModelTold[] {
+  const known = provider.models.map((each) => ({ ...each, name: each.name.slice(provider.name.length + 1) }));
+  const names = new Set(known.map((each) => each.name));
+  const more = (tried?.models ?? []).filter((each) => !names.has(each));
+  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], price: null }))];
+}
+
+function aboutKey(provider: ProviderTold): string {
+  if (provider.key_from) return s.set.keyFrom(provider.key_from);
+  if (provider.has_key) return s.set.keyKept;
+  return provider.local ? s.set.keyNotNeeded : s.set.keyHelp;
+}
