@@ -206,7 +206,8 @@ class TelegramApi:
         return web.Response(body=content)
 
     async def _go_wrong(self, request: web.Request, fault: Fault) -> None:
-        assert request.transport is not None
+        if request.transport is None:
+            return  # Whoever asked was killed meanwhile.
         if fault.kind == "slow":
             await asyncio.sleep(fault.seconds)
         elif fault.kind == "refused":

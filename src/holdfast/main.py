@@ -152,9 +152,7 @@ async def _hire(
     ids = Ids(clock)
     if settings.auth == "on":
         mask.learn(local_token(settings.data))
-    llama, open_local = _local(settings, environ, mask)
-    local = LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama)
-    shop = Shop(environ, partial(read_connections, settings.data), mask, read_known(), open_local)
+    local, shop = _models(settings, environ, mask)
     memory = _memory(store, settings, clock, ids, environ, mask, lambda: board)
     (model, why), confinement = await asyncio.gather(
         chosen(settings, environ, mask, shop), asyncio.to_thread(_confine, settings, address)
@@ -208,14 +206,17 @@ async def _hire(
     )  # fmt: skip
 
 
-def _local(
-    settings: Settings, environ: Mapping[str, str], mask: Mask
-) -> tuple[Llama, Callable[[], LocalModel]]:
-    """The local model's server, which runs while a model of it is open, and what opens one."""
+def _models(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple[LocalDesk, Shop]:
+    """The local model, whose server runs while it is open somewhere, and where all models come from."""
     key = secrets.token_urlsafe(32)
     mask.learn(key)
     llama = Llama(Place(settings.data), clean_environment(environ), key)
-    return llama, lambda: LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
+
+    def opened() -> LocalModel:
+        return LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
+
+    desk = LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama)
+    return desk, Shop(environ, partial(read_connections, settings.data), mask, read_known(), opened)
 
 
 def _built_in(

@@ -138,6 +138,7 @@ def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
     }
     # Whatever a test connects, nothing leaves this machine.
     kept["HOLDFAST_TELEGRAM_API_URL"] = "http://127.0.0.1:9"
+    kept |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     own = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "100"}
     command = Holdfast(kept | {"HOLDFAST_MODEL": "demo"} | own | environ)
     try:

@@ -48,9 +48,9 @@ class Speaker:
     """Answers by the last thing a person said.
 
     `count N` counts to N, a number each 10 ms; `hold` says a word and waits; `run COMMAND` calls the shell;
-    `ask JSON` calls ask_user with that, `use TOOL JSON` any tool; `look N` lists files N times at once;
-    `write up` anywhere answers
-    with a table and with code; anything else is repeated.
+    `ask JSON` calls ask_user with that, `use TOOL JSON` any tool, `uses [[TOOL, JSON], …]`
+    several at once; `look N` lists files N times at once; `write up` anywhere answers with a table and with
+    code; anything else is repeated.
     """
 
     url: str = ""
@@ -123,6 +123,12 @@ async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
     elif verb == "use":
         name, _, arguments = rest.partition(" ")
         yield chunk(call(arguments, index=0, id="call_1", type="function", name=name))
+        yield chunk({}, "tool_calls")
+        return
+    elif verb == "uses":
+        for number, (name, given) in enumerate(msgspec.json.decode(rest)):
+            arguments = msgspec.json.encode(given).decode()
+            yield chunk(call(arguments, index=number, id=f"call_{number}", type="function", name=name))
         yield chunk({}, "tool_calls")
         return
     elif verb == "look" and messages[-1]["role"] != "tool":

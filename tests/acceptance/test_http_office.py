@@ -57,7 +57,7 @@ async def test_every_setting_says_where_it_comes_from(holdfast: Holdfast) -> Non
         assert told["data"]["value"] == str(folder)
         assert [name for name, each in told.items() if each["changeable"]] == [
             "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max", "run_time_s_max",
-            "runs_at_once", "resume",
+            "runs_at_once", "summarise_above", "resume",
         ]  # fmt: skip
         assert told["approvals"]["allowed"] == "ask or allow"
 

@@ -13,7 +13,7 @@ METHODS = {"get", "post", "patch", "delete"}
 MEANT = {
     "/api/sign-in": 401, "/api/sign-out": 204, "/api/password": 200, "/api/settings": 200,
     "/api/models/test": 200, "/api/models/connect": 409, "/api/models/disconnect": 409,
-    "/api/memory/commit": 200,
+    "/api/memory/commit": 200, "/api/models/local/install": 202,
     "/api/channels/telegram/connect": 400, "/api/channels/telegram/disconnect": 200,
 }  # fmt: skip
 """How what is not about a conversation that is not there is answered: with nobody's password, with nobody to

@@ -140,14 +140,21 @@ def _is_near(address: str) -> bool:
 class Chat:
     """The page of a conversation, by what a person reads and presses."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, visitor: Visitor | None = None) -> None:
         self.page = page
+        self._visitor = visitor
         self.log = page.get_by_role("log")
         self.message = page.get_by_role("textbox", name="Write a message")
         self.question = page.get_by_role("region", name="Needs you")
         self.told = page.locator(".notice")
         """What is said in passing."""
         self.lost = page.get_by_text("The connection is lost.")
+
+    @property
+    def visitor(self) -> Visitor:
+        """Whose page it is, where that is known."""
+        assert self._visitor is not None, "made of a page alone"
+        return self._visitor
 
     @property
     def allow(self) -> Locator:
@@ -260,6 +267,6 @@ class Inn:
 
     async def open(self, visitor: Visitor, at: str = "") -> Chat:
         """A page of this browser: empty, or with the conversation `at`."""
-        chat = Chat(await visitor.page(self.server.address + (f"#{at}" if at else "")))
+        chat = Chat(await visitor.page(self.server.address + (f"#{at}" if at else "")), visitor)
         await expect(chat.message).to_be_visible(timeout=WAIT_MS)
         return chat

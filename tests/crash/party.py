@@ -37,7 +37,7 @@ Json = dict[str, Any]
 Channel = Literal["telegram", "webhook"]
 Moment = Callable[[str, str, Json], bool]
 """Whether it is now: at which step of what, and what was asked."""
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 LOOK_S = 0.02
 PRESS_S = 3.0
 """How long a person waits before they press a button."""

@@ -39,10 +39,10 @@ def llama(template: str = "") -> Llama:
 
 @asynccontextmanager
 async def answering(
-    protocol: Protocol, template: str = "", answer_tokens_max: int = 48
+    protocol: Protocol, template: str = "", answer_tokens: int = 48
 ) -> AsyncIterator[LocalModel]:
     """The local model by one wire protocol; its answers are short."""
-    profile = replace(LocalModel.profile, answer_tokens_max=answer_tokens_max)
+    profile = replace(LocalModel.profile, answer_tokens=answer_tokens, answer_tokens_max=answer_tokens)
     model = LocalModel(llama(template), lambda endpoint: made_as(endpoint, profile), protocol)
     try:
         yield model

@@ -1,4 +1,4 @@
-"""Records what llama.cpp streams, byte for byte: `python -m tests.local.recording` after `make test-local`."""
+"""Records what llama.cpp streams, as it is: `python -m tests.local.recording` after `make test-local`."""
 
 import asyncio
 import re

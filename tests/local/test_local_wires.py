@@ -42,7 +42,7 @@ async def test_an_answer_streams_and_ends_with_what_it_used(protocol: Protocol) 
 
 @EVERY
 async def test_an_answer_that_was_cut_says_so(protocol: Protocol) -> None:
-    async with answering(protocol, answer_tokens_max=16) as model:
+    async with answering(protocol, answer_tokens=16) as model:
         end = (await heard(model, saying("Tell me a very long story about a ship.")))[-1]
     assert isinstance(end, StepEnd)
     assert end.usage.output_tokens == 16
@@ -71,7 +71,7 @@ async def test_a_conversation_beyond_the_window_is_too_long(protocol: Protocol) 
 
 @EVERY
 async def test_an_answer_that_is_let_go_of_ends_there_and_the_next_is_answered(protocol: Protocol) -> None:
-    async with answering(protocol, answer_tokens_max=4_000) as model, asyncio.timeout(WAIT_S):
+    async with answering(protocol, answer_tokens=4_000) as model, asyncio.timeout(WAIT_S):
         async with aclosing(model.stream(saying("Count to ten thousand, one by one."), ())) as deltas:
             async for delta in deltas:
                 assert isinstance(delta, TextDelta)

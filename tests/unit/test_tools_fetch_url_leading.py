@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.fetch_url import _followed
+from holdfast.agent.tools.fetch_url import followed
 from holdfast.domain.limits import FETCH_URL_CHARS_MAX, FETCH_URL_REDIRECTS_MAX
 from holdfast.domain.urls import read_url
 from tests.calls import Bench, bench
@@ -220,5 +220,5 @@ async def test_a_server_must_be_who_its_name_says_and_is_told_which_name_is_mean
 async def test_nothing_leads_from_https_to_http() -> None:
     secure, plain = read_url("https://example.org/"), read_url("http://example.org/")
     with pytest.raises(Refused, match="from https to http"):
-        _followed(secure, plain)
-    assert _followed(plain, secure) == secure
+        followed(secure, plain)
+    assert followed(plain, secure) == secure

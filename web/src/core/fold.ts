@@ -200,6 +200,8 @@ export class Conversation {
         return this.move(event.run_id, { retrying: "" });
       case "model_step_retried":
         return this.move(event.run_id, { retrying: event.failure.detail });
+      case "files_restored":
+        return this.move(event.run_id, {});
       case "model_step_settled":
         return this.count(event.run_id, event.usage ?? {});
       case "run_interrupted":

@@ -8,13 +8,15 @@ import { readWaiting } from "./memory/watch";
 import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, session, sessions, showsArchived, type Act } from "./state";
 import { s } from "./strings";
 
-type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip";
+type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip" | "answer";
 export interface Answer {
   decision: Decision;
   scope?: "once" | "session" | "always";
   rule?: string;
   arguments?: string;
   reason?: string;
+  text?: string;
+  choices?: string[];
 }
 
 /** Do it, and say what went wrong; whether it went well. */
@@ -70,6 +72,24 @@ export const actions = {
         location.hash = branch.id;
       }),
     ),
+
+  /** The model reads a summary in place of older messages from now on; it takes as long as an answer. */
+  summarise: (id: string) =>
+    attempt(async () => {
+      ask(s.summarising);
+      await api.post(at(id, "compact"));
+      say(s.summarised);
+    }),
+
+  /** Go on in a new conversation that begins with what this one came to. */
+  goOn: (id: string) =>
+    attempt(async () => {
+      ask(s.goingOn);
+      const next = await api.post<Session>(at(id, "continue"));
+      notice.value = null;
+      if (current.value === id) location.hash = next.id;
+      else say(s.wentOn, { text: s.openIt, run: () => (location.hash = next.id) });
+    }),
 
   rename: (id: string, title: string) => attempt(() => api.patch(at(id), { title })),
   archive: (id: string, archived: boolean) => attempt(() => api.patch(at(id), { archived })),
@@ -133,9 +153,10 @@ async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
   return current.value ? work(current.value) : false;
 }
 
-/** The first thing that is asked in this conversation gets its answer. */
+/** The first thing that is asked in this conversation gets its answer; what is no yes-or-no can only be left. */
 function answerHere(answer: Answer): unknown {
-  const asked = (questions.value.get(current.value ?? "") ?? []).find((each) => each.kind === "approval" && each.call_id);
+  const fits = (kind: string) => kind === "approval" || (kind === "question" && answer.decision === "deny");
+  const asked = (questions.value.get(current.value ?? "") ?? []).find((each) => fits(each.kind) && each.call_id);
   return asked?.call_id ? actions.answer(asked.run_id, asked.call_id, answer) : say(s.nothingAsked);
 }
 
@@ -162,6 +183,10 @@ export const slash: Record<string, (rest: string) => unknown> = {
   title: (rest) => current.value && rest && actions.rename(current.value, rest),
   branch: () => actions.branch(),
   clear: () => actions.clear(),
+  summarise: () => here(actions.summarise),
+  summarize: () => here(actions.summarise),
+  compact: () => here(actions.summarise),
+  continue: () => here(actions.goOn),
   archive: () => current.value && actions.archive(current.value, !showsArchived.value),
   remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
   memory: () => (location.hash = "memory"),

@@ -2,14 +2,16 @@
 
 import { useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Asking, isTyping } from "./asking";
+import { Asking } from "./asking";
 import { actions } from "./actions";
 import { Composer } from "./composer";
 import { Find, findIsOpen } from "./find";
 import { Bars } from "./icons";
+import { isTyping } from "./keyboard";
 import { List } from "./list";
 import { lazily } from "./lazily";
 import { MemoryPage } from "./memory/door";
+import { GoesOn } from "./moved";
 import { notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
 import { Remembered } from "./remembered";
@@ -21,6 +23,7 @@ import { Transcript } from "./transcript";
 
 const AgentsPage = lazily(async () => (await import("./agents/page")).Agents);
 const Settings = lazily(async () => (await import("./settings/sheet")).Settings);
+const Output = lazily(async () => (await import("./output")).Output);
 
 export function App() {
   useEffect(() => {
@@ -49,6 +52,7 @@ export function App() {
       {panel.value === "search" && <Search />}
       {panel.value === "palette" && <Palette />}
       {panel.value === "keyboard" && <Keyboard />}
+      {panel.value === "output" && <Output />}
       <Notice />
     </div>
   );
@@ -65,6 +69,7 @@ function Middle() {
       <Transcript />
       {link.value === "lost" && <p class="banner" role="status">{s.lost}</p>}
       {loading.value !== "gone" && <Asking />}
+      {loading.value !== "gone" && <GoesOn />}
       {loading.value !== "gone" && <Composer />}
     </>
   );

@@ -4,17 +4,21 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
+import { isTyping, takeKeyboard } from "./keyboard";
+import { QuestionCard } from "./question";
 import { current, open, questions, tick } from "./state";
 import { s } from "./strings";
 import { Arguments, argumentsOf, parsed } from "./tools";
 
-/** The calls of the open conversation that wait for a yes or a no, in their order. */
+const WAITS = new Set<Entry["approval"]>(["requested", "asked"]);
+
+/** The calls of the open conversation that wait for somebody's word, in their order. */
 function asked(): Entry[] {
   const found: Entry[] = [];
   for (const work of open.conversation.work.values()) {
     if (work.status !== "waiting") continue;
     const turn = open.conversation.turns.get(work.turn);
-    found.push(...(turn?.entries ?? []).filter((entry) => entry.role === "tool" && entry.approval === "requested" && entry.state === "intended"));
+    found.push(...(turn?.entries ?? []).filter((entry) => entry.role === "tool" && WAITS.has(entry.approval) && entry.state === "intended"));
   }
   return found;
 }
@@ -23,7 +27,10 @@ export function Asking() {
   void tick.value;
   const entries = asked();
   const [first] = entries;
-  return first ? <Question key={first.id} entry={first} version={first.version} more={entries.length - 1} /> : null;
+  if (!first) return null;
+  const more = entries.length - 1;
+  if (first.asked) return <QuestionCard key={first.id} entry={first} asked={first.asked} version={first.version} more={more} />;
+  return <Question key={first.id} entry={first} version={first.version} more={more} />;
 }
 
 function Question({ entry, more }: { entry: Entry; more: number; version: number }) {
@@ -31,11 +38,8 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
   const busy = useSignal(false);
   const box = useRef<HTMLElement>(null);
   const written = argumentsOf(entry);
-  useEffect(() => {
-    // Whoever is not writing can answer with one key.
-    const focused = document.activeElement;
-    if (!isTyping(focused) || (focused instanceof HTMLTextAreaElement && !focused.value)) box.current?.focus({ preventScroll: true });
-  }, []);
+  // Whoever is not writing can answer with one key.
+  useEffect(() => takeKeyboard(box.current), []);
   const told = questions.value.get(current.value ?? "")?.find((each) => each.call_id === entry.id);
   const reason = entry.reason || told?.reason || "";
   const answer = async (given: Answer) => {
@@ -127,8 +131,4 @@ function closing(done: () => void): (event: KeyboardEvent) => void {
     event.stopPropagation();
     done();
   };
-}
-
-export function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }

@@ -11,6 +11,7 @@ import { called, Commands, completions, isPrompt } from "./commands";
 import { prompts } from "./choosing";
 import { send } from "./following";
 import { Clip } from "./icons";
+import { Spent } from "./spent";
 import { api, current, open, say, tick } from "./state";
 import { s } from "./strings";
 
@@ -29,6 +30,7 @@ function isAnyOf(...statuses: string[]): boolean {
 // What is typed in is drawn again when these change, not with every word of an answer.
 const busyNow = computed(() => isAnyOf("accepted", "running"));
 const waitsNow = computed(() => isAnyOf("waiting"));
+const asksNow = computed(() => (void tick.value, [...open.conversation.work.values()].some((work) => work.waiting === "question")));
 
 function earlierMessages(): string[] {
   const turns = open.conversation.ordered().filter((turn) => turn.live);
@@ -153,13 +155,14 @@ export function Composer() {
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
         onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); void attach(given); } }} />
-      {waits && text.value.trim() && <p class="note" role="status">{s.refusesFirst}</p>}
+      {waits && text.value.trim() && <p class="note" role="status">{asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
       <p class="buttons">
         <label class="quiet button" title={s.attach}>
           <Clip /><span class="unseen">{s.attach}</span>
           <input type="file" multiple class="unseen" onChange={(event) => { void attach(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
         </label>
         <Chooser />
+        <Spent />
         <span class="spread" />
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}

@@ -3,14 +3,20 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Entry, Turn, Work } from "../core/entries";
-import type { FilePart } from "../core/protocol";
 import { clock } from "../core/times";
 import { actions } from "./actions";
+import { Attached } from "./files";
+import { lazily } from "./lazily";
 import { Markdown } from "./markdown";
-import { base, open } from "./state";
+import { AskedLine } from "./question";
+import { open } from "./state";
 import { s } from "./strings";
 import { Steady } from "./steady";
 import { textOf, ToolGroup } from "./tools";
+
+const ChangeList = lazily(async () => (await import("./changes")).ChangeList);
+/** What a person is asked stands by itself, not among what was done. */
+const ASKS = "ask_user";
 
 type Piece = { key: string; version: number; entries: Entry[] };
 
@@ -19,13 +25,18 @@ function pieces(turn: Turn): Piece[] {
   const found: Piece[] = [];
   for (const entry of turn.entries) {
     const last = found.at(-1);
-    const joins = entry.role === "tool" && last?.entries[0]?.role === "tool" && entry.outcome && last.entries[0].outcome;
+    const joins = entry.role === "tool" && last?.entries[0]?.role === "tool" && entry.outcome && last.entries[0].outcome && ![entry, last.entries[0]].some(isQuestion);
     if (last && joins) {
       last.entries.push(entry);
       last.version = Math.max(last.version, entry.version);
     } else if (!isSilent(entry)) found.push({ key: entry.id, version: entry.role === "notice" ? turn.version : entry.version, entries: [entry] });
   }
   return found;
+}
+
+/** One that could not be asked is a call like any other. */
+function isQuestion(entry: Entry): boolean {
+  return entry.name === ASKS && entry.outcome !== "failed" && (entry.approval !== null || entry.outcome !== null);
 }
 
 /** A message that only made calls, or was cut off before its first word, has nothing to read. */
@@ -44,8 +55,26 @@ export function TurnView({ turn }: { turn: Turn; version: number }) {
     <section class="turn" id={id}>
       {drawn}
       {turn.memories.length > 0 && <FromMemory texts={turn.memories} />}
+      {work && OVER.has(work.status) && <Changed turn={turn} run={work.id} version={turn.version} />}
       <Ending turn={turn} work={work} />
     </section>
+  );
+}
+
+const OVER = new Set<Work["status"]>(["completed", "cancelled", "failed", "interrupted"]);
+
+/** The files that the work changed, as far as its messages are here. */
+function Changed({ turn, run }: { turn: Turn; run: string; version: number }) {
+  const isOpen = useSignal(false);
+  const paths = new Set(turn.entries.flatMap((entry) => (entry.run_id === run ? entry.parts : [])).flatMap((part) => (part.type === "change" ? [part.path] : [])));
+  if (!paths.size) return null;
+  const back = open.conversation.course.restored.get(run);
+  const isBack = back !== undefined && [...paths].every((path) => back.has(path));
+  return (
+    <div class="tools changed">
+      <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>{s.changedFiles(paths.size)}{isBack && <span class="said"> · {s.isBack}</span>}</button>
+      {isOpen.value && <ChangeList run={run} />}
+    </div>
   );
 }
 
@@ -73,6 +102,7 @@ function TakenBack({ id, turn, children }: { id: string; turn: Turn; children: C
 function PieceView({ piece, turn }: { piece: Piece; turn: Turn }) {
   const [entry] = piece.entries;
   if (!entry) return null;
+  if (isQuestion(entry)) return <AskedLine entry={entry} version={entry.version} />;
   if (entry.role === "tool") return <ToolGroup entries={piece.entries} />;
   if (entry.role === "notice") return <Notice entry={entry} turn={turn} />;
   return entry.role === "user" ? <Asked entry={entry} turn={turn} live={turn.live} /> : <Said entry={entry} />;
@@ -110,12 +140,6 @@ function Editing({ text, turn, done }: { text: string; turn: Turn; done: () => v
       <p class="buttons"><button type="submit">{s.sendEdited}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button> <span class="note quiet">{s.editHelp}</span></p>
     </form>
   );
-}
-
-function Attached({ file }: { file: FilePart }) {
-  const href = `${base}api/files/${file.blob}`;
-  if (file.media_type.startsWith("image/")) return <a href={href} target="_blank" rel="noopener"><img class="attached" src={href} alt={file.name} loading="lazy" /></a>;
-  return <a class="attached" href={href} download={file.name}>{file.name}</a>;
 }
 
 function Said({ entry }: { entry: Entry }) {
@@ -194,7 +218,7 @@ function Footer({ turn, work, children }: { turn: Turn; work: Work; children: Co
   const time = work.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
   const used = work.input_tokens + work.output_tokens > 0;
   const told = [
-    model, used ? s.tokens(work.input_tokens, work.output_tokens) : "",
+    model, used ? s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens) : "",
     used ? (work.cost_micros != null ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
   ].filter(Boolean);
   return <p class="footer">{told.join(" · ")} {children}</p>;

@@ -5,10 +5,10 @@ import { Conversation } from "../core/fold";
 import { openLine, type Line } from "../core/line";
 import type { ToTab } from "../core/hub";
 import { Outbox, type IfBusy, type Letter } from "../core/outbox";
-import type { Me, MessageList, ModelList, Session } from "../core/protocol";
+import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../core/protocol";
 import { readAgents, takeWanted } from "./choosing";
 import { readWaiting } from "./memory/watch";
-import { api, base, current, leaving, letters, link, loading, me, models, open, place, takeFeed, tick } from "./state";
+import { api, base, current, leaving, letters, link, loading, looked, me, models, open, place, takeFeed, tick } from "./state";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
 const PAGE = 20;
@@ -105,10 +105,17 @@ function rememberBefore(): void {
   void api.post("api/memory/commit", { session_id: before }).catch(() => undefined);
 }
 
+/** What neither the list nor the pages tell of a conversation: how much its model reads at once, for one. */
+export async function look(id: string): Promise<Session> {
+  const found = await api.get<Session>(`api/sessions/${id}`);
+  if (id === current.value) looked.value = found;
+  return found;
+}
+
 /** Whether a conversation is remembered: the pages do not tell, and the events may be long past. */
 async function askRemembered(id: string, { memory }: Conversation): Promise<void> {
   try {
-    const [waiting, { remembered_at }] = await Promise.all([readWaiting(), api.get<Session>(`api/sessions/${id}`)]);
+    const [waiting, { remembered_at }] = await Promise.all([readWaiting(), look(id)]);
     memory.addWaiting(waiting.filter((each) => each.session_id === id));
     memory.rememberedAt = remembered_at ?? 0;
     redraw();
@@ -162,7 +169,9 @@ const outbox = new Outbox(
     },
     send: async (session, letter) => {
       const { text, key, if_busy, attachments } = letter;
-      await api.post(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments } : {}) });
+      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments } : {}) });
+      // The conversation went on in another: whoever waits for the answer does so there.
+      if (told.session_id !== session && current.value === session) location.hash = told.session_id;
     },
   },
   (kept) => {

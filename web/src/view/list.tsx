@@ -61,6 +61,8 @@ function Row({ row, depth }: { row: Session; depth: number }) {
           <button role="menuitem" type="button" onClick={() => (editing.value = true)}>{s.rename}</button>
           <button role="menuitem" type="button" onClick={() => void actions.pin(row.id, !row.pinned)}>{row.pinned ? s.unpin : s.pin}</button>
           <button role="menuitem" type="button" onClick={() => void actions.remember(row.id, !row.remember)}>{row.remember ? s.memory.dontRemember : s.memory.doRemember}</button>
+          {!row.successor_session_id && row.turns > 0 && <button role="menuitem" type="button" onClick={() => void actions.summarise(row.id)}>{s.commands.summarise}</button>}
+          {!row.successor_session_id && row.turns > 0 && <button role="menuitem" type="button" onClick={() => void actions.goOn(row.id)}>{s.commands.continue}</button>}
           <button role="menuitem" type="button" onClick={() => void actions.archive(row.id, !row.archived)}>{row.archived ? s.unarchive : s.archive}</button>
           <button role="menuitem" type="button" onClick={() => actions.delete(row.id)}>{s.delete}</button>
         </div>

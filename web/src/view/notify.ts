@@ -25,13 +25,13 @@ export function notify(): void {
     before.set(row.id, state);
     if (!was || was === state || !document.hidden || !wantsNotices()) continue;
     const title = row.title || s.untitled;
-    if (state === "needs_you") tell(s.notifyAsks(title), row.id);
+    if (state === "needs_you") tell(s.notifyAsks(title), row.id, asking.get(row.id)?.find((each) => each.asked)?.asked?.question);
     else if (was === "working" && state === "idle") tell(s.notifyDone(title), row.id);
   }
 }
 
-function tell(text: string, id: string): void {
-  const told = new Notification(text, { tag: id });
+function tell(text: string, id: string, body = ""): void {
+  const told = new Notification(text, { tag: id, ...(body ? { body } : {}) });
   told.onclick = () => {
     window.focus();
     location.hash = id;

@@ -1,7 +1,7 @@
 // A model by its name: typed, or chosen from what there is, with how much it reads and what it costs.
 
 import { useSignal } from "@preact/signals";
-import { useId, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 import type { ModelTold } from "../core/protocol";
 import { s } from "./strings";
 
@@ -30,7 +30,7 @@ export function Picker({ label, value, offers, placeholder, disabled, choose, ty
   const typed = useSignal<string | null>(null);
   const isOpen = useSignal(false);
   const at = useSignal(-1);
-  const input = useRef<HTMLInputElement>(null);
+  const list = useRef<HTMLUListElement>(null);
   const words = (typed.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const found = isOpen.value ? offers.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word))).slice(0, SHOWN_MAX) : [];
   const close = () => {
@@ -55,15 +55,18 @@ export function Picker({ label, value, offers, placeholder, disabled, choose, ty
     event.preventDefault();
   };
   const isShown = isOpen.value && found.length > 0;
+  useEffect(() => {
+    if (isShown) (list.current?.children[at.value] ?? list.current)?.scrollIntoView({ block: "nearest" });
+  }, [isShown, at.value]);
   return (
     <div class="picker">
       <label for={id}>{label}</label>
-      <input id={id} ref={input} role="combobox" autocomplete="off" spellcheck={false} disabled={disabled} placeholder={placeholder} value={typed.value ?? value}
+      <input id={id} role="combobox" autocomplete="off" spellcheck={false} disabled={disabled} placeholder={placeholder} value={typed.value ?? value}
         aria-expanded={isShown} aria-controls={`${id}-list`} aria-activedescendant={isShown && at.value >= 0 ? `${id}-${at.value}` : undefined}
         onInput={(event) => { typed.value = event.currentTarget.value; isOpen.value = true; at.value = -1; typing?.(typed.value.trim()); }}
         onClick={() => (isOpen.value = true)} onKeyDown={press}
         onBlur={() => (typed.value === null ? close() : take(typed.value.trim()))} />
-      <ul class="choices menu" id={`${id}-list`} role="listbox" aria-label={label} hidden={!isShown}>
+      <ul ref={list} class="choices menu" id={`${id}-list`} role="listbox" aria-label={label} hidden={!isShown}>
         {found.map((each, place) => (
           <li key={each.name} id={`${id}-${place}`} role="option" aria-selected={place === at.value}
             onPointerDown={(event) => event.preventDefault()} onClick={() => take(each.name)}><span>{each.name}</span> <small>{aboutModel(each)}</small></li>

@@ -1,7 +1,9 @@
 // At the foot of where one writes: how full the model's window is, and what the conversation has cost.
 
+import { useEffect } from "preact/hooks";
 import type { Conversation } from "../core/fold";
-import { open, session, tick, windowTokens } from "./state";
+import { look } from "./following";
+import { looked, open, session, tick, windowTokens } from "./state";
 import { s } from "./strings";
 
 const FULL = 0.8;
@@ -21,6 +23,12 @@ function contextTokens(conversation: Conversation): number {
 
 export function Spent() {
   void tick.value;
+  const row = session.value;
+  const known = looked.value;
+  // Another agent or model may read more at once, or less.
+  useEffect(() => {
+    if (row && known?.id === row.id && (known.agent !== row.agent || known.model !== row.model)) void look(row.id).catch(() => undefined);
+  }, [row?.id, row?.agent, row?.model]);
   return <span class="spent"><Ring read={contextTokens(open.conversation)} window={windowTokens.value} /><Cost /></span>;
 }
 
@@ -41,5 +49,5 @@ function Cost() {
   const used = session.value?.usage;
   if (!used || used.input_tokens + used.output_tokens === 0) return null;
   const said = used.cost_micros === null ? s.priceUnknown : s.price(used.cost_micros / 1e6);
-  return <span class="note quiet" title={s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens)}>{said}</span>;
+  return <span class={used.cost_micros === null ? "note quiet unknown" : "note quiet"} title={s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens)}>{said}</span>;
 }

@@ -10,7 +10,7 @@ import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, Question, Session, Use
 export const base = new URL("./", document.baseURI).href;
 export const api = new Api(base);
 
-export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list";
+export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list" | "output";
 
 /** What the middle of the page shows: a conversation, what is remembered, or the agents; of these, `about` one. */
 export const place = signal<"" | "memory" | "agents">("");
@@ -40,7 +40,12 @@ export const loading = signal<"" | "loading" | "failed" | "gone">("");
 
 export const open = { conversation: new Conversation() };
 
-export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? null) : null));
+/** The conversation that is open as it was when it was asked for: the list may not have it, and does not say all. */
+export const looked = signal<Session | null>(null);
+const opened = computed(() => (looked.value?.id === current.value ? looked.value : null));
+export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? opened.value) : null));
+/** How much the model that answers here reads at once; 0: that is not known. */
+export const windowTokens = computed(() => opened.value?.window_tokens ?? 0);
 export const model = computed(() => models.value[0] ?? null);
 export const isDemo = computed(() => model.value?.name === "demo");
 export const waiting = computed(() => [...questions.value.values()].flat());

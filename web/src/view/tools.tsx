@@ -3,7 +3,10 @@
 
 import { useSignal } from "@preact/signals";
 import type { Entry } from "../core/entries";
+import type { ChangePart } from "../core/protocol";
 import { actions } from "./actions";
+import { Counts, Diff } from "./diff";
+import { Result } from "./files";
 import { open } from "./state";
 import { s } from "./strings";
 
@@ -80,18 +83,27 @@ export function Tool({ entry }: { entry: Entry; version: number }) {
   );
 }
 
+function changeOf(entry: Entry): ChangePart | undefined {
+  return entry.parts.find((part) => part.type === "change");
+}
+
 /** A call in words where there are some, once it is done; else by its name. */
 function Line({ entry, brief }: { entry: Entry; brief: string }) {
   const words = entry.outcome === "done" ? s.toolLines[entry.name] : undefined;
+  const change = changeOf(entry);
+  if (change) return <><b>{words?.("") ?? s.changedIt}</b> <code>{change.path}</code> <Counts added={change.added ?? 0} removed={change.removed ?? 0} /></>;
   return words ? <span class="brief">{words(brief)}</span> : <><b>{entry.name}</b> <code>{brief}</code></>;
 }
 
 function Inside({ entry, written, output }: { entry: Entry; written: string; output: string }) {
+  const change = changeOf(entry);
   return (
     <div class="inside">
       {entry.edited && <p class="note">{s.changedByYou}</p>}
-      <Arguments written={written} name={entry.name} />
-      <pre tabIndex={0} aria-label={s.output}>{output || s.noOutput}</pre>
+      {!change?.diff && <Arguments written={written} name={entry.name} />}
+      {entry.parts.map((part) => part.type === "change" && part.diff && <Diff key={part.path} text={part.diff} path={part.path} />)}
+      {!change?.diff && <pre tabIndex={0} aria-label={s.output}>{output || s.noOutput}</pre>}
+      {entry.parts.map((part) => part.type === "file" && <Result key={part.blob} file={part} />)}
     </div>
   );
 }
@@ -101,12 +113,24 @@ export function Arguments({ written, name }: { written: string; name: string }) 
   const found = parsed(written);
   if (!found) return <pre tabIndex={0} aria-label={s.arguments}>{written}</pre>;
   const { content, ...rest } = found;
+  if (name === "edit_file") return <Edited found={found} />;
   return (
     <dl class="arguments" aria-label={s.arguments}>
       {Object.entries(name === "write_file" ? rest : found).map(([key, value]) => (
         <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>
       ))}
       {name === "write_file" && typeof content === "string" && <pre class="added" tabIndex={0}>{content.split("\n").map((line) => `+ ${line}`).join("\n")}</pre>}
+    </dl>
+  );
+}
+
+/** What is to be replaced in a file, and by what. */
+function Edited({ found: { old_text, new_text, ...rest } }: { found: Record<string, unknown> }) {
+  const signed = (text: unknown, sign: string) => (typeof text === "string" && text ? text.replace(/\n$/, "").split("\n").map((line) => `${sign}${line}`) : []);
+  return (
+    <dl class="arguments" aria-label={s.arguments}>
+      {Object.entries(rest).map(([key, value]) => <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>)}
+      <dd><Diff text={[...signed(old_text, "-"), ...signed(new_text, "+")].join("\n")} path={String(rest["path"] ?? "")} /></dd>
     </dl>
   );
 }

@@ -7,6 +7,7 @@ import { TurnView } from "./entry";
 import { modelHere } from "./choosing";
 import { discard, loadEarlier, seen, send } from "./following";
 import { Clock } from "./icons";
+import { CameFrom, Summarised } from "./moved";
 import { current, isDemo, letters, loading, open, panel, tick } from "./state";
 import { Steady } from "./steady";
 import { s } from "./strings";
@@ -103,6 +104,7 @@ export function Transcript() {
     if (node) node.scrollTop = node.scrollHeight;
   };
 
+  const { summary } = open.conversation.course;
   const pending = letters.value.filter((letter) => letter.session === id);
   const isEmpty = !turns.length && !pending.length && !loading.value;
   return (
@@ -114,7 +116,12 @@ export function Transcript() {
           {loading.value === "failed" && <p class="note wrong" role="alert">{s.cannotLoad}</p>}
           {loading.value === "gone" && <p class="note" role="alert">{s.gone}</p>}
           {isEmpty && <Greeting />}
-          {turns.map((turn) => <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />)}
+          <CameFrom />
+          {turns.flatMap((turn, place) => {
+            const view = <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />;
+            const ends = summary && turn.turn <= summary.through_turn && (turns[place + 1]?.turn ?? Infinity) > summary.through_turn;
+            return ends ? [view, <Summarised key={`summary ${summary.at}`} summary={summary} />] : [view];
+          })}
           {pending.map((letter) => (
             <section class="turn" key={letter.key}>
               <article class="asked pending" aria-label={s.you}>

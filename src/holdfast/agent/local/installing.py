@@ -182,7 +182,7 @@ def reason_in(said: str) -> str:
             r"Retrying|Connection|NewConnection|resolve|[Tt]imed? ?out|Network|ReadTimeout|SSLError",
             "the packages cannot be reached; check the network, and `pip config list`",
         ),
-        (r"No matching distribution|from versions: none", "there is no package for this machine or Python"),
+        (r"No matching distribution|from versions: none", "no package for this machine was found"),
     )
     for pattern, why in kinds:
         if re.search(pattern, said):

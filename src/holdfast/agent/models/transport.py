@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import Mapping
+from types import SimpleNamespace
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from holdfast.agent.models import failures
 from holdfast.agent.models.endpoint import Endpoint
@@ -52,12 +55,28 @@ class Transport:
         url = self._endpoint.url(path)
         try:
             async with asyncio.timeout_at(deadline):
-                # Redirects are not followed: a key goes only to the server that it is for.
-                return await self._client().post(url, data=body, headers=headers, allow_redirects=False)
+                return await self._posted(url, body, headers)
         except (aiohttp.ClientError, ConnectionError) as error:
             raise failures.of_connection(self._endpoint, error) from None
         except TimeoutError:
             raise failures.of_silence(self._endpoint, "first byte", self._patience.first_byte_s) from None
+
+    async def _posted(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Send it; once more if the connection was an old one, which its server had closed meanwhile.
+
+        llama.cpp, for one, closes connections that it said it would keep. To ask a model twice does no harm.
+        """
+        while True:
+            way = _Way()
+            try:
+                # Redirects are not followed: a key goes only to the server that it is for.
+                return await self._client().post(
+                    url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=way
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+                # Each try takes an old connection away, so this ends with a new one.
+                if not way.is_old:
+                    raise
 
     async def close(self) -> None:
         """End all connections; requests under way fail, and there can be no more."""
@@ -74,8 +93,24 @@ class Transport:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self._patience.connect_s),
                 read_bufsize=READ_BUFFER_BYTES,
+                trace_configs=[_noting_old_connections()],
             )
         return self._session
+
+
+class _Way:
+    """How a request went: on a connection that had been used before, or not."""
+
+    is_old = False
+
+
+def _noting_old_connections() -> aiohttp.TraceConfig:
+    async def note(session: object, context: SimpleNamespace, params: object) -> None:
+        context.trace_request_ctx.is_old = True
+
+    noting = aiohttp.TraceConfig()
+    noting.on_connection_reuseconn.append(note)
+    return noting
 
 
 class Body:

@@ -103,7 +103,7 @@ class FetchUrl:
             if response.status in _POINTS_ON and "Location" in response.headers:
                 to = _pointed_at(url, response.headers["Location"])
                 self._client.check_literal(to)
-                return _followed(url, to)
+                return followed(url, to)
             if not 200 <= response.status < 300:
                 raise await _refusal(url, response)
             content_type = response.headers.get("Content-Type", "")
@@ -125,7 +125,7 @@ def _pointed_at(url: Url, location: str) -> Url:
         raise Refused(f"{url.place} points to something that is not asked for: {error}") from None
 
 
-def _followed(url: Url, to: Url) -> Url:
+def followed(url: Url, to: Url) -> Url:
     """The page that an answer points to, if it is one of the same server. Raises Refused."""
     if to.scheme == "http" and url.scheme == "https":
         raise Refused(f"{url.place} points from https to http, which others could read: {to}")

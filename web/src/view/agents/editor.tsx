@@ -84,11 +84,11 @@ export function Editor({ name, agent, tools }: { name: string; agent: AgentTold 
   const isNew = kept.value?.digest === "";
   return (
     <section aria-labelledby="agent-name">
-      <h3 id="agent-name">{s.agents.text(name)} {(isChanged || (isNew && text.value)) && <small class="note">{s.agents.unsaved}</small>}</h3>
+      <h3 id="agent-name"><label for="agent-file">{s.agents.text(name)}</label> {(isChanged || (isNew && text.value)) && <small class="note">{s.agents.unsaved}</small>}</h3>
       {agent?.error && !isChanged && <p class="note wrong">{agent.answers ? s.agents.wrongNow : s.agents.wrongAlways} {agent.error}</p>}
       {isNew && !text.value && <p class="note quiet">{agent ? s.agents.noFile : s.agents.noAgent(name)}</p>}
       {theirs.value && <Conflict theirs={theirs.value} take={() => theirs.value && take(theirs.value)} save={() => void save(theirs.value?.digest ?? "")} busy={busy.value} />}
-      <textarea ref={area} class="file" aria-labelledby="agent-name" aria-invalid={wrong.value ? "true" : undefined} aria-describedby="agent-wrong" rows={Math.min(24, Math.max(8, text.value.split("\n").length + 1))} spellcheck={false} wrap="off" readOnly={!isAdmin} value={text.value}
+      <textarea ref={area} class="file" id="agent-file" aria-invalid={wrong.value ? "true" : undefined} aria-describedby="agent-wrong" rows={Math.min(24, Math.max(8, text.value.split("\n").length + 1))} spellcheck={false} wrap="off" readOnly={!isAdmin} value={text.value}
         onInput={(event) => write(event.currentTarget.value)} onKeyDown={press} />
       <div id="agent-wrong" role="alert">
         {wrong.value && <p class="note wrong">{wrong.value}</p>}

@@ -37,7 +37,7 @@ export function Connect({ providers, chosen, take, load }: Given) {
 function Form({ provider, take, load }: { provider: ProviderTold; take: Take; load: () => Promise<unknown> }) {
   const url = useSignal("");
   const key = useSignal("");
-  const name = useSignal("");
+  const name = useSignal(usual(provider));
   const busy = useSignal(false);
   const tried = useSignal<Tried | null>(null);
   // A list that had not come when it was asked for is there soon after.
@@ -93,7 +93,7 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
       <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
       <p class="note quiet">{aboutKey(provider)}</p>
       {!isAnyServer && !provider.local && <details><summary>{s.set.anotherAddress}</summary>{address}</details>}
-      <Picker label={s.set.modelName} value={name.value} offers={offers} placeholder={provider.default_model} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
+      <Picker label={s.set.modelName} value={name.value} offers={offers} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
       {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{s.set.noModels(provider.problem)}</p>}
       <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? s.set.testing : tried.value?.detail}</p>
       <p class="buttons">
@@ -105,6 +105,11 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
       </p>
     </form>
   );
+}
+
+/** The model to begin with, unless its server is known not to have it. */
+function usual({ name, default_model, models }: ProviderTold): string {
+  return !models.length || models.some((each) => each.name === `${name}:${default_model}`) ? default_model : "";
 }
 
 /** Its models by their own names; what a test has found, too. */

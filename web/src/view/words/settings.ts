@@ -131,6 +131,7 @@ export const set = {
     run_time_s_max: "Seconds for one answer",
     runs_at_once: "Answers at the same time",
     resume: "After a restart",
+    summarise_above: "Summarise when this full",
   } as Record<string, string>,
   otherSettings: "Other settings",
   fixed: (source: string) => `set by the ${source}`,

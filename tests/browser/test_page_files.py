@@ -1,0 +1,179 @@
+"""Files that an answer changed: what changed, line by line, and putting it back; output too long to show."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.acceptance.talking import Api, talking
+from tests.browser.conftest import Guest
+from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, too_small, violations
+
+NOTES = "Tidy up\nand rest\n"
+
+
+async def allow(chat: Chat, tool: str, turns: int, **arguments: str) -> None:
+    """Have the assistant use a tool, allow it, and wait for the answer."""
+    await chat.say(f"use {tool} {json.dumps(arguments)}")
+    await chat.asks()
+    await chat.allow.click()
+    await chat.answered(turns)
+
+
+async def in_folder(guest: Guest, inn: Inn, folder: Path, **options: Any) -> Chat:
+    """A conversation that works in `folder`, where some notes are."""
+    (folder / "notes.md").write_text(NOTES)
+    async with talking(inn.server.address) as api:
+        session = await api.begin(workspace=str(folder))
+    return await guest(session, **options)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def edited(guest: Guest, inn: Inn, folder: Path, **options: Any) -> Chat:
+    chat = await in_folder(guest, inn, folder, **options)
+    await allow(chat, "edit_file", 1, path="notes.md", old_text="Tidy up\n", new_text="Tidied\nup\n")
+    assert (folder / "notes.md").read_text() == "Tidied\nup\nand rest\n"
+    return chat
+
+
+async def test_an_edit_is_asked_about_line_by_line(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+    chat = await in_folder(guest, inn, tmp_path)
+    arguments = {"path": "notes.md", "old_text": "Tidy up", "new_text": "Tidied up"}
+    await chat.say(f"use edit_file {json.dumps(arguments)}")
+    await chat.asks()
+    await expect(chat.question.locator(".diff .minus")).to_have_text("-Tidy up\n")
+    await expect(chat.question.locator(".diff .plus")).to_have_text("+Tidied up\n")
+
+
+async def test_what_changed_is_told_in_the_line_and_shown_inside(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await edited(guest, inn, tmp_path)
+    for _ in range(2):
+        line = chat.log.get_by_role("button", name="Edited notes.md")
+        await expect(line).to_contain_text("+2")
+        await expect(line).to_contain_text("−1")
+        await line.click()
+        diff = chat.log.get_by_label("Changes of notes.md")
+        await expect(diff.locator(".plus")).to_have_text(["+Tidied\n", "+up\n"])
+        await expect(diff.locator(".minus")).to_have_text(["-Tidy up\n"])
+        await chat.page.reload()
+        await chat.answered()
+
+
+async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+    chat = await edited(guest, inn, tmp_path)
+    await allow(chat, "write_file", 2, path="new.txt", content="made\n")
+    first, second = chat.turns.first, chat.turns.last
+    await second.get_by_role("button", name="Changed 1 file").click()
+    await expect(second.locator(".changes").get_by_role("button", name="new.txt")).to_contain_text("· new")
+    await second.get_by_role("button", name="Put back as it was").click()
+    await expect(chat.told).to_contain_text("Put new.txt back as before this answer?")
+    await chat.told.get_by_role("button", name="Cancel").click()
+    assert (tmp_path / "new.txt").exists()
+    await second.get_by_role("button", name="Put back as it was").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
+    await expect(second.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
+    await expect(second.get_by_role("button", name="Put back as it was")).to_have_count(0)
+    assert not (tmp_path / "new.txt").exists()
+    assert (tmp_path / "notes.md").read_text() != NOTES
+    await first.get_by_role("button", name="Changed 1 file").click()
+    await first.get_by_role("button", name="Put back as it was").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(first.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
+    assert (tmp_path / "notes.md").read_text() == NOTES
+
+
+async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+    chat = await edited(guest, inn, tmp_path)
+    (tmp_path / "notes.md").write_text("by hand\n")
+    chat.visitor.excuse(r"409 \(Conflict\)")
+    await chat.log.get_by_role("button", name="Changed 1 file").click()
+    await chat.log.get_by_role("button", name="Put back as it was").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(chat.log.get_by_role("alert")).to_contain_text("notes.md", timeout=WAIT_MS)
+    assert (tmp_path / "notes.md").read_text() == "by hand\n"
+    await expect(chat.log.get_by_role("button", name="Put back as it was")).to_be_enabled()
+
+
+async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+    """What one answer changed in three files, of which one is put back by itself and then the others."""
+    chat = await in_folder(guest, inn, tmp_path)
+    async with talking(inn.server.address) as api:
+        await _write_three(api, chat.session)
+    await chat.answered()
+    await chat.log.get_by_role("button", name="Changed 3 files").click()
+    listed = chat.log.locator(".changes > li")
+    await expect(listed).to_have_count(3, timeout=WAIT_MS)
+    await chat.log.get_by_role("button", name="Put back as it was: b.txt").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(listed.nth(1)).to_contain_text("put back", timeout=WAIT_MS)
+    assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
+    await chat.button("Put all back as they were").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(chat.told).to_contain_text("2 files are as they were.", timeout=WAIT_MS)
+    assert names_in(tmp_path) == ["notes.md"]
+
+
+async def _write_three(api: Api, session: str) -> None:
+    """One run that writes three files: each call is allowed as it is asked about."""
+    calls = [["write_file", {"path": f"{name}.txt", "content": f"{name}\n"}] for name in "abc"]
+    run = (await api.say(session, f"uses {json.dumps(calls)}"))["run_id"]
+    await api.done(run, "waiting")
+    for entry in [each for each in await api.entries(session) if each.get("approval") == "requested"]:
+        await api.post(f"/api/runs/{run}/tools/{entry['id']}", {"decision": "approve"})
+    await api.done(run)
+
+
+async def test_long_output_is_opened_whole_and_as_text(chat: Chat) -> None:
+    script = "<img src=x onerror=alert(1)>"
+    await chat.say(f"run seq 1 30000; echo '{script}'")
+    await chat.asks()
+    await chat.allow.click()
+    await chat.answered()
+    await chat.log.get_by_role("button", name="shell").click()
+    shown = chat.log.get_by_label("Output")
+    await expect(shown).to_contain_text("30000")
+    await expect(shown).not_to_contain_text("\n15000\n")
+    await chat.button("Open all of it").click()
+    sheet = chat.page.get_by_role("dialog", name="All of the output")
+    whole = sheet.get_by_label("Output")
+    await expect(whole).to_contain_text("\n15000\n", use_inner_text=True, timeout=WAIT_MS)
+    await expect(whole).to_contain_text(script)
+    await expect(sheet.locator("img")).to_have_count(0)
+    assert await violations(chat.page) == []
+    async with chat.page.expect_download() as download:
+        await sheet.get_by_role("link", name="Save as a file").click()
+    saved = await (await download.value).path()
+    assert saved.read_text().startswith("1\n2\n3\n") and script in saved.read_text()
+    await chat.page.keyboard.press("Escape")
+    await expect(sheet).to_have_count(0)
+    await expect(chat.button("Open all of it")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong_with_changes(
+    scheme: Any, guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await edited(guest, inn, tmp_path, color_scheme=scheme)
+    await chat.unfold()
+    await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
+    await chat.unfold()
+    await expect(chat.log.locator(".diff")).to_have_count(2)
+    assert await violations(chat.page) == []
+
+
+async def test_changes_fit_a_phone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
+    chat = await edited(guest, inn, tmp_path, **PHONE)
+    await chat.unfold()
+    await expect(chat.log.locator(".changes > li")).to_have_count(1, timeout=WAIT_MS)
+    await chat.unfold()
+    assert await too_small(chat.page) == []
+    width = await chat.page.evaluate("document.documentElement.scrollWidth")
+    assert width <= PHONE["viewport"]["width"]

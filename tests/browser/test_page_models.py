@@ -1,0 +1,266 @@
+"""Models in the page's settings: setting a provider up, what is wrong with it, who answers."""
+
+import asyncio
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.acceptance.conftest import Holdfast, living_in
+from tests.acceptance.talking import speaking
+from tests.acceptance.test_http_models import KEY, NOBODY, Listing
+from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign_in, violations
+
+REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
+NOWHERE = "http://127.0.0.1:9/v1"
+
+
+class Models:
+    """Two servers of models, and a server that finds the first by itself."""
+
+    def __init__(self, stack: ExitStack, folder: Path, **environ: str) -> None:
+        self.first, self.second = Listing(), Listing()
+        stack.enter_context(speaking(self.first))
+        stack.enter_context(speaking(self.second))
+        known = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": self.first.url, **NOBODY}
+        self.home: Holdfast = stack.enter_context(living_in(folder, **(known | environ)))
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Iterator[Models]:
+    with ExitStack() as stack:
+        yield Models(stack, tmp_path)
+
+
+@pytest.fixture
+def home(models: Models) -> Holdfast:
+    return models.home
+
+
+async def opened(visitor: Visitor, home: Holdfast) -> tuple[Page, Locator]:
+    """The settings, and the part of them that is about models."""
+    server = await asyncio.to_thread(home.serve, "--port", "0")
+    page = await sign_in(visitor, server.link)
+    return page, await settings(page)
+
+
+async def settings(page: Page) -> Locator:
+    await page.get_by_role("button", name="Settings").click()
+    section = page.get_by_role("region", name="Model", exact=True)
+    await expect(section.get_by_label("Provider")).to_be_visible(timeout=WAIT_MS)
+    return section
+
+
+def said(section: Locator) -> Locator:
+    """What a test of a connection said."""
+    return section.locator("form [role=status]")
+
+
+def offered(section: Locator) -> Locator:
+    """The models that can be chosen where one is typed."""
+    return section.locator("[role=listbox] [role=option]")
+
+
+async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
+    visitor: Visitor, models: Models, home: Holdfast
+) -> None:
+    visitor.excuse(REFUSED)
+    page, section = await opened(visitor, home)
+    await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
+    await expect(section).to_contain_text("OPENAI_BASE_URL", timeout=WAIT_MS)  # It says why.
+    await section.get_by_label("Provider").select_option("groq")
+    # Without a key the provider cannot be asked; at a wrong address nobody answers.
+    model = section.get_by_role("combobox", name="Model name")
+    await model.fill("small")
+    await model.press("Enter")
+    await expect(said(section)).to_contain_text("key", timeout=WAIT_MS)
+    await section.get_by_text("Another address").click()
+    await section.get_by_label("Base URL").fill(NOWHERE)
+    await section.get_by_label("Key").fill(KEY)
+    await page.keyboard.press("Enter")
+    await expect(said(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    await section.get_by_label("Base URL").fill(models.second.url)
+    await page.keyboard.press("Enter")
+    await expect(said(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    # What there is can be chosen with the keyboard, and has its window and price.
+    await model.fill("")
+    await model.press("ArrowDown")
+    await expect(offered(section)).to_have_count(2, timeout=WAIT_MS)
+    await section.get_by_role("button", name="Keep for later").press("Enter")
+    await expect(page.locator(".notice")).to_contain_text("Groq is set up", timeout=WAIT_MS)
+    await expect(section.get_by_label("Provider")).to_contain_text("Groq (set up here)")
+    await expect(section).to_contain_text("openai:small answers.")
+    await model.fill("sm")
+    await expect(offered(section)).to_have_text(
+        re.compile(r"small.*64,000 tokens.*\$2 in, \$4 out"), timeout=WAIT_MS
+    )
+    await model.press("ArrowDown")
+    await model.press("Enter")
+    await expect(model).to_have_value("small")
+    await section.get_by_role("button", name="Use this model").press("Enter")
+    await expect(section).to_contain_text("groq:small answers.", timeout=WAIT_MS)
+    assert KEY not in await page.content()
+    await page.keyboard.press("Escape")
+    chat = Chat(page)
+    await chat.say("hello there")
+    await chat.answered()
+    assert [each["model"] for each in models.second.asked if each.get("tools")] == ["small"]
+    section = await settings(page)
+    await expect(section.get_by_label("Provider")).to_have_value("groq")
+    await section.get_by_role("button", name="Forget Groq").press("Enter")
+    await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
+
+
+async def test_a_price_that_nobody_knows_is_told_as_unknown(
+    visitor: Visitor, models: Models, home: Holdfast
+) -> None:
+    _, section = await opened(visitor, home)
+    model = section.get_by_role("combobox", name="Model name")
+    await model.click()
+    await offered(section).filter(has_text="plain").click()
+    await expect(model).to_have_value("plain")
+    await expect(section.get_by_text("price unknown", exact=True)).to_be_visible()
+
+
+async def test_another_model_answers_where_the_first_cannot(
+    visitor: Visitor, models: Models, home: Holdfast
+) -> None:
+    visitor.excuse(REFUSED)
+    page, section = await opened(visitor, home)
+    instead = section.get_by_role("list", name="If it cannot answer")
+    add = section.get_by_role("combobox", name="Add a model")
+    await add.fill("groq:plain")
+    await add.press("Tab")
+    await expect(section).to_contain_text("This cannot be connected", timeout=WAIT_MS)
+    await expect(instead.get_by_role("listitem")).to_have_count(0)
+    await section.get_by_label("Provider").select_option("groq")
+    await section.get_by_label("Key").fill(KEY)
+    await section.get_by_text("Another address").click()
+    await section.get_by_label("Base URL").fill(models.second.url)
+    await section.get_by_role("button", name="Keep for later").click()
+    await expect(page.locator(".notice")).to_contain_text("Groq is set up", timeout=WAIT_MS)
+    await add.fill("groq")
+    await offered(section).filter(has_text="groq:plain").click()
+    await expect(instead).to_contain_text("groq:plain", timeout=WAIT_MS)
+    await expect(section).to_contain_text("Where it fails, groq:plain is asked", timeout=WAIT_MS)
+    models.first.refuses = 401
+    await page.keyboard.press("Escape")
+    chat = Chat(page)
+    await chat.say("hello there")
+    await chat.answered()
+    await chat.reads("hello there")
+    assert [each["model"] for each in models.second.asked if each.get("tools")] == ["plain"]
+    section = await settings(page)
+    await section.get_by_role("button", name="Remove groq:plain").click()
+    await expect(section).to_contain_text("Nobody is asked instead.", timeout=WAIT_MS)
+
+
+async def test_a_server_of_models_on_this_machine_is_offered(visitor: Visitor, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with closing(socket.socket()) as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if taken.connect_ex(("127.0.0.1", 11434)) == 0:
+                pytest.fail("something else answers at Ollama's port on this machine")
+        stack.enter_context(speaking(Listing(), port=11434))
+        others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
+        home = stack.enter_context(living_in(tmp_path / "found", HOLDFAST_MODEL="demo", **others))
+        _, section = await opened(visitor, home)
+        await expect(section).to_contain_text("Scripted demo, not an AI")
+        await expect(section).to_contain_text("Ollama runs on this machine, with 2 models.", timeout=WAIT_MS)
+        await section.get_by_role("button", name="Choose Ollama").click()
+        await expect(section.get_by_label("Provider")).to_have_value("ollama")
+        await expect(section.get_by_label("Base URL")).to_have_attribute("placeholder", re.compile("11434"))
+        await visitor.context.close()
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    """A registry of packages that takes every request, and answers none."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=16)) as held:
+        yield f"http://127.0.0.1:{held.getsockname()[1]}/simple"
+
+
+async def test_installing_the_local_model_is_shown_left_off_and_fails_in_words(
+    visitor: Visitor, tmp_path: Path, index: str
+) -> None:
+    with ExitStack() as stack:
+        pip = {
+            "PIP_INDEX_URL": index,
+            "PIP_RETRIES": "0",
+            "PIP_TIMEOUT": "60",
+            "PIP_CONFIG_FILE": "/dev/null",
+        }
+        home = Models(stack, tmp_path / "first", **pip).home
+        _, section = await opened(visitor, home)
+        local = section.get_by_role("group", name="A small model on this machine")
+        await local.get_by_role("button", name="Install it").click()
+        await expect(local.get_by_role("progressbar")).to_be_visible(timeout=WAIT_MS)
+        await local.get_by_role("button", name="Cancel").click()
+        await expect(local.get_by_role("button", name="Install it")).to_be_enabled(timeout=WAIT_MS)
+        await expect(local.get_by_role("progressbar")).to_have_count(0)
+        await visitor.context.close()
+
+
+async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
+    visitor: Visitor, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        pip = {"PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null"}
+        home = Models(stack, tmp_path / "second", **pip).home
+        _, section = await opened(visitor, home)
+        local = section.get_by_role("group", name="A small model on this machine")
+        await local.get_by_role("button", name="Install it").click()
+        await expect(local.get_by_role("alert")).to_contain_text("could not be installed", timeout=WAIT_MS)
+        await expect(local.get_by_role("button", name="Try again")).to_be_enabled(timeout=WAIT_MS)
+        await visitor.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_violation_in_models(
+    scheme: Any, browser: Browser, models: Models, home: Holdfast
+) -> None:
+    visitor = Visitor(await browser.new_context(color_scheme=scheme, viewport={"width": 1080, "height": 900}))
+    page, section = await opened(visitor, home)
+    model = section.get_by_role("combobox", name="Model name")
+    await model.click()
+    await model.press("ArrowDown")
+    await expect(offered(section).first).to_be_visible()
+    found = {"choosing": await violations(page)}
+    await visitor.shoot(f"models-{scheme}")
+    await model.press("Enter")
+    await section.get_by_label("Base URL").fill(NOWHERE)
+    await section.get_by_role("button", name="Test").click()
+    await expect(said(section)).to_contain_text("Connection refused", timeout=WAIT_MS)
+    found["wrong"] = await violations(page)
+    await visitor.shoot(f"models-wrong-{scheme}")
+    await visitor.context.close()
+    assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
+    assert visitor.wrongs == []
+
+
+async def test_models_fit_a_phone(browser: Browser, models: Models, home: Holdfast) -> None:
+    visitor = Visitor(await browser.new_context(**PHONE))
+    server = await asyncio.to_thread(home.serve, "--port", "0")
+    page = await sign_in(visitor, server.link)
+    await page.get_by_role("button", name="Conversations").first.tap()
+    section = await settings(page)
+    model = section.get_by_role("combobox", name="Model name")
+    await model.tap()
+    option = offered(section).first
+    await expect(option).to_be_visible(timeout=WAIT_MS)
+    box = await option.bounding_box()
+    assert box is not None and box["height"] >= TARGET_PX
+    await expect(option).to_be_in_viewport(ratio=1)
+    await visitor.shoot("models-phone")
+    await option.tap()
+    assert await page.get_by_role("dialog").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    for each in await section.locator("button, input, select, summary").all():
+        size = await each.bounding_box()
+        assert size is not None and size["height"] >= TARGET_PX, await each.evaluate("each => each.outerHTML")
+    await visitor.context.close()
+    assert visitor.wrongs == []
