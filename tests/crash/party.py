@@ -37,7 +37,7 @@ Json = dict[str, Any]
 Channel = Literal["telegram", "webhook"]
 Moment = Callable[[str, str, Json], bool]
 """Whether it is now: at which step of what, and what was asked."""
-PATIENCE_S = 180.0
+PATIENCE_S = 120.0
 LOOK_S = 0.02
 PRESS_S = 3.0
 """How long a person waits before they press a button."""
@@ -155,9 +155,14 @@ class Party:
                 await asyncio.sleep(LOOK_S)
 
     async def answered(self, *rooms: Room) -> None:
-        """Until each of these chats shows every answer, whole and in order."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Until each of these chats shows every answer, whole and in order.
+
+        Whoever is killed again and again comes to nothing: patience is counted from the last time.
+        """
+        deadline, kills = time.monotonic() + PATIENCE_S, self.kills
         while wrong := [each for room in rooms or self.rooms if (each := self.missing(room))]:
+            if self.kills != kills:
+                deadline, kills = time.monotonic() + PATIENCE_S, self.kills
             assert time.monotonic() < deadline, "\n".join([*wrong, self.server.errors[-3000:]])
             for room in rooms or self.rooms:
                 await self._press_continue(room)
