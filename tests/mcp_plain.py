@@ -2,7 +2,8 @@
 
 Run as a program, with words that say how it behaves: `rubbish` prints what is no message, `crowd` has a
 thousand tools, `wrong` some that cannot be used, `unlisted` a list that is none, `exits` ends at once,
-`mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its first call.
+`mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its first call, `restless`
+has one more tool each time that it is asked, and says so at once.
 """
 
 import json
@@ -42,6 +43,7 @@ def tools(words: list[str]) -> list[dict[str, Any]]:
         found.append({"name": "huge", "inputSchema": huge})
         found.append({"name": "either", "inputSchema": either})
         found.append({"name": "n" * 100, "inputSchema": ANY, "description": "d" * 100_000})
+    found += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(words.count("asked"))]
     return [*found, GROWN] if "grown" in words else found
 
 
@@ -141,6 +143,9 @@ def heard(message: dict[str, Any], words: list[str]) -> None:
         say({"id": id_, "result": {**told, "serverInfo": {"name": "plain", "version": "1"}}})
     elif method == "tools/list":
         say({"id": id_, "result": {"tools": "none" if "unlisted" in words else tools(words)}})
+        if "restless" in words:
+            words.append("asked")
+            say({"method": "notifications/tools/list_changed"})
     elif method == "tools/call" and isinstance(id_, int):
         called(id_, params["name"], params.get("arguments", {}).get("path", ""), words)
     elif id_ is not None:

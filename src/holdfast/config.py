@@ -4,7 +4,6 @@ The command line wins over `HOLDFAST_*`, that over `holdfast.toml` in the data f
 Rooms receive plain values, never these settings.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ import msgspec
 from holdfast.domain.commands import NEVER_RUN
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.mcp import BadMcpServer, McpServer, read_servers
+from holdfast.domain.toml import NotToml, read_toml
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST_"
@@ -385,10 +385,10 @@ def _default_folder(environ: Mapping[str, str]) -> str:
 def _read(path: Path) -> dict[str, object]:
     """What the file sets; nothing when it is not there."""
     try:
-        found: dict[str, object] = tomllib.loads(path.read_text("utf-8"))
+        found: dict[str, object] = read_toml(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (NotToml, UnicodeDecodeError) as error:
         raise ConfigError(where=path, problem=f"this is not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(where=path, problem=f"this cannot be read: {error.strerror}") from None

@@ -20,7 +20,7 @@ from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.agent_making import Making
 from holdfast.administration.backups import Backups
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
-from holdfast.administration.connection_file import read_connections
+from holdfast.administration.connection_file import usable_connections
 from holdfast.administration.local_desk import LocalDesk
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
@@ -83,7 +83,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.ledger import StoreLedger
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.policies import OfAgents
-from holdfast.engine.workspaces import workspace_of
+from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
 from holdfast.gateway.channels.webhook import Webhook
 from holdfast.gateway.commands import Asked
 from holdfast.gateway.gateway import Gateway
@@ -188,8 +188,9 @@ async def _hire(
         summarise_above=settings.summarise_above / 100,
     )  # fmt: skip
     agents = AgentDesk(
-        crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools
-    )
+        crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools,
+        partial(why_refused, settings.data),
+    )  # fmt: skip
     models = Models(desk, board, environ, mask, shop, local.told)
     backups = Backups(store, settings.data)
     asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed)
@@ -216,7 +217,7 @@ def _models(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple
         return LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
 
     desk = LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama)
-    return desk, Shop(environ, partial(read_connections, settings.data), mask, read_known(), opened)
+    return desk, Shop(environ, partial(usable_connections, settings.data), mask, read_known(), opened)
 
 
 def _built_in(
@@ -245,7 +246,10 @@ def _written(
     say: Callable[[str], None] = note,
 ) -> tuple[AgentFiles, PromptFiles]:
     """What people have written of agents and prompts; what is wrong with it is told at once."""
-    crew = AgentFiles(settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole)
+    crew = AgentFiles(
+        settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole,
+        partial(why_closed, settings.data),
+    )  # fmt: skip
     crew.read_all()
     return crew, PromptFiles(settings.data, clock, say, mask.whole)
 

@@ -186,6 +186,9 @@ class ModelDesk(Protocol):
     async def instead(self, names: Sequence[str]) -> None:
         """Have these asked, in this order, where the model that answers cannot. Raises as `connect` does."""
 
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with what was saved, in sentences."""
+
 
 class AgentReading(Protocol):
     """The agents that people have written, and their prompts."""

@@ -46,7 +46,7 @@ class Overview(msgspec.Struct, frozen=True):
     memory: str = ""
     """Who remembers."""
     problems: tuple[str, ...] = ()
-    """What is wrong with agents and prompts that people wrote, in sentences."""
+    """What is wrong with agents and prompts that people wrote and with connections, in sentences."""
     version: str = __version__
 
     @property

@@ -119,6 +119,30 @@ async def test_a_bad_file_is_told_of_everywhere_and_the_last_good_one_answers(he
         assert api.status == 404 and refused["code"] == "no_such_agent"
 
 
+async def test_what_can_never_work_is_not_written_down(here: Household) -> None:
+    (here.data / "plain").write_text("no folder")
+    async with talking(here.running.address) as api:
+        for text in (
+            "model = 'x'", "description = " + "1" * 5_000, "workspace = '/proc'",
+            f"workspace = '{here.data}'", f"workspace = '{here.data.parent / 'nowhere'}'",
+            f"workspace = '{here.data / 'plain'}'",
+        ):  # fmt: skip
+            refused = await api.ask("PUT", "/api/agents/fresh", {"text": text})
+            assert (api.status, refused["code"]) == (400, "bad_agent"), text
+        assert not (here.data / "agents" / "fresh.toml").exists()
+        await api.ask("PUT", "/api/agents/fresh", {"text": f"workspace = '{here.work}'"})
+        assert api.status == 200
+
+
+async def test_one_bad_file_takes_nothing_but_its_agent_down(here: Household) -> None:
+    here.write("agents/boom.toml", "description = " + "1" * 5_000)
+    async with talking(here.running.address) as api:
+        listed = {each["name"]: each for each in (await api.get("/api/agents"))["agents"]}
+        assert not listed["boom"]["answers"] and listed["small"]["answers"]
+        assert "agents/boom.toml" in (await api.get("/health/ready"))["problems"][0]
+        assert "too long" in (await api.get("/api/agents/boom"))["agent"]["error"]
+
+
 async def test_a_conversation_whose_agent_was_taken_away_is_answered_by_nobody_else(here: Household) -> None:
     async with talking(here.running.address) as api:
         session = await api.begin(agent="large")

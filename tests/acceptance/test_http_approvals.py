@@ -41,6 +41,13 @@ async def test_a_call_is_changed_before_it_runs(server: Running, speaker: Speake
         assert "The user changed this call" in answer, "the model was told, and repeats what it was told"
 
 
+def ran(holdfast: Holdfast, *words: str) -> str:
+    """What a command about rules answered; one that failed says why."""
+    done = holdfast.run("rules", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast: Holdfast) -> None:
     async with talking(server.address) as api:
         session, path, _ = await asked(api, "echo a b")
@@ -55,11 +62,11 @@ async def test_a_rule_is_made_listed_used_and_revoked(server: Running, holdfast:
         await api.done(done["run_id"])
         _, unlike, _ = await asked(api, "echo a c && echo d")
         assert unlike
-        listed = holdfast.run("rules", "list", "--data", str(server.folder), "--json")
-        assert [each["id"] for each in json.loads(listed.stdout)] == [rule["id"]]
-        table = holdfast.run("rules", "list", "--data", str(server.folder)).stdout
+        listed = ran(holdfast, "list", "--data", str(server.folder), "--json")
+        assert [each["id"] for each in json.loads(listed)] == [rule["id"]]
+        table = ran(holdfast, "list", "--data", str(server.folder))
         assert "echo a *" in table and "everywhere" in table
-        holdfast.run("rules", "revoke", rule["id"], "--data", str(server.folder))
+        ran(holdfast, "revoke", rule["id"], "--data", str(server.folder))
         assert (await api.get("/api/rules"))["rules"] == []
         await asked(api, "echo a c", await api.begin())
         gone = await api.ask("DELETE", f"/api/rules/{rule['id']}")

@@ -29,7 +29,8 @@ async def test_a_change_is_asked_about_told_and_put_back(server: Running, tmp_pa
         assert (tmp_path / "notes.txt").read_text() == "Tidied up\nand rest\n"
         (change,) = [part for part in entry["parts"] if part["type"] == "change"]
         told = await api.get(f"/api/runs/{run}/changes")
-        assert told == {"changes": [{**{k: v for k, v in change.items() if k != "type"}, "kept": True}]}
+        expected = {**{k: v for k, v in change.items() if k != "type"}, "kept": True}
+        assert told == {"changes": [expected], "left_out": 0} and change["workspace"] == str(tmp_path)
         assert (change["added"], change["removed"]) == (1, 1) and "+Tidied up" in change["diff"]
         assert await api.get(f"/api/files/{change['before']}") == b"Tidy up\nand rest\n"
 

@@ -125,6 +125,49 @@ async def test_a_connection_saved_by_an_earlier_version_still_counts(
     assert f'key = "{KEY}"' in (server.folder / "connection.toml").read_text().split("[")[0]
 
 
+async def test_no_address_that_can_be_sent_makes_the_connections_unreadable(found: Holdfast) -> None:
+    server = found.serve("--port", "0")
+    async with talking(server.address) as api:
+        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+        for url in ("http://\N{GRINNING FACE}/", "http://127.0.0.1:1/\r\nX: y", "http://127.0.0.1:1/a b"):
+            refused = await api.ask("PUT", "/api/models/providers/mistral", {"base_url": url})
+            assert (api.status, refused["code"]) == (400, "no_model"), url
+        host = "http://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.invalid/\N{GRINNING FACE}"
+        await api.ask("PUT", "/api/models/providers/mistral", {"base_url": host})
+        assert api.status == 200
+        known = providers(await api.get("/api/models"))
+        assert known["groq"]["has_key"] and known["mistral"]["source"] == "settings"
+
+
+async def test_a_server_starts_though_its_connections_cannot_be_read_and_says_so(
+    found: Holdfast, first: Listing
+) -> None:
+    folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
+    folder.mkdir(parents=True, mode=0o700)
+    broken = f'key = "{KEY}"\nbase_url = "\\ud83d\\ude00"\n'
+    (folder / "connection.toml").write_text(broken)
+    (folder / "telegram.toml").write_text("token = " + "1" * 5_000)
+    (folder / "holdfast.toml").write_text('model = "groq:large"\n')
+    server = found.serve("--port", "0")
+    assert any("connection.toml: " in line for line in server.screen)
+    async with talking(server.address) as api:
+        (problem,) = (await api.get("/health/ready"))["problems"]
+        assert problem.startswith("connection.toml: ") and "remove the file" in problem and KEY not in problem
+        assert "groq:large cannot be asked" in (await api.get("/api/models"))["models"][0]["why"]
+        await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+        assert first.asked[0]["model"] == "small", "the one that is found without it"
+        refused = await api.post("/api/sessions", {"model": "groq:large"})
+        assert (api.status, refused["code"]) == (400, "no_model_key")
+        refused = await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+        assert (api.status, refused["code"]) == (409, "cannot_edit_settings")
+        assert (folder / "connection.toml").read_text() == broken, "what may be saved by hand stays"
+        channels = {each["name"]: each for each in (await api.get("/api/channels"))["channels"]}
+        assert "telegram.toml" in channels["telegram"]["last_error"]
+        (folder / "connection.toml").unlink()
+        await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
+        assert api.status == 200 and "problems" not in await api.get("/health/ready")
+
+
 # Where one fails.
 
 

@@ -102,6 +102,25 @@ async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn:
     await expect(chat.log.get_by_role("button", name="Put back as it was")).to_be_enabled()
 
 
+async def test_nothing_is_put_back_while_an_answer_is_under_way(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await edited(guest, inn, tmp_path)
+    chat.visitor.excuse(r"409 \(Conflict\)")
+    await chat.say("hold on")
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+    await chat.log.get_by_role("button", name="Changed 1 file").click()
+    await chat.log.get_by_role("button", name="Put back as it was").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(chat.log.get_by_role("alert")).to_contain_text("An answer is under way.", timeout=WAIT_MS)
+    await chat.button("Stop").click()
+    await expect(chat.log.get_by_text("Stopped.")).to_be_visible(timeout=WAIT_MS)
+    await chat.log.get_by_role("button", name="Put back as it was").click()
+    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
+    assert (tmp_path / "notes.md").read_text() == NOTES
+
+
 async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tmp_path: Path) -> None:
     """What one answer changed in three files, of which one is put back by itself and then the others."""
     chat = await in_folder(guest, inn, tmp_path)

@@ -110,6 +110,20 @@ async def test_a_conversation_goes_on_in_a_new_one_and_both_say_so(guest: Guest,
     await expect(chat.page).to_have_url(re.compile(f"#{new}$"), timeout=WAIT_MS)
 
 
+async def test_a_conversation_that_is_worked_on_stays_where_it_is(guest: Guest, inn: Inn) -> None:
+    chat = await talk(guest, inn, "one", "two")
+    chat.visitor.excuse(r"409 \(Conflict\)")
+    await chat.say("hold on")
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+    old = chat.session
+    await choose(chat, "Continue in a new")
+    await expect(chat.told).to_contain_text("An answer is under way.", timeout=WAIT_MS)
+    assert chat.session == old
+    await chat.button("Stop").click()
+    await choose(chat, "Continue in a new")
+    await expect(chat.log.get_by_text("Continued from")).to_be_visible(timeout=WAIT_MS)
+
+
 async def test_a_conversation_that_only_came_after_another_does_not_say_so(chat: Chat) -> None:
     await chat.say("one")
     await chat.answered()

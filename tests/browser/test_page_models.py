@@ -18,6 +18,8 @@ from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
 NOWHERE = "http://127.0.0.1:9/v1"
+PIP = {"PIP_NO_INDEX": "0", "PIP_RETRIES": "0"}
+"""A test's own registry is asked, which is on this machine."""
 
 
 class Models:
@@ -116,15 +118,22 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
     await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
 
 
-async def test_a_price_that_nobody_knows_is_told_as_unknown(
+async def test_a_model_whose_price_nobody_knows_is_chosen_and_let_go_again(
     visitor: Visitor, models: Models, home: Holdfast
 ) -> None:
-    _, section = await opened(visitor, home)
+    page, section = await opened(visitor, home)
     model = section.get_by_role("combobox", name="Model name")
     await model.click()
     await offered(section).filter(has_text="plain").click()
     await expect(model).to_have_value("plain")
     await expect(section.get_by_text("price unknown", exact=True)).to_be_visible()
+    await section.get_by_role("button", name="Use this model").click()
+    await expect(section).to_contain_text("openai:plain answers.", timeout=WAIT_MS)
+    # What is said in passing is not hidden by what lies over the page.
+    await page.locator(".notice p").filter(has_text="from the next message on").click(trial=True)
+    await section.get_by_role("button", name="Back to what is found").click()
+    await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
+    await expect(section.get_by_role("button", name="Back to what is found")).to_have_count(0)
 
 
 async def test_another_model_answers_where_the_first_cannot(
@@ -189,13 +198,7 @@ async def test_installing_the_local_model_is_shown_left_off_and_fails_in_words(
     visitor: Visitor, tmp_path: Path, index: str
 ) -> None:
     with ExitStack() as stack:
-        pip = {
-            "PIP_INDEX_URL": index,
-            "PIP_RETRIES": "0",
-            "PIP_TIMEOUT": "60",
-            "PIP_CONFIG_FILE": "/dev/null",
-        }
-        home = Models(stack, tmp_path / "first", **pip).home
+        home = Models(stack, tmp_path / "first", PIP_INDEX_URL=index, PIP_TIMEOUT="60", **PIP).home
         _, section = await opened(visitor, home)
         local = section.get_by_role("group", name="A small model on this machine")
         await local.get_by_role("button", name="Install it").click()
@@ -210,8 +213,7 @@ async def test_an_installation_without_a_network_says_so_and_can_be_tried_again(
     visitor: Visitor, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        pip = {"PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null"}
-        home = Models(stack, tmp_path / "second", **pip).home
+        home = Models(stack, tmp_path / "second", PIP_INDEX_URL=NOWHERE, **PIP).home
         _, section = await opened(visitor, home)
         local = section.get_by_role("group", name="A small model on this machine")
         await local.get_by_role("button", name="Install it").click()

@@ -1,7 +1,10 @@
 """Summaries that stand, and where a conversation went on: found again, whatever happened since."""
 
+import pytest
+
 from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.successors import move_on
 from holdfast.domain.summaries import Drafted
@@ -66,6 +69,23 @@ async def test_where_a_conversation_went_on_is_known_also_after_it_was_deleted(s
     assert (row.previous_session_id, row.live_turns, row.status) == (old, 1, "idle")
     await store.append(Append(old, (f.SessionDeleted(),)))
     assert await store.successor(old) == new
+
+
+async def test_a_deleted_conversation_is_found_by_its_number_and_goes_on_where_it_is_said_to(
+    store: Store,
+) -> None:
+    old, new = await talked(store, 2), IDS.session()
+    assert await store.buried(old) == await store.buried(SessionId("s_nothing")) == 0
+    await store.append(Append(old, (f.SessionDeleted(),)))
+    number = await store.buried(old)
+    assert number and await store.successor(old) is None
+    await store.append(Append(old, (f.SessionContinued(new),), number=number))
+    assert await store.successor(old) == new
+    with pytest.raises(NoSuchSession):
+        await store.session(old)
+    # One that has its id since then is another.
+    await store.append(Append(old, (f.SessionCreated("again"),)))
+    assert await store.buried(old) == number and await store.successor(old) is None
 
 
 async def test_a_run_that_waited_is_found_where_its_conversation_went_on(store: Store) -> None:

@@ -112,11 +112,7 @@ async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_pa
         scribe(here)
         old = await here.begin()
         await talk(here, old, "begin")
-        command = [sys.executable, "-m", "tests.contracts.sender", str(tmp_path), old]
-        senders = [
-            await asyncio.create_subprocess_exec(*command, name, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
-            for name in ("ada", "bob")
-        ]
+        senders = [await _sender(tmp_path, old, name) for name in ("ada", "bob")]
         try:
             first = [await asyncio.wait_for(_line(each), 60) for each in senders]
             async with asyncio.timeout(60):
@@ -137,6 +133,43 @@ async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_pa
             assert key in await users(here, SessionId(session_id))
             again = await here.say(old, key, key=key)
             assert (again.session_id, again.turn_id) == (session_id, turn_id)
+
+
+async def test_a_queue_and_its_chat_move_while_processes_send_to_the_old_id(tmp_path: Path) -> None:
+    """C11"""
+    app = Parlour()
+    async with house(tmp_path) as here, desk(here, app) as at:
+        model = scribe(here)
+        app.say("hello")
+        await at.quiet()
+        (route,) = await here.store.routes()
+        old = route.session_id
+        waiting = await queue_up(here, model, old)
+        senders = [await _sender(tmp_path, old, name) for name in ("ada", "bob")]
+        try:
+            # They come while the queue moves, or while it is worked on where it moved to.
+            async with asyncio.timeout(60):
+                new = await _moved(here, old)
+                lines = [line for each in senders for line in await _lines(each)]
+        finally:
+            for each in senders:
+                each.kill()
+                await each.wait()
+        keys = [line.split()[0] for line in lines]
+        app.say("still there?")
+        await at.quiet()
+        said = [*await users(here, old), *(await users(here, new))[1:]]
+        asked = ["hello", "break", "queued 0", "queued 1", "queued 2"]
+        assert said[:5] == asked and said[-1] == "still there?" and sorted(said[5:-1]) == sorted(keys)
+        for name in ("ada", "bob"):
+            assert [key for key in said if key.startswith(name)] == [k for k in keys if k.startswith(name)]
+        assert [(await here.run(fact.run_id)).status for fact in waiting] == ["completed"] * 3
+        assert (await here.store.routes())[0].session_id == new
+
+
+async def _sender(folder: Path, session_id: SessionId, name: str) -> asyncio.subprocess.Process:
+    command = [sys.executable, "-m", "tests.contracts.sender", str(folder), session_id, name]
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
 
 
 async def _line(process: asyncio.subprocess.Process) -> str:
@@ -199,6 +232,50 @@ async def test_the_move_succeeds_though_the_old_session_is_deleted_meanwhile(tmp
             await here.store.session(old)
 
 
+async def test_two_who_move_a_conversation_that_is_deleted_meanwhile_reach_the_same_one(
+    tmp_path: Path,
+) -> None:
+    """C12"""
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        old = await here.begin()
+        await talk(here, old, "one")
+        own = tmp_path / "workspaces" / old
+        own.mkdir(parents=True, exist_ok=True)
+        (own / "kept.txt").write_text("kept")
+        model.hold = asyncio.Event()
+        movers = [asyncio.create_task(here.engine.moves.move_on(old)) for _ in range(4)]
+
+        async def are_all_asking() -> bool:
+            return len(model.asked) == len(movers)
+
+        await here.until(are_all_asking)
+        await here.engine.delete(old)
+        model.hold.set()
+        async with asyncio.timeout(30):
+            (new,) = set(await asyncio.gather(*movers))
+        assert (tmp_path / "workspaces" / new / "kept.txt").read_text() == "kept"
+        # Who comes later finds it too: to move it, to ask where it is, and to send something there.
+        assert await here.engine.moves.move_on(old) == await here.engine.moves.where(old) == new
+        late = await here.say(old, "late", key="late")
+        assert late.session_id == new
+        await here.until_run(late.run_id, "completed")
+        assert (await users(here, new))[1:] == ["late"]
+        listed = (await here.store.sessions(None, 10)).sessions
+        assert [row.id for row in listed] == [new]
+
+
+async def test_a_conversation_that_was_deleted_before_is_not_moved(tmp_path: Path) -> None:
+    """C12"""
+    async with house(tmp_path) as here:
+        scribe(here)
+        old = await here.begin()
+        await talk(here, old, "one")
+        await here.engine.delete(old)
+        with pytest.raises(NoSuchSession):
+            await here.engine.moves.move_on(old)
+
+
 async def test_whoever_uses_the_old_id_reaches_the_new_one_though_the_old_is_deleted(tmp_path: Path) -> None:
     """C12"""
     app = Parlour()
@@ -232,4 +309,4 @@ async def test_moving_and_deleting_at_the_same_moment_leaves_one_whole_conversat
             drafted = await here.engine.summaries.draft(old, 0)
             new, _ = await asyncio.gather(here.engine.moves._move(row, drafted), here.engine.delete(old))
             assert (await here.store.session(new)).live_turns == 1
-            assert await here.store.successor(old) in (None, new)
+            assert await here.store.successor(old) == new

@@ -73,6 +73,10 @@ class Busy:
         self._held = held
         self._before, self._after = before, after
 
+    @property
+    def is_overtaken(self) -> bool:
+        return self._held.is_overtaken
+
     async def fold(self, chars: int, read: Callable[[], Awaitable[ReadBack]]) -> TranscriptFold:
         async def slowly() -> ReadBack:
             await self._before()

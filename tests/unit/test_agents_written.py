@@ -1,20 +1,24 @@
 """Agents and prompts as people write them: what is taken, what is told to be wrong, what stays in force."""
 
 import os
+import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.administration.agent_desk import AgentReader
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.written_files import SETTLED_MS
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.errors import HoldfastError
-from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
+from holdfast.domain.errors import HoldfastError, TooLarge
+from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, TEXT_BYTES_MAX
 from holdfast.domain.prompts import BadPrompt, Prompt
+from holdfast.engine.workspaces import why_closed
 
 TOOLS = ("shell", "read_file", "list_files", "remember")
 WHOLE = """\
@@ -65,6 +69,8 @@ def test_everything_that_can_be_said_of_an_agent_is_read() -> None:
         ("[tools]\nshell = true", "tools", "a list"),
         ("model = ", "TOML", ""),
         ("x = " + "[" * 5_000, "TOML", ""),
+        ("description = " + "1" * 5_000, "TOML", "too long"),
+        ("description = 0x" + "f" * 5_000, "TOML", "too long"),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(
@@ -168,9 +174,57 @@ def test_a_bad_file_is_told_of_once_and_the_last_good_one_stays(tmp_path: Path) 
 
 def test_a_bad_file_that_was_never_good_answers_nobody(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.write("main", "resume = 'maybe'")
-    with pytest.raises(BadAgent, match=r"agents/main\.toml: resume must be auto, ask or never"):
-        desk.files.spec("")
+    desk.write("reader", "resume = 'maybe'")
+    with pytest.raises(BadAgent, match=r"agents/reader\.toml: resume must be auto, ask or never"):
+        desk.files.spec("reader")
+
+
+@pytest.mark.parametrize(
+    "text", ["resume = 'maybe'", "description = " + "1" * 5_000], ids=["value", "digits"]
+)
+def test_the_agent_that_every_server_has_asks_before_all_while_its_file_was_never_good(
+    tmp_path: Path, text: str
+) -> None:
+    desk = Desk(tmp_path)
+    desk.write("main", text)
+    desk.files.read_all()
+    # What the file would have kept from it, nobody knows.
+    assert desk.files.spec("") == AgentSpec(approvals="ask")
+    assert "agents/main.toml: " in desk.told[0] and len(desk.files.problems()) == 1
+    told = AgentReader(
+        desk.files, PromptFiles(desk.base, SystemClock(), desk.told.append), lambda: TOOLS
+    ).one("main")
+    assert told.answers and told.error == desk.files.problems()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("model = 'x'", "model"),
+        ("model = 'openai:'", "model"),
+        ("model = 'nobody:large'", "model"),
+        ("fallbacks = ['demo', 'x:y']", "fallbacks"),
+    ],
+)
+def test_a_model_that_nobody_offers_is_refused(tmp_path: Path, text: str, key: str) -> None:
+    with pytest.raises(BadAgent, match=rf"{key} must be .*PROVIDER:MODEL.*ollama"):
+        Desk(tmp_path).files.check("reader", text)
+
+
+@pytest.mark.parametrize("model", ["demo", "local", "local:smollm2-135m", "openai:x", "ollama:qwen3:8b"])
+def test_a_model_that_somebody_may_offer_is_taken(tmp_path: Path, model: str) -> None:
+    assert Desk(tmp_path).files.check("reader", f"model = '{model}'").model == model
+
+
+def test_a_workspace_in_a_place_that_is_closed_is_refused(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    files = AgentFiles(
+        desk.base, lambda: TOOLS, SystemClock(), desk.told.append, closed=partial(why_closed, desk.base)
+    )
+    for folder in ("/proc", "/sys/kernel", str(desk.base), str(desk.base / "not there yet")):
+        with pytest.raises(BadAgent, match=r"agents/reader\.toml: workspace must not lie in"):
+            files.check("reader", f"workspace = '{folder}'")
+    assert files.check("reader", f"workspace = '{tmp_path.parent}'").workspace
 
 
 def test_a_file_that_is_taken_away_takes_its_agent_with_it(tmp_path: Path) -> None:
@@ -245,6 +299,21 @@ def test_a_prompt_says_its_text_with_what_was_typed_in_its_place() -> None:
     plain = Prompt("plain", "# Look\n\nLook around.\n")
     assert plain.said("") == "# Look\n\nLook around." and plain.about == "Look"
     assert plain.said("twice\nor more") == "# Look\n\nLook around.\n\ntwice\nor more"
+
+
+def test_a_prompt_that_would_say_too_much_is_refused_before_it_is_made() -> None:
+    many, rest = Prompt("boom", "$ARGUMENTS " * 600), "y" * 500_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match=f"the limit is {TEXT_BYTES_MAX}"):
+            many.said(rest)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(rest)
+    finally:
+        tracemalloc.stop()
+    two = Prompt("two", "\n$ARGUMENTS$ARGUMENTS\n")
+    assert len(two.said("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4))) == TEXT_BYTES_MAX // 2
+    with pytest.raises(TooLarge):
+        two.said("\N{GREEK SMALL LETTER ALPHA}" * (TEXT_BYTES_MAX // 4 + 1))
 
 
 @pytest.mark.parametrize(

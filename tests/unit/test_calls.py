@@ -1,13 +1,16 @@
 """Tool calls as the loop carries them out, whatever a journal from elsewhere says of them."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import TextDelta, ToolResult, ToolRun
+from holdfast.agent.ports import CallDelta, ModelDelta, TextDelta, ToolResult, ToolRun
 from holdfast.domain import facts as f
-from holdfast.domain.limits import STEP_BYTES_MAX
+from holdfast.domain.context import problems
+from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
+from holdfast.domain.parts import ToolCall
 from holdfast.store.ports import Append
 from tests.house import Lever, calls, house, says
 
@@ -48,6 +51,31 @@ async def test_an_answer_without_end_is_ended_and_the_conversation_goes_on(tmp_p
         here.model.steps = [says("Fine.")]
         again = await here.say(session_id, "Enough")
         await here.until_run(again.run_id, "completed")
+
+
+async def test_an_answer_of_calls_without_end_is_cut_off_and_none_of_them_is_made(tmp_path: Path) -> None:
+    lever, written = Lever("lever", "unsafe"), list[int]()
+
+    async def endless(request: object, specs: object) -> AsyncGenerator[ModelDelta, None]:
+        yield TextDelta("So many:")
+        for n in range(100_000):
+            written.append(n)
+            yield CallDelta(n, "lever", "{}")
+
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        stream, here.model.stream = here.model.stream, endless  # type: ignore[method-assign, assignment]
+        sent = await here.say(session_id, "Pull")
+        run = await here.until_run(sent.run_id, "failed", "completed")
+        assert run.failure is not None and f"{CALLS_PER_STEP_MAX} calls" in run.failure.detail
+        assert len(written) == CALLS_PER_STEP_MAX + 1 and lever.pulled == []
+        here.model.stream = stream  # type: ignore[method-assign]
+        here.model.steps = [says("Fine.")]
+        again = await here.say(session_id, "Enough")
+        await here.until_run(again.run_id, "completed")
+        answers = here.model.requests[-1].messages
+        kept = [part for message in answers for part in message.parts if isinstance(part, ToolCall)]
+        assert len(kept) == CALLS_PER_STEP_MAX and problems(here.model.requests[-1]) == []
 
 
 async def test_a_run_that_streamed_more_than_an_event_holds_can_still_be_stopped(tmp_path: Path) -> None:

@@ -128,7 +128,14 @@ def test_an_unknown_setting_is_refused_with_those_that_there_are(tmp_path: Path)
         resolve({}, {"HOLDFAST_PROT": "1"})
 
 
-@pytest.mark.parametrize("content", [b"port 8787", b"\xff\xfe", b"port = 1\nport = 2"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"port 8787", b"\xff\xfe", b"port = 1\nport = 2", b"port = " + b"1" * 5_000,
+        b"port = 0x" + b"f" * 5_000, b"port = " + b"[" * 9_000,
+    ],
+    ids=["words", "bytes", "twice", "digits", "hex digits", "depth"],
+)  # fmt: skip
 def test_a_file_that_is_not_toml_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_bytes(content)
     with pytest.raises(ConfigError, match="this is not TOML") as caught:

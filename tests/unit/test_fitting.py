@@ -150,13 +150,77 @@ def test_the_provider_s_own_count_makes_more_room_or_less() -> None:
     assert len(request_of(transcript, "", PROFILE, Gauge(tools_tokens=3_000)).cut_turns) > cut
 
 
-@pytest.mark.parametrize(("weight", "factor"), [((10**6, 1), FACTOR_MIN), ((1, 10**6), FACTOR_MAX)])
+@pytest.mark.parametrize(
+    ("weight", "factor"),
+    [
+        ((10**6, 1), FACTOR_MIN),
+        ((1, 10**6), FACTOR_MAX),
+        ((1, 10**400), FACTOR_MAX),
+        ((10**400, 1), FACTOR_MIN),
+        ((-5, 5), 1.0),
+    ],
+)
 def test_a_count_that_cannot_be_right_is_believed_only_so_far(weight: tuple[int, int], factor: float) -> None:
     journal = Journal()
     asked(journal, 1, "x")
     told(journal, 1, "y", weight)
     assert factor_of(fold(journal.events), "m") == factor
     assert factor_of(Transcript(), "m") == 1.0
+
+
+MATTERS = "Please delete the folder build, but never touch the folder photos: it is the only copy. " * 4
+
+
+@pytest.mark.parametrize("gauge", [Gauge(2_600, FACTOR_MAX), Gauge(5_500, 1.0, 0.3), Gauge(6_000, 3.0, 0.5)])
+def test_what_was_just_said_is_not_cut_while_it_is_short(gauge: Gauge) -> None:
+    journal = Journal()
+    for turn in range(1, 30):
+        asked(journal, turn, "some words " * 40)
+        told(journal, turn, "Noted.")
+    asked(journal, 30, MATTERS)
+    transcript = fold(journal.events)
+    for made in (
+        transcript,
+        replace(transcript, compactions=(f.SessionCompacted(((1, 20),), "so " * 9_000),)),
+    ):
+        request = request_of(made, "Be brief.", PROFILE, gauge)
+        assert request.messages[-1].parts[-1] == Text(MATTERS)
+        assert tokens_of(request.messages) <= PROFILE.window_tokens // 4
+
+
+def test_tools_that_leave_no_room_are_told_of() -> None:
+    assert Gauge(5_700).crowded(PROFILE, "Be brief.") == ""
+    # Whatever was counted before: less can be true, more may be a lie.
+    assert Gauge(2_600, FACTOR_MAX, 0.1).crowded(PROFILE, "Be brief.") == ""
+    assert Gauge(6_000, 0.5).crowded(PROFILE, "Be brief.") == ""
+    why = Gauge(6_000).crowded(PROFILE, "Be brief.")
+    assert "take 6,004 of the 8,000 tokens" in why and "fewer tools" in why and "larger window" in why
+    assert Gauge().crowded(PROFILE, "long " * 9_000)
+
+
+async def test_a_run_fails_clearly_where_its_tools_leave_no_room_for_what_is_said(tmp_path: Path) -> None:
+    levers = [Lever(f"lever_{n}", "pure") for n in range(80)]
+    async with house(tmp_path, *levers) as here:
+        here.model.profile = Profile("puppet", 4_000, answer_tokens=1_000)
+        session_id = await here.begin()
+        sent = await here.say(session_id, MATTERS)
+        run = await here.until_run(sent.run_id, "failed", "completed")
+        assert run.failure is not None and run.failure.code == "model_failed"
+        assert "fewer tools" in run.failure.detail and here.model.requests == []
+        here.model.profile, here.model.steps = Profile("puppet", 100_000), [says("ok")]
+        sent = await here.say(session_id, "now?")
+        await here.until_run(sent.run_id, "completed")
+
+
+async def test_a_provider_that_lies_about_its_count_spoils_no_conversation(tmp_path: Path) -> None:
+    async with house(tmp_path, *[Lever(f"lever_{n}", "pure") for n in range(30)]) as here:
+        here.model.profile = PROFILE
+        session_id = await here.begin()
+        for text in ("one", "two", MATTERS):
+            here.model.steps = [[TextDelta("ok"), StepEnd("stop", Usage(10**400, -5))]]
+            sent = await here.say(session_id, text)
+            await here.until_run(sent.run_id, "completed")
+            assert here.model.requests[-1].messages[-1].parts[-1] == Text(text)
 
 
 def too_long() -> ModelFailure:

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.mcp.stdio import Pace
 from holdfast.agent.tools.confinement import confine
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId
+from holdfast.domain.limits import MCP_LIST_PAUSE_S, MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
 from tests.calls import is_alive
 from tests.mcp_calls import done, effects_of, housed, plain, sdk
 
@@ -168,6 +171,26 @@ async def test_tools_that_come_later_are_heard_of(tmp_path: Path, made: object) 
         await house.ready()
         await house.call("s__grow")
         await house.until(lambda told: "s__grown" in told.tools)
+
+
+async def test_one_that_always_has_news_is_not_asked_all_the_time(tmp_path: Path) -> None:
+    async with housed(tmp_path, s=plain("restless")) as house:
+        # Asked when it was reached, at once when it had news, and then after a pause.
+        told = await house.until(lambda told: "s__more_1" in told.tools)
+        assert SystemClock().now_ms() - told.ready_since >= MCP_LIST_PAUSE_S * 1000
+        assert (await house.call("s__environment")).text
+
+
+def test_one_that_never_stops_talking_is_listened_to_at_a_pace() -> None:
+    pace, now = Pace(0.0), 0.0
+    waits = [pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)]
+    assert not any(waits)
+    for _ in range(10 * MCP_MESSAGES_PER_S_MAX):
+        now += pace.wait_s(now)
+    assert now == pytest.approx(10, abs=0.1)
+    # Whoever was quiet for a while may say much at once again, and no more than before.
+    now += 3_600
+    assert not any(pace.wait_s(now) for _ in range(MCP_MESSAGES_AT_ONCE)) and pace.wait_s(now) > 0
 
 
 async def test_rubbish_between_messages_is_passed_over(tmp_path: Path) -> None:

@@ -104,6 +104,12 @@ def test_without_anything_the_demo_answers() -> None:
         ("openai:x", {"OPENAI_BASE_URL": "ftp://host/v1"}, BadModelUrl),
         ("", {"OPENAI_BASE_URL": "http://host:port/v1"}, BadModelUrl),
         ("openai:x", {"OPENAI_BASE_URL": "http://[::1/v1"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://127.0.0.1:1/\r\nX: y"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://127.0.0.1:1/a b"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://127.0.0.1:1\t2/v1"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://\N{GRINNING FACE}/"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://a..b/v1"}, BadModelUrl),
+        ("openai:x", {"OPENAI_BASE_URL": "http://host\\@other/v1"}, BadModelUrl),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(
@@ -113,6 +119,17 @@ def test_what_cannot_be_is_refused_with_a_remedy(
         choice(setting, **environ)
     assert refusal.value.advice
     assert not any(value in str(refusal.value) for value in environ.values())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:secret@gateway.example/v1", "https://\N{GREEK SMALL LETTER ALPHA}.example/v1",
+        "http://[::1]:8080/v1", "http://my_ollama:11434/v1/", "https://gateway.example/v1?api-version=2",
+    ],
+)  # fmt: skip
+def test_an_address_as_people_have_one_is_taken(url: str) -> None:
+    assert choice("openai:x", OPENAI_BASE_URL=url)[0] == "openai:x"
 
 
 # Servers that somebody named.
@@ -255,6 +272,12 @@ def test_a_key_in_the_settings_comes_after_the_environment_and_before_this_machi
             return names
 
     assert asyncio.run(look()) == ["groq", "mistral"]
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:99999/v1", "http://a\\b/v1"])
+def test_a_variable_that_says_nowhere_is_named(url: str) -> None:
+    with pytest.raises(BadModelUrl, match="VLLM_BASE_URL is not the address of a server"):
+        asyncio.run(choose("", {"VLLM_BASE_URL": url}, local=local_servers({"VLLM_BASE_URL": url})[-1:]))
 
 
 def test_a_local_server_elsewhere_is_found_where_its_variable_says() -> None:

@@ -2,6 +2,7 @@
 
 from datetime import date
 
+import msgspec
 import pytest
 
 from holdfast.agent.models.chat_wire import ChatWire
@@ -11,8 +12,8 @@ from holdfast.agent.models.prices import FREE, Price, read_known
 from holdfast.agent.models.providers import PROVIDERS, endpoint_at, provider_named
 from holdfast.agent.ports import StepEnd
 from holdfast.domain.context import Profile
-from holdfast.domain.usage import Usage
-from tests.model_server import CALM, KEY, TALK, heard, serving, streaming
+from holdfast.domain.usage import COUNT_MAX, Usage
+from tests.model_server import CALM, DONE, KEY, TALK, chunk, event, heard, serving, streaming
 
 MILLION = 1_000_000
 
@@ -63,6 +64,33 @@ def test_a_price_is_that_of_the_providers_own_address() -> None:
 def test_what_is_known_of_a_sum_is_told_and_nothing_known_is_nothing_told() -> None:
     assert (Usage(1) + Usage(2)).cost_micros is None
     assert (Usage(1) + Usage(2, cost_micros=5) + Usage(3, cost_micros=0)).cost_micros == 5
+
+
+def test_no_count_is_below_nothing_or_above_what_can_be() -> None:
+    assert Usage(-5, -1, -2, -9) == Usage(0, 0, 0, 0)
+    assert Usage(10**400, 1, 10**30, 10**300) == Usage(COUNT_MAX, 1, COUNT_MAX, COUNT_MAX)
+    # What was kept before there were bounds is read within them.
+    kept = msgspec.json.decode(b'{"input_tokens": -7, "cost_micros": 1' + b"0" * 400 + b"}", type=Usage)
+    assert kept == Usage(0, cost_micros=COUNT_MAX) and kept + kept == kept
+    for dear in (1e308, float("inf")):
+        assert Price(dear, 0.0).of(Usage(10**9)).cost_micros == COUNT_MAX
+
+
+@pytest.mark.parametrize(
+    ("told", "cost"),
+    [(-5.0, 0), (1e308, COUNT_MAX), (10**400, COUNT_MAX), ("much", None), (0.25, 250_000)],
+    ids=["below", "above", "far above", "words", "right"],
+)
+async def test_a_cost_that_cannot_be_costs_no_answer(told: object, cost: int | None) -> None:
+    used = {"prompt_tokens": 10**400, "completion_tokens": -3, "cost": told, "is_byok": False}
+    usage = event({"choices": [], "usage": used})
+    answer = chunk({"content": "hello"}) + chunk({}, "stop") + usage + DONE
+    async with serving(streaming([answer])) as (url, _):
+        price = Price(0.0, 0.0) if cost is None else Price(1e300, 1e300)
+        model = HttpModel(Endpoint(url, "small", Secret("")), ChatWire(), Profile("x", 9), CALM, price)
+        deltas, failure = await heard(model)
+        await model.close()
+    assert failure is None and deltas[-1] == StepEnd("stop", Usage(COUNT_MAX, 0, 0, cost or 0))
 
 
 async def test_an_answer_ends_with_what_it_costs_where_that_is_known() -> None:

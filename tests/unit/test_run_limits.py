@@ -115,6 +115,16 @@ async def test_tokens_and_money_are_counted_over_the_whole_run(tmp_path: Path) -
             assert (run.waiting, run.detail, run.steps) == ("limit", detail, 2)
 
 
+async def test_counts_below_nothing_do_not_lift_a_limit(tmp_path: Path) -> None:
+    first = [*calls("pull")[:-1], StepEnd("tool_calls", Usage(40, 5))]
+    lies = [*calls("pull")[:-1], StepEnd("tool_calls", Usage(-900, -200))]
+    async with house(tmp_path, Lever("pull", "pure"), allowance=Allowance(tokens=60)) as here:
+        here.model.steps = [list(lies), list(lies), *(list(first) for _ in range(3))]
+        sent = await here.say(await here.begin(), "Go")
+        run = await here.until_run(sent.run_id, "waiting", "completed")
+        assert (run.waiting, run.steps) == ("limit", 4)
+
+
 async def test_a_limit_survives_a_restart_and_a_crash_gives_nothing_back(tmp_path: Path) -> None:
     allowance = Allowance(steps=3)
     lever = Lever("pull", "pure")

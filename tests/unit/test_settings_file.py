@@ -67,8 +67,13 @@ def test_what_comes_in_a_table_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["port = ", "port = [1", 'a.b = 1\na.resume = "x"\na."resume" = 1', "x = 1\nx = 2"]
-)
+    "text",
+    [
+        "port = ", "port = [1", 'a.b = 1\na.resume = "x"\na."resume" = 1', "x = 1\nx = 2",
+        "port = " + "1" * 5_000, "port = " + "[" * 9_000,
+    ],
+    ids=["nothing", "open", "inner", "twice", "digits", "depth"],
+)  # fmt: skip
 def test_what_is_no_toml_is_not_touched(text: str, tmp_path: Path) -> None:
     with pytest.raises(CannotEdit):
         edited(text, {"resume": "never"})

@@ -16,6 +16,7 @@ from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import NothingToSummarise, RunRefused, SummaryFailed, SummaryRefused
 from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.parts import Text
 from holdfast.domain.transcript import Transcript
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says
 from tests.scribe import scribe, talk, words
@@ -123,8 +124,10 @@ async def test_an_answer_does_not_wait_for_a_summary_under_way(tmp_path: Path) -
 async def test_a_failed_or_empty_summary_changes_nothing_and_rests_before_it_is_tried_again(
     tmp_path: Path,
 ) -> None:
-    for said in (ModelFailure(detail="no", retryable=True), "  \n"):
-        async with house(tmp_path / str(len(str(said))), summarise_above=0.3) as here:
+    for n, said in enumerate(
+        (ModelFailure(detail="no", retryable=True), "  \n", "\0\0", "\u200b \x07\ufeff")
+    ):
+        async with house(tmp_path / str(n), summarise_above=0.3) as here:
             model = scribe(here)
             model.said = said
             session_id = await here.begin()
@@ -160,6 +163,34 @@ async def test_what_was_undone_while_it_was_summarised_is_not_covered(tmp_path: 
             await making
         await talk(here, session_id, "and?")
         assert words(model.requests[-1]) == ["anew", "(nothing)", "and?"]
+
+
+@pytest.mark.parametrize("how", ["undo", "undo the last", "clear", "retry", "edit"])
+async def test_what_is_taken_back_while_it_is_summarised_is_refused_as_that(tmp_path: Path, how: str) -> None:
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        session_id = await here.begin()
+        await talk(here, session_id, "one", "two", "three", "four")
+        model.hold = asyncio.Event()
+        making = asyncio.create_task(here.engine.summaries.make(session_id))
+        await asyncio.wait_for(model.asking.wait(), 5)
+        told = [event.fact for event in await here.store.read(session_id, 0, 100)]
+        turns = [fact.turn_id for fact in told if isinstance(fact, f.TurnAccepted)]
+        match how:
+            case "undo":
+                await here.engine.verbs.undo(session_id, turns[0])
+            case "undo the last":  # The summary tells of it, and the first is still there.
+                await here.engine.verbs.undo(session_id, turns[1])
+            case "clear":
+                await here.engine.clear(session_id)
+            case "retry":
+                await here.engine.replace(session_id, turns[0], None)
+            case "edit":
+                await here.engine.replace(session_id, turns[0], (Text("otherwise"),))
+        model.hold.set()
+        with pytest.raises(SummaryRefused):
+            await making
+        assert await compactions(here, session_id) == []
 
 
 async def test_a_turn_that_is_worked_on_is_never_summarised(tmp_path: Path) -> None:

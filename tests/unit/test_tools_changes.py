@@ -6,20 +6,24 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.agent.masking import masked_tools
 from holdfast.agent.ports import Tool
 from holdfast.agent.tools.toolbox import builtin_tools
+from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context import ToolMessage
 from holdfast.domain.errors import RunRefused
 from holdfast.domain.exports import files_in
 from holdfast.domain.file_changes import FilesChanged, NoSuchChange
 from holdfast.domain.ids import RunId, SessionId
-from holdfast.domain.limits import CHANGE_BYTES_MAX, UNUSED_BLOB_AFTER_MS
+from holdfast.domain.limits import CHANGE_BYTES_MAX, CHANGED_FILES_MAX, UNUSED_BLOB_AFTER_MS
 from holdfast.domain.parts import Change, text_of
 from holdfast.domain.secrets import Mask
+from holdfast.store.ports import Append
 from tests.house import House, Lever, calls, house, says
+from tests.scribe import scribe
 
 Step = tuple[str, dict[str, object]]
 SECRET = "hunter2-hunter2-hunter2"
@@ -52,7 +56,9 @@ def workspace(folder: Path, session_id: SessionId) -> Path:
 
 
 async def changes_of(here: House, run_id: RunId) -> list[tuple[str, int, int, bool]]:
-    return [(each.path, each.added, each.removed, each.kept) for each in await here.engine.changes.of(run_id)]
+    return [
+        (each.path, each.added, each.removed, each.kept) for each in (await here.engine.changes.of(run_id))[0]
+    ]
 
 
 async def test_a_run_has_one_change_for_each_file_from_first_to_last(tmp_path: Path) -> None:
@@ -66,7 +72,7 @@ async def test_a_run_has_one_change_for_each_file_from_first_to_last(tmp_path: P
         )  # fmt: skip
         found = await changes_of(here, run_id)
         assert found == [("new/file.txt", 1, 0, True), ("old.txt", 2, 1, True), ("gone.txt", 1, 0, True)]
-        (_, old, _) = await here.engine.changes.of(run_id)
+        (_, old, _), _ = await here.engine.changes.of(run_id)
         assert old.diff == "--- a/old.txt\n+++ b/old.txt\n@@ -1,3 +1,4 @@\n a\n b\n-c\n+C\n+d\n"
         assert await here.store.get_blob(old.before or "") == b"a\nb\nc\n"
 
@@ -115,6 +121,91 @@ async def test_nothing_is_put_back_where_one_file_is_not_as_the_run_left_it(tmp_
         assert "files_restored" not in await here.events(session_id)
         with pytest.raises(NoSuchChange):
             await here.engine.changes.restore(run_id, ["../b"])
+
+
+async def test_equal_requests_to_put_back_at_once_are_all_met(tmp_path: Path) -> None:
+    async with house(tmp_path, others=own_tools(tmp_path)) as here:
+        session_id = await here.begin()
+        folder = workspace(tmp_path, session_id)
+        for _ in range(5):
+            await done(here, session_id, written("a", "1\n"))
+            run_id = await done(here, session_id, edited("a", "1", "2"), written("b/c", "x\n"))
+            wanted = [here.engine.changes.restore(run_id) for _ in range(8)]
+            assert await asyncio.gather(*wanted) == [("a", "b/c")] * 8
+            assert (folder / "a").read_text() == "1\n" and list((folder / "b").iterdir()) == []
+
+
+async def test_only_files_of_the_folder_that_the_run_worked_in_are_put_back(tmp_path: Path) -> None:
+    data, first, second = tmp_path / "data", tmp_path / "first", tmp_path / "second"
+    for folder in (data, first, second):
+        folder.mkdir()
+    async with house(data, others=own_tools(data)) as here:
+        session_id = await here.engine.verbs.create(f.SessionCreated(workspace=str(first)))
+        (first / "file").write_text("1\n")
+        run_id = await done(here, session_id, edited("file", "1", "2"), written("made", "x\n"))
+        for chosen in (str(second), ""):
+            # As the run left them, and not the run's.
+            folder = Path(chosen) if chosen else workspace(data, session_id)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "file").write_text("2\n")
+            (folder / "made").write_text("x\n")
+            await here.engine.verbs.configure(session_id, f.SessionConfigured(workspace=chosen))
+        (told, _), left_out = await here.engine.changes.of(run_id)
+        assert (told.path, told.workspace, left_out) == ("file", str(first), 0)
+        assert await here.engine.changes.restore(run_id) == ("file", "made")
+        assert (first / "file").read_text() == "1\n" and not (first / "made").exists()
+        for folder in (second, workspace(data, session_id)):
+            assert (folder / "file").read_text() == "2\n" and (folder / "made").exists()
+        own = await done(here, session_id, edited("file", "2", "3"))
+        await here.engine.verbs.configure(session_id, f.SessionConfigured(workspace=str(second)))
+        assert await here.engine.changes.restore(own) == ("file",)
+        assert (workspace(data, session_id) / "file").read_text() == (second / "file").read_text() == "2\n"
+
+
+async def test_nothing_is_put_back_where_the_folder_of_the_run_is_gone(tmp_path: Path) -> None:
+    async with house(tmp_path, others=own_tools(tmp_path)) as here:
+        session_id = await here.begin()
+        run_id = await done(here, session_id, written("made", "x\n"))
+        shutil.rmtree(workspace(tmp_path, session_id))
+        with pytest.raises(FilesChanged, match="the folder that the run worked in is no longer there"):
+            await here.engine.changes.restore(run_id)
+        assert not workspace(tmp_path, session_id).exists()
+
+
+async def test_files_are_put_back_in_the_session_that_a_conversation_went_on_in(tmp_path: Path) -> None:
+    lever = Lever("pull", "pure")
+    async with house(tmp_path, lever, others=own_tools(tmp_path)) as here:
+        model, session_id = scribe(here), await here.begin()
+        await done(here, session_id, written("old", "1\n"))
+        run_id = await done(here, session_id, written("made", "x\n"), edited("old", "1", "2"))
+        new = session_id
+        for _ in range(2):
+            new = await here.engine.moves.move_on(new)
+            await here.until_run((await here.say(new, "Go on.")).run_id, "completed")
+        lever.hold = asyncio.Event()
+        model.steps += [calls("pull"), says("Done.")]
+        sent = await here.say(new, "Work on.")
+        await lever.started.wait()
+        with pytest.raises(RunRefused):
+            await here.engine.changes.restore(run_id)
+        lever.hold.set()
+        await here.until_run(sent.run_id, "completed")
+        assert await here.engine.changes.restore(run_id) == ("made", "old")
+        folder = workspace(tmp_path, new)
+        assert [path.name for path in folder.iterdir()] == ["old"] and (folder / "old").read_text() == "1\n"
+        assert not workspace(tmp_path, session_id).exists(), "the one that was left is not made again"
+
+
+async def test_a_list_that_is_cut_says_how_many_files_it_leaves_out(tmp_path: Path) -> None:
+    async with house(tmp_path, others=own_tools(tmp_path)) as here:
+        session_id = await here.begin()
+        run_id = await done(here, session_id, written("f", "1\n"))
+        events = await here.store.read(session_id, 0, 1000)
+        (settled,) = [each.fact for each in events if isinstance(each.fact, f.ToolSettled)]
+        many = tuple(Change(f"file{n}", kept=False) for n in range(CHANGED_FILES_MAX + 2))
+        await here.store.append(Append(session_id, (replace(settled, place=settled.place + 9, parts=many),)))
+        changes, left_out = await here.engine.changes.of(run_id)
+        assert (len(changes), left_out) == (CHANGED_FILES_MAX, 3)
 
 
 async def test_putting_back_never_leads_out_of_the_workspace(tmp_path: Path) -> None:
@@ -189,7 +280,7 @@ async def test_what_is_needed_to_put_files_back_stays_as_long_as_the_conversatio
         session_id = await here.begin()
         await done(here, session_id, written("f", "1\n"))
         run_id = await done(here, session_id, edited("f", "1", "2"))
-        (change,) = await here.engine.changes.of(run_id)
+        (change,), _ = await here.engine.changes.of(run_id)
         branch = await here.engine.verbs.fork(session_id)
         clock.advance(2 * UNUSED_BLOB_AFTER_MS)
         await here.store.sweep()

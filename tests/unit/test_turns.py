@@ -6,7 +6,15 @@ import pytest
 
 from holdfast.domain import endings, runs, turns
 from holdfast.domain import facts as f
-from holdfast.domain.errors import Busy, NoSuchSession, NoSuchTurn, RunRefused, SessionExists, TooLarge
+from holdfast.domain.errors import (
+    Busy,
+    NoSuchSession,
+    NoSuchTurn,
+    RunRefused,
+    SessionExists,
+    SummaryRefused,
+    TooLarge,
+)
 from holdfast.domain.ids import CallId, MessageId, TurnId
 from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
@@ -223,8 +231,9 @@ def test_compaction_covers_the_live_turns_as_ranges() -> None:
         finish(journal, accept(journal))
     facts = turns.compact(journal.book, SESSION, 4, "so far")
     assert facts == [f.SessionCompacted(((1, 2), (4, 4)), "so far")]
-    with pytest.raises(NoSuchTurn):
-        turns.compact(journal.book, SESSION, 0, "nothing")
+    for gone in (0, 3):
+        with pytest.raises(SummaryRefused):
+            turns.compact(journal.book, SESSION, gone, "nothing that is there")
 
 
 def test_a_turn_that_is_worked_on_cannot_be_summarised() -> None:

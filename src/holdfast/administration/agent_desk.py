@@ -75,6 +75,8 @@ class AgentReader:
             return told_of(AgentSpec(name=name))
         error, digest = str(found.problem or ""), digest_of(found.text)
         if found.good is None:
+            if name == MAIN:
+                return told_of(self._agents.spec(name), error, digest)
             return AgentTold(name, answers=False, error=error, digest=digest)
         return told_of(found.good, error, digest)
 
@@ -83,6 +85,7 @@ class AgentDesk(AgentReader):
     """What people have written, looked at and changed.
 
     `session` finds a conversation, and `workspace` the folder of one that has chosen a folder or none.
+    `refused` says why none can work in a folder now, in words after its name; nothing where they can.
     """
 
     def __init__(
@@ -93,11 +96,13 @@ class AgentDesk(AgentReader):
         session: Callable[[SessionId], Awaitable[SessionRow]],
         workspace: Callable[[SessionId, str], Path],
         tools: Callable[[], Iterable[str]],
+        refused: Callable[[str], str],
     ) -> None:
         super().__init__(files, prompts, tools)
         self._board = board
         self._session = session
         self._workspace = workspace
+        self._refused = refused
         self._turn = asyncio.Lock()
 
     async def write(self, name: str, text: str, expect: str | None) -> AgentText:
@@ -110,7 +115,9 @@ class AgentDesk(AgentReader):
         if len(text.encode("utf-8", "replace")) > AGENT_FILE_BYTES_MAX:
             problem = f"this has more than {AGENT_FILE_BYTES_MAX:,} bytes"
             raise BadAgent(file=agents.file_of(name), problem=problem)
-        self._agents.check(name, text)
+        spec = self._agents.check(name, text)
+        if spec.workspace and (why := await asyncio.to_thread(self._refused, spec.workspace)):
+            raise BadAgent(file=agents.file_of(name), problem=f"workspace {why}")
         async with self._turn:
             self._check(name, expect)
             await self._change(lambda: self._put(self._files.path_of(name), text))

@@ -4,24 +4,33 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from holdfast.administration.written_files import Kind, WrittenFiles
+from holdfast.agent.models.providers import DEMO, PROVIDERS, is_local_model, split_name
+from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import Clock
 from holdfast.domain.facts import Resume
+from holdfast.domain.local_model import LOCAL
 from holdfast.domain.prompts import BadPrompt, Prompt
 from holdfast.domain.secrets import Masking, identity
 
 Note = Callable[[str], None]
+UNREAD = AgentSpec(approvals="ask")
+"""The agent that every server has, while nobody knows what its file would keep from it."""
 
 
 class AgentFiles:
-    """The agents of this server. `tools` gives the names of those tools that it has of its own."""
+    """The agents of this server. `tools` gives the names of those tools that it has of its own.
+
+    `closed` says why none can work in a folder, in words after its name; nothing where they can.
+    """
 
     def __init__(
         self, base: Path, tools: Callable[[], Collection[str]], clock: Clock, note: Note,
-        mask: Masking = identity,
+        mask: Masking = identity, closed: Callable[[str], str] = lambda workspace: "",
     ) -> None:  # fmt: skip
         self._tools = tools
+        self._closed = closed
         kind = Kind[AgentSpec](
             "agents", ".toml", agents.is_name, self.check,
             lambda file, problem: BadAgent(file=file, problem=problem),
@@ -29,7 +38,10 @@ class AgentFiles:
         self.files = WrittenFiles(base, kind, clock, note, mask)
 
     def spec(self, name: str) -> AgentSpec:
-        """The agent as it is written now, or as it was last written well. Raises NoSuchAgent, BadAgent."""
+        """The agent as it is written now, or as it was last written well. Raises NoSuchAgent, BadAgent.
+
+        The one that every server has answers even if it never was: as without a file, but asking first.
+        """
         name = name or MAIN
         found = self.files.look(name)
         if found is None:
@@ -38,12 +50,22 @@ class AgentFiles:
             raise NoSuchAgent(name=name, known=", ".join(self.names()))
         if found.good is not None:
             return found.good
+        if name == MAIN:
+            return UNREAD
         assert found.problem is not None, "what was not read well has a problem"
         raise BadAgent(**found.problem.fields)
 
     def check(self, name: str, text: str) -> AgentSpec:
         """The agent that a text says. Raises BadAgent."""
-        return agents.parse(name, text, self._tools())
+        spec = agents.parse(name, text, self._tools())
+        for key, model in (("model", spec.model), *(("fallbacks", each) for each in spec.fallbacks)):
+            if model and not _may_be(model):
+                known = ", ".join(provider.name for provider in PROVIDERS)
+                problem = f"{key} must be PROVIDER:MODEL, {LOCAL} or {DEMO}, with a PROVIDER of: {known}"
+                raise BadAgent(file=agents.file_of(name), problem=problem)
+        if spec.workspace and (why := self._closed(spec.workspace)):
+            raise BadAgent(file=agents.file_of(name), problem=f"workspace {why}")
+        return spec
 
     def names(self) -> list[str]:
         """All there are, the one that every server has first."""
@@ -81,7 +103,7 @@ class PromptFiles:
         self.files = WrittenFiles(base, kind, clock, note, mask)
 
     def expand(self, text: str) -> str:
-        """What a message says: of one that calls a prompt, what that says."""
+        """What a message says: of one that calls a prompt, what that says. Raises TooLarge."""
         call = prompts.called(text)
         found = self.files.look(call[0]) if call is not None else None
         if call is None or found is None or found.good is None:
@@ -99,3 +121,14 @@ class PromptFiles:
     def problems(self) -> list[str]:
         """What is wrong with the files that are there now, in sentences."""
         return self.files.problems()
+
+
+def _may_be(model: str) -> bool:
+    """Whether somebody may offer a model of that name."""
+    if model == DEMO or is_local_model(model):
+        return True
+    try:
+        split_name(model)
+    except NoSuchModel:
+        return False
+    return True

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from holdfast.administration.bot_file import Bot, read_bot, write_bot
 from holdfast.administration.porter import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
-from holdfast.config import Settings
+from holdfast.config import ConfigError, Settings
 from holdfast.domain.chats import Inbound
 from holdfast.domain.errors import HoldfastError, NoSuchChannel
 from holdfast.domain.secrets import Mask
@@ -81,13 +82,11 @@ class Channels(Porter):
         if self._called is not None:
             self._gateway.add(self._called)
         if self._settings.telegram != "off":
-            saved = await asyncio.to_thread(read_bot, self._settings.data)
-            token = self._token or (saved.token if saved is not None else "")
-            if token:
-                try:
+            try:
+                if token := self._token or await asyncio.to_thread(_saved_token, self._settings.data):
                     self._take_on(await self._made(token))
-                except ChannelRefused as error:
-                    self._broken = str(error.fields["why"])
+            except ChannelRefused as error:
+                self._broken = str(error.fields["why"])
 
     async def start(self) -> None:
         """Serve every channel. The engine must be working."""
@@ -194,3 +193,12 @@ class Channels(Porter):
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise CannotEditSettings(path=folder, why=why) from None
+
+
+def _saved_token(folder: Path) -> str:
+    """The token that was connected; empty: none. Raises ChannelRefused."""
+    try:
+        saved = read_bot(folder)
+    except ConfigError as error:
+        raise ChannelRefused(why=str(error)) from None
+    return saved.token if saved is not None else ""

@@ -37,6 +37,23 @@ def read_connections(folder: Path) -> Mapping[str, Saved]:
     return {**first, **found.providers}
 
 
+def usable_connections(folder: Path) -> Mapping[str, Saved]:
+    """The same; a file that cannot be read counts as none, and `connection_problem` tells of it."""
+    try:
+        return read_connections(folder)
+    except ConfigError:
+        return {}
+
+
+def connection_problem(folder: Path) -> str:
+    """What is wrong with the file that is there now, in a sentence; nothing if all is well."""
+    try:
+        read_connections(folder)
+    except ConfigError as error:
+        return f"{FILE_NAME}: {error.fields['problem']}."
+    return ""
+
+
 def write_connections(folder: Path, saved: Mapping[str, Saved]) -> None:
     """Put connections in place of what was saved. Raises OSError."""
     first = saved.get(FIRST, Saved(""))

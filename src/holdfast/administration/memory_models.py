@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.administration.connection_file import read_connections
+from holdfast.administration.connection_file import usable_connections
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.models.endpoint import Endpoint, Secret
@@ -23,7 +23,6 @@ from holdfast.agent.models.providers import (
 )
 from holdfast.agent.models.shop import made_for
 from holdfast.agent.ports import Model
-from holdfast.config import ConfigError
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.memory.ports import Asking, Owner, OwnerGone
@@ -143,10 +142,7 @@ class RememberedModels:
             (f"env:{each.key_from or each.provider.keys[0]}", each.provider, Saved(each.base_url, each.key))
             for each in found
         ]
-        try:
-            saved = read_connections(self._folder)
-        except ConfigError:
-            return known
+        saved = usable_connections(self._folder)
         return [*(("connection", each, saved[each.name]) for each in PROVIDERS if each.name in saved), *known]
 
 

@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.administration.connection_file import FIRST, read_connections, write_connections
+from holdfast.administration.connection_file import (
+    FILE_NAME,
+    FIRST,
+    connection_problem,
+    read_connections,
+    usable_connections,
+    write_connections,
+)
 from holdfast.administration.model_offers import Offers
 from holdfast.administration.settings_desk import Desk
 from holdfast.agent.local.model import ABOUT
@@ -57,22 +64,34 @@ async def chosen(
 ) -> tuple[Model, str]:
     """The model that answers from the start on, and why: the one that was connected, if `settings` name it.
 
-    Raises what `choose` does, and ConfigError.
+    Where connections cannot be read, it is chosen as if there were none. Raises what `choose` does.
     """
-    saved = await asyncio.to_thread(read_connections, settings.data)
+    saved = await asyncio.to_thread(usable_connections, settings.data)
     for each in saved.values():
         mask.learn(*_secrets(each))
-    known = shop.known if shop is not None else None
+    try:
+        made, why = await _asked_for(settings, environ, saved, shop)
+    except HoldfastError as error:
+        if not await asyncio.to_thread(connection_problem, settings.data):
+            raise
+        made, why = await choose("", environ, known=shop.known if shop is not None else None)
+        why += f" {settings.model.strip()} cannot be asked: {error}"
+    return await _with_fallbacks(made, why, settings.fallback_models, shop)
+
+
+async def _asked_for(
+    settings: Settings, environ: Mapping[str, str], saved: Mapping[str, Saved], shop: Shop | None
+) -> tuple[Model, str]:
+    """The model that `settings` ask for, or the one that is found. Raises what `choose` does."""
     name = settings.model.strip()
     if is_local_model(name) and shop is not None:
-        made, why = _local(shop, "as HOLDFAST_MODEL or the settings ask")
-    elif settings.origins.get("model") == "file" and name.partition(":")[0] in saved:
+        return _local(shop, "as HOLDFAST_MODEL or the settings ask")
+    if settings.origins.get("model") == "file" and name.partition(":")[0] in saved:
         provider, model = split_name(name)
         kept = saved[provider.name]
-        made, why = _connected(endpoint_at(provider, kept.base_url, model, kept.key), shop)
-    else:
-        made, why = await choose(settings.model, environ, saved=saved, known=known)
-    return await _with_fallbacks(made, why, settings.fallback_models, shop)
+        return _connected(endpoint_at(provider, kept.base_url, model, kept.key), shop)
+    known = shop.known if shop is not None else None
+    return await choose(settings.model, environ, saved=saved, known=known)
 
 
 async def _with_fallbacks(
@@ -235,19 +254,30 @@ class Models:
         settings = self._desk.settings
         return settings.model.strip().partition(":")[0] if settings.origins.get("model") == "file" else ""
 
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with what was saved, in sentences."""
+        problem = connection_problem(self._folder)
+        return (problem,) if problem else ()
+
     def _read(self) -> Mapping[str, Saved]:
-        return read_connections(self._folder)
+        return usable_connections(self._folder)
 
     @property
     def _folder(self) -> Path:
         return self._desk.settings.data
 
     async def _all(self) -> Mapping[str, Saved]:
-        return await asyncio.to_thread(self._read)
+        """What is saved, to change it; what cannot be read is left alone. Raises CannotEditSettings."""
+        try:
+            return await asyncio.to_thread(read_connections, self._folder)
+        except ConfigError as error:
+            path = self._folder / FILE_NAME
+            raise CannotEditSettings(path=path, why=str(error.fields["problem"])) from None
 
     async def _completed(self, provider: Provider, wanted: Connection) -> Saved:
         """What was left out is as it was; a key goes to no other server than the one it was given for."""
-        kept, found = (await self._all()).get(provider.name), in_environment(provider, self._environ)
+        saved, found = await asyncio.to_thread(self._read), in_environment(provider, self._environ)
+        kept = saved.get(provider.name)
         known = [each for each in (kept, Saved(found.base_url, found.key)) if each is not None]
         url = (wanted.base_url or "").strip() or known[0].base_url
         own = next((each.key for each in known if each.base_url.rstrip("/") == url.rstrip("/")), "")

@@ -9,7 +9,6 @@ from holdfast.agent.models.choose import is_model_server
 from holdfast.agent.models.listing import Listed, Lists, Offer
 from holdfast.agent.models.prices import Known, Price
 from holdfast.agent.models.providers import PROVIDERS, Access, Saved, access_to
-from holdfast.config import ConfigError
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask
@@ -41,10 +40,7 @@ class Offers:
 
     async def told(self) -> Sequence[ProviderTold]:
         """Everyone, in the order in which they are looked for."""
-        try:
-            saved = await asyncio.to_thread(self._saved)
-        except ConfigError:
-            saved = {}
+        saved = await asyncio.to_thread(self._saved)
         ways = [access_to(provider, self._environ, saved) for provider in PROVIDERS]
         asked = {way.provider.name: self._list(way) for way in ways if _may_be_there(way)}
         if asked:

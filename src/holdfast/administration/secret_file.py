@@ -1,15 +1,14 @@
 """A few named words in a TOML file that only its owner can read: what was connected, with its key."""
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.administration.settings_file import write_whole
+from holdfast.administration.settings_file import spelt, write_whole
 from holdfast.config import ConfigError
+from holdfast.domain.toml import NotToml, read_toml
 
 _MODE = 0o600
 T = TypeVar("T", bound=msgspec.Struct)
@@ -18,10 +17,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 def read_secret(path: Path, kind: type[T], what: str) -> T | None:
     """What is saved there; `what` is what it should be. Raises ConfigError for what cannot be read."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), kind)
+        return msgspec.convert(read_toml(path.read_text("utf-8")), kind)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError):
+    except (OSError, UnicodeDecodeError, NotToml, msgspec.ValidationError):
         # Not what it says: the secret may be in that.
         problem = f"this is no {what}; remove the file {path} and connect again"
         raise ConfigError(where=path, problem=problem) from None
@@ -42,13 +41,9 @@ def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
     lines = [head, *_lines(fields)]
     for name, table in tables.items():
         for key, words in table.items():
-            lines += (f"\n[{name}.{_spelt(key)}]\n", *_lines(words))
+            lines += (f"\n[{name}.{spelt(key)}]\n", *_lines(words))
     write_whole(path, "".join(lines))
 
 
 def _lines(words: Mapping[str, str]) -> list[str]:
-    return [f"{name} = {_spelt(text)}\n" for name, text in words.items()]
-
-
-def _spelt(text: str) -> str:
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    return [f"{name} = {spelt(text)}\n" for name, text in words.items()]

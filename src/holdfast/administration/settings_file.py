@@ -9,11 +9,11 @@ import json
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.domain.errors import DiskFull
+from holdfast.domain.toml import NotToml, read_toml
 from holdfast.office import CannotEditSettings
 
 _MODE = 0o600
@@ -87,8 +87,8 @@ def edited(text: str, wanted: Mapping[str, object]) -> str:
 
 def _read(text: str) -> dict[str, object]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return read_toml(text)
+    except NotToml as error:
         raise CannotEdit(f"it is not TOML: {error}") from None
 
 
@@ -125,17 +125,18 @@ def _comment(statement: Sequence[str]) -> str:
 
 def _is_toml(text: str) -> bool:
     try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        read_toml(text)
+    except NotToml:
         return False
     return True
 
 
 def _line(name: str, value: object, comment: str) -> str:
-    return f"{name} = {_spelt(value)}{comment}\n"
+    return f"{name} = {spelt(value)}{comment}\n"
 
 
-def _spelt(value: object) -> str:
+def spelt(value: object) -> str:
+    """A value as TOML has it. Any text that UTF-8 can write is read again as it was."""
     match value:
         case str():
             # What JSON escapes, TOML reads; it wants one character more to be escaped.
@@ -143,7 +144,7 @@ def _spelt(value: object) -> str:
         case int() | float():
             return repr(value)
         case tuple() | list():
-            return f"[{', '.join(_spelt(each) for each in value)}]"
+            return f"[{', '.join(spelt(each) for each in value)}]"
     raise AssertionError(f"{value!r} is no value of a setting")
 
 

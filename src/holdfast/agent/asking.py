@@ -32,7 +32,7 @@ from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
 from holdfast.domain.context import Request
 from holdfast.domain.ids import CallId, Ids, MessageId
-from holdfast.domain.limits import STEP_BYTES_MAX
+from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
 from holdfast.domain.rows import RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
 
@@ -40,6 +40,7 @@ TRIES_MAX = 5
 """Times in a row that a model is asked for nothing before its failure becomes the run's."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 60_000
+_TOO_MANY_CALLS = f"it asked for more than {CALLS_PER_STEP_MAX} calls in one answer"
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -169,6 +170,8 @@ class Asking:
         try:
             async with limit, aclosing(model.stream(request, specs)) as deltas:
                 async for delta in deltas:
+                    if _is_too_much(step, delta):
+                        return ModelFailure(detail=_TOO_MANY_CALLS, retryable=False)
                     fact = self._fact(step, delta)
                     if fact is not None:
                         step.fold.add(fact, self._clock.now_ms())
@@ -267,6 +270,11 @@ class Asking:
             facts.append(step.started)
         step.provider = asked.provider
         await recorder.record(lambda view: facts)
+
+
+def _is_too_much(step: _Step, delta: ModelDelta) -> bool:
+    is_new = isinstance(delta, CallDelta) and delta.index not in step.calls
+    return is_new and len(step.calls) >= CALLS_PER_STEP_MAX
 
 
 def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:

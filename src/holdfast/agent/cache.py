@@ -36,19 +36,25 @@ async def just_close(session_id: SessionId, close: Close) -> None:
 
 
 class Held:
-    """One run's hold on its conversation. Nothing of it is let go before `release`."""
+    """A hold on a conversation, most often a run's. Nothing of it is let go before `release`."""
 
-    def __init__(self, cache: "ContextCache", entry: Entry) -> None:
+    def __init__(self, cache: "ContextCache", entry: Entry, is_run: bool) -> None:
         self._cache = cache
         self._entry = entry
+        self._is_run = is_run
         self._is_held = True
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether it would have to be read back for what another process has changed."""
+        return self._entry.is_overtaken
 
     async def fold(self, chars: int, read: Read) -> TranscriptFold:
         """The conversation, with all that this process adds from here on; `read` reads it back if need be.
 
         To be called once something of the run is committed: that is how it is noticed what others have done.
         """
-        return await self._cache.fold(self._entry, chars, read)
+        return await self._cache.fold(self._entry, chars, read, self._is_run)
 
     def release(self) -> None:
         if self._is_held:
@@ -97,8 +103,8 @@ class ContextCache:
 
     # What runs do.
 
-    def hold(self, session_id: SessionId) -> Held:
-        """Take hold of a conversation, known or not."""
+    def hold(self, session_id: SessionId, *, is_run: bool = True) -> Held:
+        """Take hold of a conversation, known or not. It is of use to runs: only theirs is counted."""
         entry = self._entries.get(session_id)
         if entry is None:
             why: Why = "evicted" if session_id in self._gone else "new"
@@ -106,7 +112,7 @@ class ContextCache:
             entry = self._entries[session_id] = Entry(session_id, why)
         entry.users += 1
         self._entries.move_to_end(session_id)
-        return Held(self, entry)
+        return Held(self, entry, is_run)
 
     def note(self, change: Change) -> None:
         """A change that this process has made. Told of all of them, in order, before anyone builds on one."""
@@ -119,11 +125,11 @@ class ContextCache:
         if any(isinstance(event.fact, SessionDeleted) for event in change.events if event.kind == _DELETED):
             self._remove(entry)
 
-    async def fold(self, entry: Entry, chars: int, read: Read) -> TranscriptFold:
+    async def fold(self, entry: Entry, chars: int, read: Read, is_run: bool) -> TranscriptFold:
         async with entry.building:
             why = entry.why_not(chars)
             if why is None:
-                self.hits += 1
+                self.hits += is_run
             else:
                 self.count(why)
                 await self._build(entry, chars, read)

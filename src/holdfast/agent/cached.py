@@ -65,6 +65,11 @@ class Entry:
         return None
 
     @property
+    def is_overtaken(self) -> bool:
+        """Whether another process has changed it, and it was not read back since."""
+        return self._at.state == "stale" and self._why == "foreign"
+
+    @property
     def fold(self) -> TranscriptFold:
         assert self._fold is not None, f"{self.session_id} has been built"
         return self._fold

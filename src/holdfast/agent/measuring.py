@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.agent.attachments import Attachments
-from holdfast.agent.ports import Model, ToolSpec
+from holdfast.agent.ports import Model, ModelFailure, ToolSpec
 from holdfast.domain.context import Gauge, Request, estimate_tokens, request_of
 from holdfast.domain.transcript import Transcript
 from holdfast.domain.weights import factor_of
@@ -28,9 +28,11 @@ class Measuring:
         self._transcript = Transcript()
 
     async def request(self, transcript: Transcript, specs: Sequence[ToolSpec]) -> Request:
-        """What is sent next."""
+        """What is sent next. Raises ModelFailure where tools and instructions leave no room for it."""
         self._transcript = transcript
         self._gauge = gauge_of(transcript, self._model, specs, self._gauge.share)
+        if crowded := self._gauge.crowded(self._model.profile, self._told):
+            raise ModelFailure(detail=crowded, retryable=False)
         return await self._made()
 
     def weigh(self, request: Request) -> int:

@@ -28,6 +28,6 @@ async def draft(
         return None
     chars_max = _CHARS_PER_TOKEN * due.tokens_max
     said = await answer_of(model, due.instructions, due.text, ASKED_S_MAX, chars_max)
-    if not said.strip():
+    if not any(each.isprintable() and not each.isspace() for each in said):
         raise ModelFailure(detail="it gave no summary", retryable=True)
     return summaries.drafted(due, said)

@@ -169,7 +169,7 @@ def _problems(staff: Staff) -> tuple[str, ...]:
         for each in servers
         if each.last_error
     ]
-    return (*staff.agents.problems(), *lost)
+    return (*staff.models.problems(), *staff.agents.problems(), *lost)
 
 
 def _office(staff: Staff, settings: Settings, address: str) -> Office:

@@ -4,7 +4,6 @@ Only reading is here. Where the files lie, and when they are looked at, is `admi
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Literal
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.fact import Resume
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX, AGENT_TOOLS_MAX
+from holdfast.domain.toml import NotToml, read_toml
 
 MAIN = "main"
 """The agent that every server has, with or without a file."""
@@ -113,8 +113,8 @@ def parse(name: str, text: str, tools: Collection[str]) -> AgentSpec:
     """
     file = file_of(name)
     try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = read_toml(text)
+    except NotToml as error:
         raise BadAgent(file=file, problem=f"this is not TOML: {error}") from None
     values: dict[str, object] = {}
     for key, value in found.items():

@@ -1,6 +1,7 @@
 """What a run did to files, told by its calls' results; and what it takes to put them back."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +24,12 @@ class FilesChanged(HoldfastError):
 
 
 class PutBack(msgspec.Struct, frozen=True):
-    """A file to put back: the digests of what a run found, and of what it left. None is no file."""
+    """A file to put back: the digests of what a run found, and of what it left. None is no file.
 
+    `path` is from the workspace on, which is where the run worked.
+    """
+
+    workspace: Path
     path: str
     before: str | None
     after: str | None
@@ -35,13 +40,14 @@ def changes_of(parts: Iterable[AnyPart]) -> list[Change]:
 
     A file that came to be what it was before is left out. Diffs are those of single calls: there are none.
     """
-    found: dict[str, Change] = {}
+    found: dict[tuple[str, str], Change] = {}
     for part in parts:
         if not isinstance(part, Change):
             continue
-        first = found.get(part.path)
+        place = part.workspace, part.path
+        first = found.get(place)
         kept = part.kept and (first is None or first.kept)
-        found[part.path] = replace(
+        found[place] = replace(
             part,
             before=(part.before if first is None else first.before) if kept else None,
             after=part.after if kept else None,

@@ -42,6 +42,8 @@ ITEM_BYTES_MAX = 1_000_000
 
 STEP_BYTES_MAX = 1_000_000
 """What one step of a model may write; it is ended there, as if the model had."""
+CALLS_PER_STEP_MAX = 128
+"""Calls in one answer; one with more is cut off there, and none of them is made."""
 
 PAGE_MESSAGES_MAX = 200
 PAGE_SESSIONS_MAX = 200
@@ -124,7 +126,9 @@ DIFF_PAIRS_MAX = 1_000_000
 CHANGE_NOTE_MS_MAX = 2_592_000_000
 """How long the note of a call that changes a file is kept, if the call is never settled."""
 CHANGED_FILES_MAX = 1_000
-"""Files in one list of what a run has changed."""
+"""Files in one list of what a run has changed; it says how many it leaves out."""
+CHANGE_WAIT_MS_MAX = 10_000
+"""How long a call that changes a file waits for others that change files of the same folder."""
 SEARCH_FILES_S_MAX = 20
 """How long one `search_files` may take; then it gives what it has found."""
 SEARCH_FILES_MAX = 1_000
@@ -406,6 +410,12 @@ MCP_WAIT_S_MAX = 30
 """How long a call waits for a server that is not ready."""
 MCP_LIST_S_MAX = 30
 """How long a server that is ready may take to list its tools."""
+MCP_LIST_PAUSE_S = 2
+"""How long after that it is not asked for them again, however often it says that they have changed."""
+MCP_MESSAGES_AT_ONCE = 2_000
+"""Messages of a server of ours that are read as fast as it sends them."""
+MCP_MESSAGES_PER_S_MAX = 500
+"""How many a second are read of one that goes on; the others wait on its side."""
 MCP_STOP_S_MAX = 3
 """How long a server that is stopped is waited for."""
 MCP_RETRY_MS = 1_000

@@ -42,7 +42,8 @@ class Change(Part, frozen=True, tag="change"):
     """A file of the workspace that a tool changed: what it held before and after, as blobs.
 
     Without a blob there was no such file. What was too large, or held a secret, is not `kept`: there are no
-    blobs then, and nobody can put it back. `diff` may be cut; `added` and `removed` count lines.
+    blobs then, and nobody can put it back. `diff` may be cut; `added` and `removed` count lines. `workspace`
+    is the folder that was chosen for the conversation then; nothing stands for the one that was made for it.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Change(Part, frozen=True, tag="change"):
     added: int = 0
     removed: int = 0
     kept: bool = True
+    workspace: str = ""
 
 
 AnyPart = Text | Reasoning | ToolCall | File | Change

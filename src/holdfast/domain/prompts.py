@@ -7,7 +7,8 @@ import re
 
 import msgspec
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, TooLarge
+from holdfast.domain.limits import TEXT_BYTES_MAX
 from holdfast.domain.slash import COMMANDS
 
 PLACE = "$ARGUMENTS"
@@ -34,10 +35,14 @@ class Prompt(msgspec.Struct, frozen=True):
         return line if len(line) <= _ABOUT_CHARS_MAX else line[: _ABOUT_CHARS_MAX - 1] + "…"
 
     def said(self, rest: str) -> str:
-        """What calling it says."""
-        if PLACE in self.text:
-            return self.text.replace(PLACE, rest).strip()
-        return f"{self.text.strip()}\n\n{rest}".strip()
+        """What calling it says. Raises TooLarge, before that is made."""
+        text = self.text.strip()
+        places = text.count(PLACE)
+        size = len(text.encode("utf-8", "surrogatepass"))
+        size += places * (len(rest.encode("utf-8", "surrogatepass")) - len(PLACE))
+        if size > TEXT_BYTES_MAX:
+            raise TooLarge(what="the message", size=size, limit=TEXT_BYTES_MAX)
+        return (text.replace(PLACE, rest) if places else f"{text}\n\n{rest}").strip()
 
 
 def is_name(name: str) -> bool:

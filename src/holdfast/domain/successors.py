@@ -57,6 +57,19 @@ def move_on(
     )
 
 
+def lead_on(view: View, session_id: SessionId, successor: SessionId) -> list[f.AnyFact]:
+    """Have whoever looks for a conversation that was deleted while it was summed up find `successor`.
+
+    Raises NoSuchSession once nothing is left of it, and SessionMoved where it goes on already.
+    """
+    row = view.session()
+    if row is None:
+        raise NoSuchSession(session_id=session_id)
+    if row.successor_session_id is not None:
+        raise SessionMoved(session_id=session_id, successor=row.successor_session_id)
+    return [f.SessionContinued(successor)]
+
+
 def beginning(row: SessionRow, drafted: Drafted, workspace: str, ids: Ids) -> list[f.AnyFact]:
     """How a session begins that goes on from `row`, whether or not that is still there."""
     named = row.title if row.title_by != "model" else ""

@@ -197,7 +197,7 @@ def compact(
 ) -> list[f.AnyFact]:
     """Let `summary` stand for the live turns up to `through_turn`, with those that `before` stands for.
 
-    Raises NoSuchSession, SessionMoved, NoSuchTurn, TooLarge, SummaryRefused where the conversation is not any
+    Raises NoSuchSession, SessionMoved, TooLarge, SummaryRefused where the conversation is not any
     more what was summarised, and RunRefused while one of those turns is still worked on.
     """
     row = _session(view, session_id)
@@ -205,8 +205,9 @@ def compact(
     _check_size("the summary", summary)
     since = turns_since(view, row, before)
     covered = [turn.turn for turn in since if turn.turn <= through_turn]
-    if not covered:
-        raise NoSuchTurn(session_id=session_id, turn=through_turn)
+    # What is taken back is taken back to the end: while the last one is live, all before it are.
+    if covered[-1:] != [through_turn]:
+        raise SummaryRefused(session_id=session_id, why="it was changed meanwhile")
     for run in view.open_runs():
         if run.turn <= through_turn:
             raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")

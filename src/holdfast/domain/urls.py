@@ -85,6 +85,18 @@ def read_url(text: str) -> Url:
     return Url(scheme, read_host(place["host"]), port, target)
 
 
+def check_base(text: str) -> None:
+    """Be sure that a server can be asked at `text`, which may hold a name and a password. Raises BadUrl."""
+    if text != text.strip():
+        raise BadUrl("an address holds no spaces")
+    scheme, slashes, rest = text.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    who, at, _ = authority.rpartition("@")
+    if not who.isprintable() or re.search(r"[\s\\]", who):
+        raise BadUrl("an address holds no spaces, backslashes or characters that do not show")
+    read_url(f"{scheme}{slashes}{rest.removeprefix(f'{who}{at}')}")
+
+
 def joined(base: Url, location: str) -> Url:
     """Where a page at `base` leads to by `location`. Raises BadUrl."""
     try:

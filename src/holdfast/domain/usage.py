@@ -1,6 +1,10 @@
 """What a run has used: tokens, and money where a price is known."""
 
 import msgspec
+from msgspec.structs import force_setattr
+
+COUNT_MAX = 10**12
+"""No count is above it, whatever a provider says; nor below 0."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -13,6 +17,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_micros: int | None = None
+
+    def __post_init__(self) -> None:
+        # Here and nowhere else: so that what was kept is read within bounds too.
+        for name in self.__struct_fields__:
+            count = getattr(self, name)
+            if count is not None and not 0 <= count <= COUNT_MAX:
+                force_setattr(self, name, min(max(count, 0), COUNT_MAX))
 
     def __add__(self, other: "Usage") -> "Usage":
         known = [cost for cost in (self.cost_micros, other.cost_micros) if cost is not None]

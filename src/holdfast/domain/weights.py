@@ -11,6 +11,7 @@ from holdfast.domain.files import file_tokens
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.requests import Profile, Request, RequestMessage
 from holdfast.domain.transcript import Transcript
+from holdfast.domain.usage import COUNT_MAX
 
 MESSAGE_TOKENS = 8
 """What a message costs beside its words."""
@@ -22,6 +23,12 @@ _DAMPING = 1_000
 """Small requests say little: most of what a provider counts in them is its own."""
 _MARGIN = 50
 """A fiftieth of the window is left free."""
+ROOM_SHARE = 8
+"""An eighth of the window at least is for what is said, whatever else there is to send."""
+CROWDED = (
+    "the tools and instructions take {taken:,} of the {window:,} tokens that it reads at once; "
+    "name fewer tools for this agent, or choose a model with a larger window"
+)
 _DENSE = bytes(c for c in range(33, 127) if not chr(c).isalpha())
 _WIDE = bytes(range(0xF0, 0xF8))
 
@@ -58,9 +65,25 @@ class Gauge(msgspec.Struct, frozen=True):
     share: float = 1.0
 
     def room(self, profile: Profile, instructions: str) -> int:
-        """How many of our tokens the messages may have, so that the answer has its room too."""
-        window = profile.window_tokens - profile.window_tokens // _MARGIN - profile.answer_tokens
-        return int(window * self.share / self.factor) - self.tools_tokens - estimate_tokens(instructions)
+        """How many of our tokens the messages may have, so that the answer has its room too.
+
+        Never so few that what was just said is cut though it is short: rather the provider refuses it.
+        """
+        least = int(profile.window_tokens * self.share) // ROOM_SHARE
+        return max(_left(profile, self.share / self.factor) - self._taken(instructions), least)
+
+    def crowded(self, profile: Profile, instructions: str) -> str:
+        """What is wrong where tools and instructions leave too little for anything else; else nothing.
+
+        A provider that once counted more than we do is not believed here: that would be so for ever.
+        """
+        taken = self._taken(instructions)
+        if _left(profile, 1 / min(self.factor, 1.0)) - taken >= profile.window_tokens // ROOM_SHARE:
+            return ""
+        return CROWDED.format(taken=taken, window=profile.window_tokens)
+
+    def _taken(self, instructions: str) -> int:
+        return self.tools_tokens + estimate_tokens(instructions)
 
     def weigh(self, request: Request) -> int:
         """How many of our tokens all of a request has."""
@@ -72,12 +95,17 @@ class Gauge(msgspec.Struct, frozen=True):
         return replace(self, share=min(self.share, weighed * self.factor / window) / 2)
 
 
+def _left(profile: Profile, share: float) -> int:
+    """What the window has beside the answer and what is left free, or a share of that."""
+    return int((profile.window_tokens - profile.window_tokens // _MARGIN - profile.answer_tokens) * share)
+
+
 def factor_of(transcript: Transcript, model: str) -> float:
     """How many tokens `model` counted for one of ours, by the last of its answers that says so."""
     for turn in reversed(transcript.turns):
         for entry in reversed(turn.entries):
             estimated, counted = entry.weight if len(entry.weight) == 2 else (0, 0)
             if estimated > 0 and counted > 0 and entry.model == model:
-                factor = (counted + _DAMPING) / (estimated + _DAMPING)
+                factor = (min(counted, COUNT_MAX) + _DAMPING) / (min(estimated, COUNT_MAX) + _DAMPING)
                 return min(max(factor, FACTOR_MIN), FACTOR_MAX)
     return 1.0

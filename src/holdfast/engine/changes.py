@@ -5,6 +5,7 @@ Only what tools say they changed is known; what a command changed is not.
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,14 +13,14 @@ from msgspec.structs import replace
 from holdfast.domain import facts as f
 from holdfast.domain.book import Facts, View
 from holdfast.domain.diffs import diff_of
-from holdfast.domain.errors import NoSuchBlob, RunRefused
+from holdfast.domain.errors import NoSuchBlob, NoSuchSession, RunRefused
 from holdfast.domain.file_changes import FilesChanged, NoSuchChange, PutBack, changes_of
 from holdfast.domain.ids import RunId, SessionId
-from holdfast.domain.limits import CHANGED_FILES_MAX
+from holdfast.domain.limits import CHANGED_FILES_MAX, SUCCESSORS_MAX
 from holdfast.domain.parts import Change
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.ports import Files
-from holdfast.engine.workspaces import workspace_of
+from holdfast.engine.workspaces import holder_of, workspace_of
 from holdfast.store.ports import Append, Store
 
 
@@ -32,34 +33,57 @@ class RunChanges:
         self._folder = folder
         self._files = files
 
-    async def of(self, run_id: RunId) -> list[Change]:
-        """One for each file, from what the run found to what it left, with their differences."""
+    async def of(self, run_id: RunId) -> tuple[list[Change], int]:
+        """One for each file, from what the run found to what it left, with their differences.
+
+        And how many more there are than CHANGED_FILES_MAX, which are left out.
+        """
         _, changes = await self._found(run_id)
-        return [await self._compared(change) for change in changes[:CHANGED_FILES_MAX]]
+        told = [await self._compared(change) for change in changes[:CHANGED_FILES_MAX]]
+        return told, len(changes) - len(told)
 
     async def restore(self, run_id: RunId, paths: Collection[str] | None = None) -> tuple[str, ...]:
         """Put files back as they were before the run: all, or those that are named. Returns them.
 
-        A file that is so already counts as put back. Raises NoSuchChange, RunRefused while the run or another
-        one of its conversation is worked on, and FilesChanged, where nothing was put back, for files that are
-        not as the run left them.
+        They are those of the folder that the run worked in, wherever its conversation works now. A file that
+        is so already counts as put back. Raises NoSuchChange, RunRefused while the run or another one of its
+        conversation is worked on, and FilesChanged, where nothing was put back, for files that are not as the
+        run left them.
         """
         session_id, changes = await self._found(run_id)
-        await self._store.append(Append(session_id, lambda view: _check_idle(view, run_id)))
+        line = await self._line(session_id)
+        await self._check_idle(line, run_id)
         wanted = _chosen(changes, paths)
         lost = [change.path for change in wanted if await self._contents(change) is None]
         if lost:
             raise FilesChanged(paths=_named([(path, "what it held was not kept") for path in lost]))
-        session = await self._store.session(session_id)
-        workspace = workspace_of(self._folder, session_id, session.workspace)
-        files = [PutBack(change.path, change.before, change.after) for change in wanted]
-        done = await self._files.put_back(workspace, files, self._store.get_blob)
+        holder = await asyncio.to_thread(holder_of, self._folder, line)
+        files = [
+            PutBack(workspace_of(self._folder, holder, each.workspace), each.path, each.before, each.after)
+            for each in wanted
+        ]
+        done = await self._files.put_back(files, self._store.get_blob)
         if done.restored:
             restored = f.FilesRestored(run_id, done.restored)
             await self._store.append(Append(session_id, (restored,)))
         if done.refused:
             raise FilesChanged(paths=_named(done.refused, done.restored))
         return done.restored
+
+    async def _line(self, session_id: SessionId) -> list[SessionId]:
+        """The session and those that it went on in, which have taken its folder over."""
+        line = [session_id]
+        while (
+            len(line) <= SUCCESSORS_MAX and (successor := await self._store.successor(line[-1])) is not None
+        ):
+            line.append(successor)
+        return line
+
+    async def _check_idle(self, line: Sequence[SessionId], run_id: RunId) -> None:
+        await self._store.append(Append(line[0], lambda view: _check_idle(view, run_id)))
+        for successor in line[1:]:
+            with suppress(NoSuchSession):  # Deleted since: nothing works there.
+                await self._store.append(Append(successor, lambda view: _check_idle(view, run_id)))
 
     async def _found(self, run_id: RunId) -> tuple[SessionId, list[Change]]:
         session_id, run = await self._store.run(run_id)
@@ -91,9 +115,8 @@ class RunChanges:
 
 
 def _check_idle(view: View, run_id: RunId) -> Facts:
-    run = view.run(run_id)
     busy = [each for each in view.open_runs() if each.status == "running" or each.id == run_id]
-    if run is not None and busy:
+    if busy:
         raise RunRefused(run_id=busy[0].id, status=busy[0].status, verb="have files put back meanwhile")
     return ()
 

@@ -13,7 +13,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Masking
-from holdfast.domain.successors import Moving, beginning, move_on
+from holdfast.domain.successors import Moving, beginning, lead_on, move_on
 from holdfast.domain.summaries import Drafted
 from holdfast.engine.summaries import Summaries
 from holdfast.engine.workspaces import take_over
@@ -52,14 +52,17 @@ class Moves:
         and SummaryFailed.
         """
         for tried in range(1, _TRIES_MAX + 1):
-            row = await self._store.session(session_id)
-            if row.successor_session_id is not None:
-                return row.successor_session_id
             try:
+                row = await self._store.session(session_id)
                 drafted = await self._summaries.draft(session_id, 0)
                 return await self._move(row, drafted)
             except SessionMoved as moved:
                 return SessionId(str(moved.fields["successor"]))
+            except NoSuchSession:
+                successor = await self._store.successor(session_id)
+                if successor is None:
+                    raise
+                return successor
             except SummaryRefused:
                 if tried == _TRIES_MAX:
                     raise
@@ -106,12 +109,17 @@ class Moves:
         return successor
 
     async def _begin_alone(self, row: SessionRow, successor: SessionId, drafted: Drafted) -> SessionId:
-        """The old one was deleted meanwhile: what was said there is summed up all the same."""
-        elsewhere = await self._store.successor(row.id)
-        if elsewhere is not None:
-            return elsewhere
-        facts = beginning(row, drafted, row.workspace, self._ids)
-        await self._store.append(Append(successor, facts, expect=0))
+        """The old one was deleted meanwhile: what was said there is summed up all the same.
+
+        As long as anything is left of it, it leads to the first that went on from it. Raises SessionMoved.
+        """
+        begin = Append(successor, beginning(row, drafted, row.workspace, self._ids), expect=0)
+        number = await self._store.buried(row.id)
+        lead = Append(row.id, lambda view: lead_on(view, row.id, successor), number=number)
+        try:
+            await self._store.append(*([lead] if number else []), begin)
+        except NoSuchSession:
+            await self._store.append(begin)  # Nothing is left of it by now.
         if not row.workspace:
             await take_over(self._folder, row.id, successor)
         return successor

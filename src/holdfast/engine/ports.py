@@ -1,7 +1,6 @@
 """What the engine needs of an agent: someone who carries out a run and says how that went."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, Protocol
 
 from holdfast.domain.changes import Change
@@ -39,7 +38,8 @@ class Contexts(Protocol):
     def note(self, change: Change) -> None:
         """Told of every change that this process makes, in order."""
 
-    def hold(self, session_id: SessionId) -> Context: ...
+    def hold(self, session_id: SessionId, *, is_run: bool = True) -> Context:
+        """Take hold of one. Only a run's use of it counts."""
 
     async def sweep(self) -> None:
         """Let go of what nobody has used for a while."""
@@ -68,10 +68,10 @@ ReadBlob = Callable[[str], Awaitable[bytes]]
 class Files(Protocol):
     """Workspaces, as whoever puts files back needs them."""
 
-    async def put_back(self, workspace: Path, files: Sequence[PutBack], read: ReadBlob) -> Restored:
+    async def put_back(self, files: Sequence[PutBack], read: ReadBlob) -> Restored:
         """Put them back as they were before, all or none; some only if others are changed meanwhile.
 
-        What they held is read one by one. Never reaches out of the workspace. A file that is so already
+        What they held is read one by one. Never reaches out of their workspaces. A file that is so already
         counts as put back.
         """
 
@@ -79,7 +79,7 @@ class Files(Protocol):
 class NoFiles:
     """Where nobody can reach into workspaces."""
 
-    async def put_back(self, workspace: Path, files: Sequence[PutBack], read: ReadBlob) -> Restored:
+    async def put_back(self, files: Sequence[PutBack], read: ReadBlob) -> Restored:
         return Restored((), tuple((file.path, "there is nobody to put it back") for file in files))
 
 

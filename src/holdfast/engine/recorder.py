@@ -31,6 +31,10 @@ class Stopped(Exception):
 class Context(Protocol):
     """A hold on one conversation, as the model's context is made from."""
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether it would have to be read back for what another process has changed."""
+
     async def fold(self, chars: int, read: Callable[[], Awaitable[ReadBack]]) -> TranscriptFold:
         """The conversation, with all that this process adds to it; `read` reads it back if need be."""
 

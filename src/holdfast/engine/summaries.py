@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.errors import HoldfastError, NothingToSummarise, StoreFault, SummaryFailed
+from holdfast.domain.errors import HoldfastError, NoSuchSession, NothingToSummarise, StoreFault, SummaryFailed
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUMMARIES_AT_ONCE_MAX, SUMMARY_RETRY_MS, SUMMARY_RETRY_MS_MAX
 from holdfast.domain.summaries import KEPT_RECENT_TURNS, KEPT_TURNS, Drafted
@@ -104,11 +104,13 @@ class Summaries:
         session = await self._store.session(session_id)
         # A change that changes nothing: by it is noticed what other processes have said.
         first_open = await self._verbs.first_open(session_id)
-        context = self._contexts.hold(session_id)
+        context = self._contexts.hold(session_id, is_run=False)
         try:
+            if above and context.is_overtaken:
+                return None  # Whoever goes on with it sees to it at the end of that.
             read = partial(self._transcript, context, session_id, first_open)
             return await self._workers(session).summarise(read, above, kept_turns)
-        except StoreFault:
+        except (NoSuchSession, StoreFault):
             raise
         except HoldfastError as error:
             # Whatever it is that a model or its provider refuses.

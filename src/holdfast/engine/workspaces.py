@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +19,22 @@ def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
     """Where a session's tools work. A folder in the data folder or of the system itself cannot be chosen;
     its own is used then."""
     own = folder / FOLDER / session_id
-    is_closed = any(lies_in(each, Path(chosen)) for each in (folder, *OF_SYSTEM))
-    return Path(chosen) if chosen and not is_closed else own
+    return Path(chosen) if chosen and not why_closed(folder, chosen) else own
+
+
+def why_refused(folder: Path, chosen: str) -> str:
+    """Why tools cannot work now in what somebody chose, in words after its name; nothing if they can."""
+    if "\0" in chosen or not Path(chosen).is_absolute() or not Path(chosen).is_dir():
+        return "must be the whole path of a folder that is there"
+    return why_closed(folder, chosen)
+
+
+def why_closed(folder: Path, chosen: str) -> str:
+    """Why they never can, by where it lies; `folder` is the server's own."""
+    if lies_in(folder, Path(chosen)):
+        return "must not lie in the server's own data folder"
+    system = next((each for each in OF_SYSTEM if lies_in(each, Path(chosen))), None)
+    return f"must not lie in {system}, which is the system's own" if system is not None else ""
 
 
 def lies_in(folder: Path, chosen: Path) -> bool:
@@ -45,6 +60,12 @@ def _take_over(old: Path, new: Path) -> None:
     with suppress(OSError):
         if not new.exists():
             old.rename(new)
+
+
+def holder_of(folder: Path, line: Sequence[SessionId]) -> SessionId:
+    """Which of a conversation's sessions, each of which went on in the next, has the folder that was made for
+    the first; the last, where none has."""
+    return next((each for each in line if (folder / FOLDER / each).exists()), line[-1])
 
 
 async def clear_away(store: Store, folder: Path) -> int:

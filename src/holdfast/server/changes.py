@@ -22,7 +22,8 @@ _Paths = Annotated[tuple[_Path, ...], msgspec.Meta(min_length=1, max_length=CHAN
 class ChangedFile(msgspec.Struct, frozen=True):
     """A file from what a run found to what it left; both by the ids of files, null where there was none.
 
-    Where `kept` is false both are null, and it cannot be put back: it was too large, or held a secret.
+    Where `kept` is false both are null, and it cannot be put back: it was too large, or held a secret. The
+    path is from `workspace` on: the folder that was chosen for the conversation, or nothing for its own.
     """
 
     path: str
@@ -32,12 +33,17 @@ class ChangedFile(msgspec.Struct, frozen=True):
     added: int
     removed: int
     kept: bool
+    workspace: str = ""
 
 
 class ChangedFiles(msgspec.Struct, frozen=True):
-    """In the order in which they were first changed. What commands changed is not known."""
+    """In the order in which they were first changed. What commands changed is not known.
+
+    A long list is cut: `left_out` says how many more files there are.
+    """
 
     changes: tuple[ChangedFile, ...]
+    left_out: int = 0
 
 
 class PutBackFiles(Sent, frozen=True):
@@ -76,7 +82,8 @@ class ChangeRoutes:
 
     async def show(self, run_id: FromPath[str]) -> ChangedFiles:
         """What the run's tools changed, one entry for each file."""
-        return ChangedFiles(tuple(_told(change) for change in await self._changes.of(RunId(run_id))))
+        changes, left_out = await self._changes.of(RunId(run_id))
+        return ChangedFiles(tuple(_told(change) for change in changes), left_out)
 
     async def restore(
         self, run_id: FromPath[str], data: Annotated[PutBackFiles, body(*_BODIES)] = _ALL
@@ -87,5 +94,6 @@ class ChangeRoutes:
 
 def _told(change: Change) -> ChangedFile:
     return ChangedFile(
-        change.path, change.before, change.after, change.diff, change.added, change.removed, change.kept
-    )
+        change.path, change.before, change.after, change.diff, change.added, change.removed, change.kept,
+        change.workspace,
+    )  # fmt: skip

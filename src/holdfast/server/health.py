@@ -38,7 +38,7 @@ class HealthRoutes:
         """The store answers too; a fault is a problem document, and nobody should be sent here.
 
         Says what confines the commands of tools, and in sentences what they are not kept from, and what is
-        wrong with files that people wrote: agents and prompts.
+        wrong with files: agents and prompts that people wrote, connections that were saved.
         """
         overview = await self._look()
         return Health("ready", overview.confinement, overview.unprotected, overview.problems)

@@ -17,7 +17,7 @@ from holdfast.domain.keys import Right
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.rows import DebtRow
 from holdfast.engine.engine import Engine
-from holdfast.engine.workspaces import OF_SYSTEM, lies_in
+from holdfast.engine.workspaces import why_refused
 from holdfast.office import AgentDesk
 from holdfast.overview import Look
 from holdfast.server import examples
@@ -189,11 +189,5 @@ def expected(if_match: str | None) -> Seq | None:
 
 
 def _check_folder(workspace: str, own: Path) -> None:
-    path = Path(workspace)
-    if "\0" in workspace or not path.is_absolute() or not path.is_dir():
-        raise BadRequest(why="workspace must be the whole path of a folder that is there")
-    if lies_in(own, path):
-        raise BadRequest(why="workspace must not lie in the server's own data folder")
-    for folder in OF_SYSTEM:
-        if lies_in(folder, path):
-            raise BadRequest(why=f"workspace must not lie in {folder}, which is the system's own")
+    if why := why_refused(own, workspace):
+        raise BadRequest(why=f"workspace {why}")

@@ -413,7 +413,7 @@ class ModelList(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     """`ready` also says what commands are confined by, and what that does not protect here.
 
-    `problems` are what is wrong with agents and prompts that people wrote.
+    `problems` are what is wrong with agents and prompts that people wrote, and with connections.
     """
 
     status: Literal["live", "ready"]

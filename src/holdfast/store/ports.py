@@ -295,6 +295,9 @@ class Views(Protocol):
     async def successor(self, session_id: SessionId) -> SessionId | None:
         """Where a conversation went on, also of one that was deleted since; None if it did not."""
 
+    async def buried(self, session_id: SessionId) -> int:
+        """The number of the session with this id that was deleted last, while it is still there; or 0."""
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
 
     async def open_runs(self) -> Sequence[tuple[SessionId, RunRow]]:

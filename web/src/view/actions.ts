@@ -27,9 +27,14 @@ export async function attempt(work: () => Promise<unknown>): Promise<boolean> {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.problem.status === 401) await whoAmI();
-    say(error.problem.code === "tool_refused" ? s.answeredElsewhere : error.message);
+    say(inWords(error));
     return false;
   }
+}
+
+/** Why the server said no, as people say it. */
+export function inWords(error: Refused): string {
+  return s.refusals[error.problem.code] ?? error.message;
 }
 
 /** How long there is to think again. */

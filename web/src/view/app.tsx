@@ -14,10 +14,11 @@ import { MemoryPage } from "./memory/door";
 import { GoesOn } from "./moved";
 import { notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
+import { Passing } from "./passing";
 import { Remembered } from "./remembered";
 import { Search } from "./search";
 import { SignIn } from "./signin";
-import { link, loading, me, notice, ordered, current, panel, place, session, waiting } from "./state";
+import { link, loading, me, ordered, current, panel, place, session, waiting } from "./state";
 import { s } from "./strings";
 import { Transcript } from "./transcript";
 
@@ -53,7 +54,7 @@ export function App() {
       {panel.value === "palette" && <Palette />}
       {panel.value === "keyboard" && <Keyboard />}
       {panel.value === "output" && <Output />}
-      <Notice />
+      {(!panel.value || panel.value === "list") && <Passing />}
     </div>
   );
 }
@@ -72,15 +73,6 @@ function Middle() {
       {loading.value !== "gone" && <GoesOn />}
       {loading.value !== "gone" && <Composer />}
     </>
-  );
-}
-
-function Notice() {
-  const said = notice.value;
-  return (
-    <div class="notice" role="status" aria-live="polite">
-      {said && <p>{said.text} {said.acts.map((act) => <button key={act.text} type="button" onClick={() => { notice.value = null; act.run(); }}>{act.text}</button>)}</p>}
-    </div>
   );
 }
 

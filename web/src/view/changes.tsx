@@ -3,7 +3,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Refused } from "../core/api";
-import type { ChangedFile, ChangedFiles } from "../core/protocol";
+import type { ChangedFile, ChangedFiles, RestoredFiles } from "../core/protocol";
+import { inWords } from "./actions";
 import { Counts, Diff } from "./diff";
 import { api, ask, me, open, say, tick } from "./state";
 import { s } from "./strings";
@@ -11,6 +12,7 @@ import { s } from "./strings";
 export function ChangeList({ run }: { run: string }) {
   void tick.value;
   const files = useSignal<readonly ChangedFile[] | null>(null);
+  const leftOut = useSignal(0);
   const wrong = useSignal("");
   const busy = useSignal(false);
   const at = `api/runs/${run}/changes`;
@@ -21,21 +23,28 @@ export function ChangeList({ run }: { run: string }) {
       await work();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      wrong.value = error.problem.detail;
+      const { code, detail } = error.problem;
+      wrong.value = code === "files_changed" ? detail : code === "run_refused" ? s.underWay : inWords(error);
     } finally {
       busy.value = false;
     }
   };
-  useEffect(() => void trying(async () => void (files.value = (await api.get<ChangedFiles>(at)).changes)), [run]);
-  const restore = (paths: readonly string[]) =>
+  const read = async () => {
+    const { changes, left_out } = await api.get<ChangedFiles>(at);
+    files.value = changes;
+    leftOut.value = left_out;
+  };
+  useEffect(() => void trying(read), [run]);
+  const restore = (paths: readonly string[], isAll = false) =>
     ask(
-      s.putBackAsks(paths.length, paths[0] ?? ""),
+      s.putBackAsks(paths.length + (isAll ? leftOut.value : 0), paths[0] ?? ""),
       {
         text: s.putBackIt,
         run: () =>
           trying(async () => {
-            await api.post(`${at}/restore`, { paths });
-            say(s.areBack(paths.length));
+            // A list that was cut does not name them all.
+            const { restored } = await api.post<RestoredFiles>(`${at}/restore`, isAll && leftOut.value ? {} : { paths });
+            say(s.areBack(restored.length));
           }),
       },
       { text: s.cancel, run: () => undefined },
@@ -46,9 +55,10 @@ export function ChangeList({ run }: { run: string }) {
   return (
     <div class="inside">
       {!files.value && !wrong.value && <p role="status" class="note quiet">{s.loading}</p>}
-      <ul class="changes">{(files.value ?? []).map((file) => <File key={file.path} file={file} isBack={back.has(file.path)} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
+      <ul class="changes">{(files.value ?? []).map((file) => <File key={`${file.workspace} ${file.path}`} file={file} isBack={back.has(file.path)} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
+      {leftOut.value > 0 && <p class="note quiet">{s.moreFiles(leftOut.value)}</p>}
       {wrong.value && <p class="note wrong" role="alert">{wrong.value}</p>}
-      {mayRestore && rest.length > 0 && <p class="buttons"><button type="button" disabled={busy.value} onClick={() => restore(rest.map((file) => file.path))}>{rest.length > 1 ? s.putAllBack : s.putBack}</button></p>}
+      {mayRestore && rest.length > 0 && <p class="buttons"><button type="button" disabled={busy.value} onClick={() => restore(rest.map((file) => file.path), true)}>{rest.length > 1 ? s.putAllBack : s.putBack}</button></p>}
     </div>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { agentHere, choice, modelHere } from "./choosing";
+import { agentHere, agents, choice, modelHere } from "./choosing";
 import { lazily } from "./lazily";
 import { s } from "./strings";
 
@@ -32,7 +32,7 @@ export function Chooser() {
     button.current?.focus();
   };
   const agent = choice.value.agent;
-  const isWrong = agentHere.value?.answers === false;
+  const isWrong = agentHere.value ? !agentHere.value.answers : agents.value.length > 0;
   return (
     <span class="chooser" ref={box} onKeyDown={press}>
       <button type="button" ref={button} class="quiet model" aria-expanded={isOpen.value} title={s.agents.choose} onClick={() => (isOpen.value = !isOpen.value)}>

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { Passing } from "./passing";
 import { panel } from "./state";
 import { s } from "./strings";
 
@@ -19,6 +20,7 @@ export function Sheet({ title, children, wide = false }: { title: string; childr
       onClick={(event) => event.target === box.current && (panel.value = "")}>
       <header><h2>{title}</h2><button type="button" class="quiet" aria-label={s.close} onClick={() => (panel.value = "")}>×</button></header>
       {children}
+      <Passing />
     </dialog>
   );
 }

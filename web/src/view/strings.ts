@@ -76,6 +76,7 @@ export const s = {
     ["Alt N", "New conversation"],
     ["Alt ↑ / ↓", "Previous or next conversation"],
     ["A · E · D", "Allow, edit, don't allow (when asked)"],
+    ["1 – 9", "Choose an answer (when asked)"],
     ["Esc", "Stop the answer, or close what is open"],
     ["↑ in an empty message", "Your earlier messages"],
     ["Enter", "Send"],

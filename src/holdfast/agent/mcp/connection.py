@@ -18,6 +18,7 @@ from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_FAILURES_MAX,
+    MCP_LIST_PAUSE_S,
     MCP_LIST_S_MAX,
     MCP_RETRY_MS,
     MCP_RETRY_MS_MAX,
@@ -26,6 +27,8 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.mcp import McpServer, McpState, McpTold
 from holdfast.domain.secrets import Masking
+
+_FIRST = asyncio.FIRST_COMPLETED
 
 
 class Connection:
@@ -154,7 +157,7 @@ class Connection:
         changed = asyncio.ensure_future(link.changed.wait())
         try:
             while True:
-                await asyncio.wait({broken, wanted, changed}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({broken, wanted, changed}, return_when=_FIRST)
                 if broken.done():
                     return broken.result()
                 if wanted.done():
@@ -163,6 +166,7 @@ class Connection:
                 changed = asyncio.ensure_future(link.changed.wait())
                 async with asyncio.timeout(MCP_LIST_S_MAX):
                     self._take(await link.tools())
+                await asyncio.wait({broken, wanted}, timeout=MCP_LIST_PAUSE_S, return_when=_FIRST)
         except TimeoutError:
             return f"it did not list its tools within {MCP_LIST_S_MAX} s"
         finally:

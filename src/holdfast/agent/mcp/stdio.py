@@ -26,12 +26,20 @@ from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.shell import clean_environment
 from holdfast.agent.tools.supervised import Order, Supervised
 from holdfast.agent.tools.vault import Vault
-from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
+from holdfast.domain.limits import (
+    MCP_ERROR_CHARS_MAX,
+    MCP_MESSAGE_BYTES_MAX,
+    MCP_MESSAGES_AT_ONCE,
+    MCP_MESSAGES_PER_S_MAX,
+    MCP_STOP_S_MAX,
+)
 from holdfast.domain.mcp import McpServer
 
 _SHELL = "/bin/sh"
 _CHUNK_BYTES = 65_536
 _ENDING_S_MAX = 2.0
+_BREATH_S = 0.05
+"""It is not worth while to wait for less."""
 _LEAVE_S = 0.5
 """How long a server that hears no more from us has to end by itself, before it is stopped."""
 
@@ -166,11 +174,26 @@ async def _left(told: "asyncio.Future[None]", supervised: Supervised) -> None:
     await supervised.end(MCP_STOP_S_MAX)
 
 
+class Pace:
+    """How fast a server is listened to: much at once, but not for ever."""
+
+    def __init__(self, now: float) -> None:
+        self._at = now
+        self._left = float(MCP_MESSAGES_AT_ONCE)
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next message is read."""
+        gained = (now - self._at) * MCP_MESSAGES_PER_S_MAX
+        self._at, self._left = now, min(self._left + gained, MCP_MESSAGES_AT_ONCE) - 1
+        return max(-self._left, 0.0) / MCP_MESSAGES_PER_S_MAX
+
+
 async def _read_lines(
     output: socket.socket, heard: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> str:
     """Hand on each line until there are no more; returns what is wrong, if something is."""
     loop, held = asyncio.get_running_loop(), bytearray()
+    pace = Pace(loop.time())
     while chunk := await _received(loop, output):
         looked = len(held)
         held += chunk
@@ -178,6 +201,8 @@ async def _read_lines(
             line = bytes(held[:end])
             del held[: end + 1]
             looked = 0
+            if (wait_s := pace.wait_s(loop.time())) > _BREATH_S:
+                await asyncio.sleep(wait_s)
             if line.strip() and (message := _message(line)) is not None:
                 try:
                     await heard.send(message)

@@ -30,7 +30,7 @@ from holdfast.agent.ports import (
 )
 from holdfast.domain.requests import Profile, Request
 from holdfast.domain.tools import is_complete
-from holdfast.domain.usage import Usage
+from holdfast.domain.usage import COUNT_MAX, Usage
 
 
 class ChatWire:
@@ -131,7 +131,7 @@ class _Used(msgspec.Struct):
         """What OpenRouter says that it took for this answer, in US dollars; no other server is believed."""
         if self.is_byok is not False or not isinstance(self.cost, float | int):
             return None
-        return round(self.cost * 1_000_000)
+        return round(min(max(self.cost, 0), COUNT_MAX) * 1_000_000)
 
 
 class _Call(msgspec.Struct):

@@ -19,6 +19,7 @@ from holdfast.agent.models.providers import (
     Access,
     Saved,
     access_to,
+    endpoint_at,
     in_environment,
     is_on_this_machine,
     provider_named,
@@ -52,8 +53,11 @@ class LocalServer(msgspec.Struct, frozen=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        url = self.url or f"http://127.0.0.1:{self.port}/v1"
-        return Endpoint(url, "", Secret(""), provider=self.provider)
+        """Where it is asked. Raises BadModelUrl."""
+        known = provider_named(self.provider)
+        if self.url and known is not None:
+            return endpoint_at(known, self.url, "", "", known.url_variable)
+        return Endpoint(f"http://127.0.0.1:{self.port}/v1", "", Secret(""), provider=self.provider)
 
 
 class NoModelName(HoldfastError):

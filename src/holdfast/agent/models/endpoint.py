@@ -73,7 +73,10 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def shown_url(self) -> str:
         """The base URL without what may be secret in it."""
-        url = URL(self.base_url)
+        try:
+            url = URL(self.base_url)
+        except ValueError:
+            return "(no URL)"
         return str(url.with_user(None).with_query(None).with_fragment(None)) if url.absolute else "(no URL)"
 
     def url(self, path: str) -> URL:

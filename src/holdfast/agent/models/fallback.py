@@ -75,11 +75,11 @@ class Fallback:
             if failed:
                 yield AskedInstead(model.name, model.profile.provider, failed[-1][1])
             own = with_own_thinking(request, model.profile)
-            asked = await fitted(own, model, tools) if failed else own
             for tried in range(1, TRIES_MAX + 1):
+                begun = False
                 try:
+                    asked = await fitted(own, model, tools) if failed else own
                     async with aclosing(model.stream(asked, tools)) as deltas:
-                        begun = False
                         async for delta in deltas:
                             begun = True
                             yield delta
@@ -129,10 +129,12 @@ def with_own_thinking(request: Request, profile: Profile) -> Request:
 
 
 async def fitted(request: Request, model: Model, tools: Sequence[ToolSpec]) -> Request:
-    """A request that was made for another model, as this one can be sent it."""
+    """A request that was made for another model, as this one can be sent it. Raises ModelFailure."""
     takes: frozenset[FileKind] = await model.takes() if request.files else frozenset()
     profile = model.profile
     gauge = Gauge(estimate_tokens(msgspec.json.encode(tools).decode()) if tools else 0)
+    if crowded := gauge.crowded(profile, request.system):
+        raise ModelFailure(detail=crowded, retryable=False, too_long=True)
     messages = _cut(list(request.messages), gauge.room(profile, request.system))
     shown = {blob: _shown(content, takes) for blob, content in request.files.items()}
     return replace(request, messages=tuple(messages), files=shown)

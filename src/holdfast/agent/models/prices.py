@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.providers import provider_named
-from holdfast.domain.usage import Usage
+from holdfast.domain.usage import COUNT_MAX, Usage
 
 FILE_NAME = "prices.toml"
 _DATED = re.compile(r"-(?:20\d\d-?[01]\d-?[0-3]\d|latest)\Z")
@@ -39,7 +39,7 @@ class Price(msgspec.Struct, frozen=True):
         micros = (
             (usage.input_tokens - kept) * price.input + kept * cached + usage.output_tokens * price.output
         )
-        return replace(usage, cost_micros=round(micros))
+        return replace(usage, cost_micros=round(max(0, min(COUNT_MAX, micros))))
 
 
 FREE = Price(0, 0, 0)

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secret
 from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel
 from holdfast.domain.local_model import LOCAL
+from holdfast.domain.urls import check_base
 
 DEMO = "demo"
 LOCAL_MODEL = f"{LOCAL}:smollm2-135m"
@@ -169,12 +170,10 @@ def endpoint_at(
 ) -> Endpoint:
     """A model behind an address. Raises BadModelUrl and NoModelKey, by where the two were given."""
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        check_base(url)
+        urlsplit(url)
     except ValueError:
-        usable = False
-    if not usable:
-        raise BadModelUrl(variable=url_from)
+        raise BadModelUrl(variable=url_from) from None
     base = rooted(provider, url)
     is_own = base.rstrip("/") == provider.base_url
     # Whoever else speaks like OpenAI speaks its older protocol.

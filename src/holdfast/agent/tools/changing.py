@@ -18,15 +18,16 @@ import msgspec
 from holdfast.agent.ports import ToolRun
 from holdfast.agent.tools.arguments import Refused
 from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.replacing import Seen, digest_of, look, replace
+from holdfast.agent.tools.replacing import Seen, StillHeld, digest_of, in_turn, look, replace
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.ids import CallId, is_id
-from holdfast.domain.limits import CHANGE_NOTE_MS_MAX
+from holdfast.domain.limits import CHANGE_NOTE_MS_MAX, CHANGE_WAIT_MS_MAX
 from holdfast.domain.parts import Change
 
-_TRIES_MAX = 3
+_TRIES_MAX = 8
+"""Enough for several calls that change one file at once; who has no turn within these is told so."""
 _SUFFIX = ".change"
 Make = Callable[[Seen | None], bytes]
 """The new content, from what was found; None is no file. Raises Refused."""
@@ -61,11 +62,15 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class Changing:
-    """Changes files of workspaces. `folder` is the data folder; the notes lie in it."""
+    """Changes files of workspaces. `folder` is the data folder; the notes lie in it.
 
-    def __init__(self, folder: Path, vault: Vault) -> None:
+    A folder in which others change files is waited for, `wait_ms_max` at most.
+    """
+
+    def __init__(self, folder: Path, vault: Vault, wait_ms_max: int = CHANGE_WAIT_MS_MAX) -> None:
         self._notes = folder / "calls"
         self._vault = vault
+        self._wait_ms_max = wait_ms_max
 
     async def apply(
         self, call: ToolRun, path: str, make: Make, is_exact: bool, makes_folders: bool
@@ -92,11 +97,10 @@ class Changing:
             change = await self._told(call, plan)
             # Who writes a whole file has the last word in the end, and then nobody knows what was before.
             is_blind = not is_exact and attempt == _TRIES_MAX - 1
-            done = plan.is_done or await asyncio.to_thread(
-                self._carry_out, call, path, plan, makes_folders, is_blind
-            )
-            if done:
-                change = Change(plan.path, kept=False) if is_blind and not plan.is_done else change
+            if plan.is_done:
+                return Changed(plan.existed, plan.after, change)
+            if await self._carried_out(call, path, plan, makes_folders, is_blind):
+                change = self._unkept(call, plan) if is_blind else change
                 return Changed(plan.existed, plan.after, change)
         self.settled(call.call_id)  # Nothing was done, so there is nothing to know.
         raise Refused(f"{shown(path)} is being changed by somebody else; nothing was done to it")
@@ -121,6 +125,16 @@ class Changing:
                 )
         return _Plan(real, seen, seen is not None, content, make(seen))
 
+    async def _carried_out(
+        self, call: ToolRun, path: str, plan: _Plan, makes_folders: bool, is_blind: bool
+    ) -> bool:
+        work = partial(self._carry_out, call, path, plan, makes_folders, is_blind)
+        try:
+            return await in_turn(path, work, self._wait_ms_max)
+        except StillHeld:
+            self.settled(call.call_id)  # Nothing was done, so there is nothing to know.
+            raise
+
     def _carry_out(self, call: ToolRun, path: str, plan: _Plan, makes_folders: bool, is_blind: bool) -> bool:
         with walking(call.workspace, path, self._vault) as walk:
             name = walk.go(path, makes_folders)
@@ -132,13 +146,17 @@ class Changing:
 
     async def _told(self, call: ToolRun, plan: _Plan) -> Change:
         if plan.existed and plan.before is None:
-            return Change(plan.path, kept=False)
+            return self._unkept(call, plan)
         diff = await asyncio.to_thread(diff_of, plan.path, plan.before, plan.after)
         before = await call.keep(plan.before) if plan.before is not None else None
         after = await call.keep(plan.after)
         kept = after is not None and (before is not None or not plan.existed)
         blobs = (before, after) if kept else (None, None)
-        return Change(plan.path, *blobs, diff.text, diff.added, diff.removed, kept)
+        where = self._vault.place_of(call.workspace)
+        return Change(plan.path, *blobs, diff.text, diff.added, diff.removed, kept, where)
+
+    def _unkept(self, call: ToolRun, plan: _Plan) -> Change:
+        return Change(plan.path, kept=False, workspace=self._vault.place_of(call.workspace))
 
     # Notes.
 

@@ -1,23 +1,43 @@
 """One file of the workspace looked at, and replaced by another in one step, from a folder that is open.
 
 Whoever looks sees the old file or the new one. Only a regular file is ever replaced, by a new one beside it:
-a link or a second name of the same file elsewhere is not written through.
+a link or a second name of the same file elsewhere is not written through. Between the last look at a file and
+its replacement nobody else replaces one in the same folder: the open folder is locked, for all processes.
+What does not lock it, such as a command, can still come in between, and so can others on a file system that
+has no locks.
 """
 
+import asyncio
+import errno
+import fcntl
 import hashlib
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.agent.tools.arguments import Refused
 from holdfast.agent.tools.workspace import shown
-from holdfast.domain.limits import CHANGE_BYTES_MAX
+from holdfast.domain.limits import CHANGE_BYTES_MAX, CHANGE_WAIT_MS_MAX
 
+T = TypeVar("T")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a file system says that cannot lock a folder."""
+_PAUSE_S = 0.005
+
+
+class Held(Exception):
+    """Somebody else is replacing a file of this folder at this moment; nothing was done."""
+
+
+class StillHeld(Refused):
+    """Somebody has held the folder for so long that nothing was done in it."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -35,10 +55,11 @@ def look(name: str, folder: int, path: str) -> Seen | None:
     """What is there now; None if nothing is. Raises Refused for what must not be replaced, OSError."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        _check(found, path)  # Before it is opened: opening a device may do something.
+        opened = os.open(name, _READ, dir_fd=folder)
     except FileNotFoundError:
         return None
-    _check(found, path)  # Before it is opened: opening a device may do something.
-    with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+    with os.fdopen(opened, "rb") as file:
         found = os.fstat(file.fileno())
         _check(found, path)
         content = file.read(CHANGE_BYTES_MAX + 1)
@@ -53,24 +74,52 @@ def replace(
 ) -> bool:
     """Put `content` in the place of what was seen; False, and nothing is changed, if that is not there now.
 
-    With `is_blind`, in the place of whatever is there. Durable on return. Raises Refused, OSError: nothing is
-    changed then either.
+    With `is_blind`, in the place of whatever is there. Durable on return. Raises Held, Refused, OSError:
+    nothing is changed then either.
     """
     # A name of its own each time: a process that was stopped and goes on must not meet a half of ours.
     draft = f".holdfast-{secrets.token_hex(8)}.tmp"
-    try:
-        _draft(draft, folder, content, seen)
-        if not is_same(look(name, folder, path), seen) and not is_blind:
-            os.unlink(draft, dir_fd=folder)
-            return False
-        if not _move(draft, name, folder, is_new=seen is None and not is_blind):
-            return False
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=folder)
-        raise
+    with _alone_in(folder):
+        try:
+            _draft(draft, folder, content, seen)
+            if not is_same(look(name, folder, path), seen) and not is_blind:
+                os.unlink(draft, dir_fd=folder)
+                return False
+            if not _move(draft, name, folder, is_new=seen is None and not is_blind):
+                return False
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            raise
     os.fsync(folder)
     return True
+
+
+def remove(name: str, folder: int, path: str, seen: Seen | None) -> bool:
+    """Remove what was seen; False, and nothing is changed, if that is not there now. Raises as `replace`."""
+    with _alone_in(folder):
+        if not is_same(look(name, folder, path), seen):
+            return False
+        os.unlink(name, dir_fd=folder)
+    os.fsync(folder)
+    return True
+
+
+async def in_turn(path: str, work: Callable[[], T], wait_ms_max: int = CHANGE_WAIT_MS_MAX) -> T:
+    """What `work` does in a thread, tried again while the folder is Held. Raises StillHeld when it stays so.
+
+    Nobody waits in the thread: there are few of them, and others need them too.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + wait_ms_max / 1000
+    while True:
+        try:
+            return await asyncio.to_thread(work)
+        except Held:
+            if clock() >= until:
+                break
+        await asyncio.sleep(_PAUSE_S)
+    raise StillHeld(f"somebody else holds the folder of {shown(path)}; nothing was done to it, so try later")
 
 
 def is_same(now: Seen | None, seen: Seen | None) -> bool:
@@ -83,6 +132,24 @@ def is_same(now: Seen | None, seen: Seen | None) -> bool:
 
 def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def _alone_in(folder: int) -> Iterator[None]:
+    """Keep others from replacing files in an open folder, which is opened anew for each call. Raises Held."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Held from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        # Said and not left to closing: a process that is just being started has the folder open too.
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_UN)
 
 
 def _move(draft: str, name: str, folder: int, is_new: bool) -> bool:

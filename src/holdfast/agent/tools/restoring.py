@@ -1,19 +1,20 @@
 """Putting files of a workspace back as they were, for a person; not a tool."""
 
-import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from functools import partial
 
 from holdfast.agent.tools.arguments import Refused
 from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.replacing import Seen, digest_of, is_same, look, replace
+from holdfast.agent.tools.replacing import digest_of, in_turn, look, remove, replace
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import Walk, walking
 from holdfast.domain.file_changes import PutBack, Restored
 
 _CHANGED = "it was changed since"
 _GONE = "it is no longer there"
+_NO_FOLDER = "the folder that the run worked in is no longer there"
+_LOOKS = 2
+"""Whoever puts the same file back at the same time is met once."""
 
 
 class Restorer:
@@ -22,16 +23,12 @@ class Restorer:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    async def put_back(
-        self, workspace: Path, files: Sequence[PutBack], read: Callable[[str], Awaitable[bytes]]
-    ) -> Restored:
+    async def put_back(self, files: Sequence[PutBack], read: Callable[[str], Awaitable[bytes]]) -> Restored:
         """Put all of them back, unless one is neither as it was left nor as it was before."""
-        return await see_through(self._put_back(workspace, files, read))
+        return await see_through(self._put_back(files, read))
 
-    async def _put_back(
-        self, workspace: Path, files: Sequence[PutBack], read: Callable[[str], Awaitable[bytes]]
-    ) -> Restored:
-        looked = [(file.path, await asyncio.to_thread(self._one, workspace, file, None)) for file in files]
+    async def _put_back(self, files: Sequence[PutBack], read: Callable[[str], Awaitable[bytes]]) -> Restored:
+        looked = [(file.path, await self._one(file, None)) for file in files]
         refused = tuple((path, why) for path, why in looked if why)
         if refused:
             return Restored((), refused)
@@ -39,16 +36,26 @@ class Restorer:
         done: list[tuple[str, str]] = []
         for file in files:
             content = await read(file.before) if file.before is not None else b""
-            done.append((file.path, await asyncio.to_thread(self._one, workspace, file, content)))
+            done.append((file.path, await self._one(file, content)))
         return Restored(tuple(path for path, why in done if not why), tuple(each for each in done if each[1]))
 
-    def _one(self, workspace: Path, file: PutBack, content: bytes | None) -> str:
+    async def _one(self, file: PutBack, content: bytes | None) -> str:
         """Why it was not done; nothing if it was or, without the content, could be."""
         try:
-            with walking(workspace, file.path, self._vault) as walk:
-                return _restored(walk, file, content)
+            for _ in range(_LOOKS):
+                why = await in_turn(file.path, partial(self._walked, file, content))
+                if not why:
+                    break
+            return why
         except Refused as refusal:
             return str(refusal)
+
+    def _walked(self, file: PutBack, content: bytes | None) -> str:
+        # Never made anew: in an empty one, all that a run made would seem to be removed already.
+        if not file.workspace.is_dir():
+            return _NO_FOLDER
+        with walking(file.workspace, file.path, self._vault, new=False) as walk:
+            return _restored(walk, file, content)
 
 
 def _restored(walk: Walk, file: PutBack, content: bytes | None) -> str:
@@ -64,13 +71,5 @@ def _restored(walk: Walk, file: PutBack, content: bytes | None) -> str:
     if content is None:
         return ""
     if file.before is None:
-        return "" if _removed(name, walk.folder, file.path, seen) else _CHANGED
+        return "" if remove(name, walk.folder, file.path, seen) else _CHANGED
     return "" if replace(name, walk.folder, file.path, seen, content) else _CHANGED
-
-
-def _removed(name: str, folder: int, path: str, seen: Seen | None) -> bool:
-    if not is_same(look(name, folder, path), seen):
-        return False
-    os.unlink(name, dir_fd=folder)
-    os.fsync(folder)
-    return True

@@ -34,11 +34,16 @@ class Vault:
 
     def admit(self, workspace: Path, opened: int) -> None:
         """Raises Refused when the open folder lies in a closed one and was not made for a conversation."""
-        if Path(os.path.abspath(workspace)).parent == self._folder / WORKSPACES:  # noqa: PTH100
+        if not self.place_of(workspace):
             return
         for folder in _upwards(opened):
             if whose := self._whose(folder):
                 raise Refused(f"the workspace lies in {whose}, which no tool may use")
+
+    def place_of(self, workspace: Path) -> str:
+        """Where a workspace lies that somebody chose; nothing for one that was made for a conversation."""
+        place = Path(os.path.abspath(workspace))  # noqa: PTH100
+        return str(place) if place.parent != self._folder / WORKSPACES else ""
 
     def closed(self, opened: int) -> str:
         """Which of the closed folders the open one is; nothing if it is none of them."""

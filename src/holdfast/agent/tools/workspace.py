@@ -34,10 +34,11 @@ _SENTENCES = (
 
 
 class Walk:
-    """A way down from the root: one open folder for each step. Must be closed."""
+    """A way down from the root, made if it may be `new`: one open folder for each step. Must be closed."""
 
-    def __init__(self, workspace: Path, vault: Vault) -> None:
-        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, workspace: Path, vault: Vault, new: bool = True) -> None:
+        if new:
+            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._roots = (PurePosixPath(os.path.abspath(workspace)), PurePosixPath(workspace.resolve()))  # noqa: PTH100
         self._vault = vault
         self._folders = [os.open(workspace, _FOLDER)]
@@ -144,10 +145,13 @@ class Walk:
 
 
 @contextmanager
-def walking(workspace: Path, path: str, vault: Vault) -> Iterator[Walk]:
-    """A walk for one call; what the system says of `path` becomes a sentence. Raises Refused."""
+def walking(workspace: Path, path: str, vault: Vault, new: bool = True) -> Iterator[Walk]:
+    """A walk for one call, in a workspace that is made if it may be `new`. Raises Refused.
+
+    What the system says of `path` becomes a sentence.
+    """
     try:
-        walk = Walk(workspace, vault)
+        walk = Walk(workspace, vault, new)
         try:
             yield walk
         finally:

@@ -236,6 +236,9 @@ SELECT successor_session_id FROM (
     SELECT 1, no, successor_session_id FROM sessions WHERE id = ?1 AND deleted_at IS NOT NULL
 ) ORDER BY gone, no DESC LIMIT 1;
 
+-- name: buried
+SELECT no FROM sessions WHERE id = ? AND deleted_at IS NOT NULL ORDER BY no DESC LIMIT 1;
+
 -- name: totals
 SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
     max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));

@@ -190,6 +190,9 @@ class SqliteStore:
     async def successor(self, session_id: SessionId) -> SessionId | None:
         return await self._readers.read(views.successor, session_id)
 
+    async def buried(self, session_id: SessionId) -> int:
+        return await self._readers.read(views.buried, session_id)
+
     async def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
         return await self._readers.read(views.find_run, run_id)
 

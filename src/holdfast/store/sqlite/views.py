@@ -133,6 +133,11 @@ def successor(db: apsw.Connection, session_id: SessionId) -> SessionId | None:
     return SessionId(row[0]) if row is not None and row[0] is not None else None
 
 
+def buried(db: apsw.Connection, session_id: SessionId) -> int:
+    row = one(db, "buried", session_id)
+    return int(row[0]) if row is not None else 0
+
+
 def find_run(db: apsw.Connection, run_id: RunId) -> tuple[SessionId, RunRow]:
     row = one(db, "find_run", run_id)
     if row is None:

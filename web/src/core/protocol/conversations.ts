@@ -100,6 +100,7 @@ export interface ChangePart {
   readonly added?: number;
   readonly removed?: number;
   readonly kept?: boolean;
+  readonly workspace?: string;
 }
 
 export interface Asked {
@@ -210,6 +211,7 @@ export interface Draft {
 
 export interface ChangedFiles {
   readonly changes: readonly (ChangedFile)[];
+  readonly left_out: number;
 }
 
 export interface ChangedFile {
@@ -220,6 +222,7 @@ export interface ChangedFile {
   readonly added: number;
   readonly removed: number;
   readonly kept: boolean;
+  readonly workspace: string;
 }
 
 export interface RestoredFiles {

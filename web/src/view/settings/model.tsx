@@ -2,7 +2,7 @@
 
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { ModelList, ProviderTold } from "../../core/protocol";
+import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api, isDemo, model, models, say } from "../state";
 import { s } from "../strings";
@@ -15,23 +15,34 @@ export type Take = (told: ModelList) => void;
 export function ModelSection() {
   const providers = useSignal<readonly ProviderTold[]>([]);
   const chosen = useSignal("");
+  const settings = useSignal<readonly SettingTold[]>([]);
   const take = (told: ModelList) => {
     models.value = told.models;
     providers.value = told.providers;
     chosen.value ||= firstOf(told);
+    void readSettings();
   };
+  const readSettings = () => attempt(async () => (settings.value = (await api.get<SettingList>("api/settings")).settings));
+  const back = () => attempt(async () => {
+    const told = await api.post<ModelList>("api/models/disconnect");
+    take(told);
+    sayAnswers(told);
+  });
+  const setting = (name: string) => settings.value.find((each) => each.name === name);
+  const its = providers.value.find((each) => each.name === model.value?.name.split(":")[0]);
   const load = () => attempt(async () => take(await api.get<ModelList>("api/models")));
   useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
       <h3 id="set-model">{s.set.model}</h3>
       <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} <span class="note quiet">{model.value?.why}</span></p>
+      {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{s.set.backToFound}</button></p>}
       <Found providers={providers.value} chosen={chosen} />
       <h4>{s.set.connect}</h4>
       {!providers.value.length && <p class="note quiet" role="status">{s.loading}</p>}
       {providers.value.length > 0 && <Connect providers={providers.value} chosen={chosen} take={take} load={load} />}
       <LocalModel isUsed={model.value?.name.startsWith("local") ?? false} take={take} />
-      {!isDemo.value && <Fallbacks providers={providers.value} take={take} />}
+      {!isDemo.value && <Fallbacks setting={setting("fallback_models")} providers={providers.value} take={take} />}
     </section>
   );
 }

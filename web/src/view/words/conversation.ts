@@ -88,7 +88,14 @@ export const conversation = {
   editFirst: "Edit",
   deny: "Don't allow",
   denyWhy: "Why not? The assistant is told.",
-  answeredElsewhere: "Answered elsewhere.",
+  underWay: "An answer is under way. Try again when it has ended.",
+  refusals: {
+    tool_refused: "Answered elsewhere.",
+    busy: "An answer is under way. Try again when it has ended.",
+    session_moved: "This conversation goes on in a new one.",
+    nothing_to_summarise: "There is nothing to summarise yet.",
+    summary_refused: "The conversation changed meanwhile. Try again.",
+  } as Record<string, string>,
 
   choices: "Choices",
   chooseSeveral: "Choose as many as you like.",
@@ -105,6 +112,7 @@ export const conversation = {
 
   changedIt: "Changed",
   changedFiles: (many: number) => `Changed ${count(many, "file")}`,
+  moreFiles: (many: number) => `and ${count(many, "more file")}`,
   changesOf: (path: string) => `Changes of ${path}`,
   linesAdded: (many: number) => `${count(many, "line")} added`,
   linesRemoved: (many: number) => `${count(many, "line")} removed`,
@@ -170,6 +178,6 @@ export const conversation = {
   tokens: (read: number, written: number, cached: number) => `${number(read)} in${cached ? ` (${number(cached)} cached)` : ""}, ${number(written)} out`,
   windowUsed: (percent: number, read: number, window: number) => `${percent}% of what the model can read at once: ${number(read)} of ${number(window)} tokens`,
   priceUnknown: "price unknown",
-  price: (dollars: number) => `$${dollars < 0.01 ? dollars.toFixed(4) : dollars.toFixed(2)}`,
+  price: (dollars: number) => (dollars === 0 ? "free" : `$${dollars < 0.01 ? dollars.toFixed(4) : dollars.toFixed(2)}`),
   took: (seconds: number) => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`),
 } as const;

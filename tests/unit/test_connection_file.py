@@ -1,0 +1,46 @@
+"""The connections that were made in the settings: whatever they hold is read again."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.administration.connection_file import (
+    FILE_NAME,
+    connection_problem,
+    read_connections,
+    usable_connections,
+    write_connections,
+)
+from holdfast.agent.models.providers import PROVIDERS, Saved
+from holdfast.config import ConfigError
+
+NAMES = st.sampled_from([provider.name for provider in PROVIDERS])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(NAMES, st.builds(Saved, st.text(min_size=1), st.text())))
+@example({"mistral": Saved("http://\N{GRINNING FACE}/", 'a"\\\x7f\x00\x1f\x85\r\n\u2028\U0010ffff')})
+def test_whatever_is_saved_is_read_again(tmp_path: Path, saved: dict[str, Saved]) -> None:
+    write_connections(tmp_path, saved)
+    assert read_connections(tmp_path) == saved
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "base_url = ",
+        "[providers.nobody]\nbase_url = 'http://x/'",
+        "key = " + "1" * 5_000,
+        "key = " + "[" * 9_000,
+    ],
+    ids=["no TOML", "nobody", "digits", "depth"],
+)
+def test_a_file_that_cannot_be_read_is_told_of_and_counts_as_none(tmp_path: Path, text: str) -> None:
+    assert connection_problem(tmp_path) == ""
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(ConfigError, match="remove the file"):
+        read_connections(tmp_path)
+    assert usable_connections(tmp_path) == {}
+    assert connection_problem(tmp_path).startswith("connection.toml: ")

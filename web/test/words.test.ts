@@ -1,0 +1,11 @@
+import { expect, test } from "vitest";
+import { conversation as words } from "../src/view/words/conversation";
+
+test("a price is told in cents, or finer where it is less; nothing is free", () => {
+  expect([1.5, 0.0125, 0.0042, 0].map(words.price)).toEqual(["$1.50", "$0.01", "$0.0042", "free"]);
+});
+
+test("tokens that were read before are told apart", () => {
+  expect(words.tokens(12_000, 50, 9_000)).toBe("12,000 in (9,000 cached), 50 out");
+  expect(words.tokens(12, 50, 0)).toBe("12 in, 50 out");
+});
