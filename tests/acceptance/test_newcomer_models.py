@@ -1,7 +1,6 @@
 """What answers somebody who starts the server for the first time: a provider, a model server, or the demo."""
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from aiohttp import web
 
 from tests.acceptance.conftest import Running, living_in
 from tests.acceptance.talking import Speaker, speaking, talking, words_of
+from tests.ollama_port import ollama_port
 
 KEY = "sk-newcomer-0123456789abcdef"
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -104,16 +104,8 @@ async def test_with_a_key_for_a_server_like_openais_that_server_answers(tmp_path
 @pytest.fixture
 def ollama() -> Iterator[tuple[Speaker, dict[str, str]]]:
     """A model server on Ollama's port if that is free, else where the environment says."""
-    with speaking() as speaker:
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                taken.bind(("127.0.0.1", 11434))
-            except OSError:
-                yield speaker, {"OLLAMA_BASE_URL": speaker.url}
-                return
-        with speaking(Speaker(), port=11434) as own:
-            yield own, {}
+    with ollama_port() as port, speaking(port=port or 0) as speaker:
+        yield speaker, {} if port is not None else {"OLLAMA_BASE_URL": speaker.url}
 
 
 async def test_with_ollamas_port_answering_its_model_answers_and_is_offered(

@@ -15,6 +15,7 @@ from tests.acceptance.conftest import Holdfast, living_in
 from tests.acceptance.talking import speaking
 from tests.acceptance.test_http_models import KEY, NOBODY, Listing
 from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign_in, violations
+from tests.ollama_port import ollama_port
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -171,11 +172,9 @@ async def test_another_model_answers_where_the_first_cannot(
 
 async def test_a_server_of_models_on_this_machine_is_offered(visitor: Visitor, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        with closing(socket.socket()) as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if taken.connect_ex(("127.0.0.1", 11434)) == 0:
-                pytest.fail("something else answers at Ollama's port on this machine")
-        stack.enter_context(speaking(Listing(), port=11434))
+        port = stack.enter_context(ollama_port())
+        assert port is not None, "something else answers at Ollama's port on this machine"
+        stack.enter_context(speaking(Listing(), port=port))
         others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
         home = stack.enter_context(living_in(tmp_path / "found", HOLDFAST_MODEL="demo", **others))
         _, section = await opened(visitor, home)

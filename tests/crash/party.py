@@ -307,13 +307,18 @@ class Party:
         return wrong
 
     def _marked_for_nothing(self) -> list[str]:
-        """Messages that say that they were sent again, though the try before them had a clear answer."""
+        """Messages that say that they were sent again, though the try before them had a clear answer.
+
+        A server that was killed may have begun to say what never came here, so only the first of them knows
+        that nothing was tried before.
+        """
         wrong = []
         for number, call in enumerate(self.calls):
             if call.method != "sendMessage" or AGAIN not in call.words:
                 continue
             before = [each for each in self.calls[:number] if each.room == call.room]
-            if not before or (before[-1].answered and before[-1].life == call.life):
+            is_first = not before and call.life == 0
+            if is_first or (before and before[-1].answered and before[-1].life == call.life):
                 wrong.append(f"{call} was marked after {before[-1:]}")
         return wrong
 
