@@ -128,8 +128,9 @@ def telegram() -> Iterator[TelegramApi]:
 
 @pytest.fixture
 def model() -> Iterator[Hesitant]:
-    with speaking(Hesitant()) as model:
-        yield model  # type: ignore[misc]
+    hesitant = Hesitant()
+    with speaking(hesitant):
+        yield hesitant
 
 
 @pytest.fixture

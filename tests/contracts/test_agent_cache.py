@@ -111,26 +111,42 @@ async def test_consecutive_turns_go_on_with_what_is_held_and_the_baseline_follow
         assert counted(here) == (4, {"new": 1}), "undoing and asking differently were our own doing"
 
 
+async def _answered_elsewhere(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
+    """One turn, to its end, by a process of its own."""
+    speaker = [sys.executable, "-m", "tests.contracts.speaker", str(folder), session_id, text, answer]
+    await asyncio.to_thread(subprocess.run, speaker, cwd=ROOT, check=True, timeout=60)
+
+
 async def test_what_another_process_said_is_read_before_the_next_answer(tmp_path: Path) -> None:
     """G3"""
     async with house(tmp_path, started=False) as here:
         session_id = await here.begin()
         await answered(here, session_id, "Here", "First")
-        speaker = [
-            sys.executable,
-            "-m",
-            "tests.contracts.speaker",
-            str(tmp_path),
-            session_id,
-            "There",
-            "Second",
-        ]
-        await asyncio.to_thread(subprocess.run, speaker, cwd=ROOT, check=True, timeout=60)
+        await _answered_elsewhere(tmp_path, session_id, "There", "Second")
         await answered(here, session_id, "Here again", "Third")
         assert counted(here) == (0, {"new": 1, "foreign": 1})
         assert shown(here.model.requests[-1]) == ["Here", "There", "Here again"]
         await answered(here, session_id, "And again", "Fourth")
         assert counted(here) == (1, {"new": 1, "foreign": 1}), "once read back, it is used again"
+
+
+async def test_looking_whether_a_summary_is_due_neither_counts_nor_reads_what_another_process_said(
+    tmp_path: Path,
+) -> None:
+    """G3"""
+    async with house(tmp_path, started=False, summarise_above=0.5) as here:
+        session_id, summaries = await here.begin(), here.engine.summaries
+        await answered(here, session_id, "Here", "First")
+        await answered(here, session_id, "Here again", "Second")
+        await summaries.settled(session_id)
+        assert counted(here) == (1, {"new": 1})
+        await _answered_elsewhere(tmp_path, session_id, "There", "Third")
+        summaries.consider(session_id)
+        await summaries.settled(session_id)
+        assert counted(here) == (1, {"new": 1}), "it is not read back before there is something to answer"
+        await answered(here, session_id, "And again", "Fourth")
+        assert counted(here) == (1, {"new": 1, "foreign": 1})
+        assert shown(here.model.requests[-1]) == ["Here", "Here again", "There", "And again"]
 
 
 async def test_another_conversations_changes_leave_a_baseline_alone(tmp_path: Path) -> None:

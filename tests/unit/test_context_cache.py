@@ -303,3 +303,20 @@ async def test_one_that_could_not_take_in_a_change_is_read_again() -> None:
     await held.fold(CHARS, read)
     assert cache.rebuilds == {"new": 1, "stale": 1}
     await cache.close()
+
+
+async def test_who_only_looks_is_not_counted_and_can_tell_that_another_process_has_gone_on() -> None:
+    cache, read = ContextCache(FakeClock()), Shelf()
+    await use(cache, read=read)
+    looking = cache.hold(ONE, is_run=False)
+    cache.note(looked())
+    assert not looking.is_overtaken
+    await looking.fold(CHARS, read)
+    assert (cache.hits, read.reads) == (0, 1)
+    cache.note(looked(head=4, version=4))
+    assert looking.is_overtaken
+    held = cache.hold(ONE)
+    await held.fold(CHARS, Shelf(head=4))
+    assert not looking.is_overtaken
+    assert (cache.hits, cache.rebuilds) == (0, {"new": 1, "foreign": 1})
+    await cache.close()
