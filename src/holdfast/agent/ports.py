@@ -272,10 +272,10 @@ class ToolRun(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What goes back to the model. With no parts, it is what was emitted. Once it is durable, `settled` is told.
+    """What goes back to the model. With no parts, it is what was emitted. Once durable, `settled` is told.
 
-    `unknown`: it was begun, and nobody can say whether it was done. Unless that does no harm, it is not ended by
-    this but put to a person, with what it has emitted.
+    `unknown`: it was begun, and nobody can say whether it was done. Unless that does no harm, it is not ended
+    by this but put to a person, with what it has emitted.
     """
 
     outcome: Literal["done", "failed", "unknown"]
