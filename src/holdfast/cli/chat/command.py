@@ -105,9 +105,7 @@ async def _talk(desk: Desk, session: str | None, new: bool, agent: str | None) -
     return ANSWERED
 
 
-async def _script(
-    desk: Desk, session: str | None, text: str, wait_s: float, agent: str | None
-) -> int:
+async def _script(desk: Desk, session: str | None, text: str, wait_s: float, agent: str | None) -> int:
     """Send the message, tell the answer; returns the exit code."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "this is a coroutine of a task"
