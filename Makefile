@@ -38,7 +38,7 @@ types: setup ## Write the page's types anew from the server's declarations
 test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy
 	@$(PY) -m pytest $(wildcard tests/unit tests/conformance tests/simulation tests/tidy) $(ARGS)
 
-test-local: setup ## Run the tests that ask a real llama.cpp; fetches the local model once, 130 MB
+test-local: setup ## Run the tests that ask a real llama.cpp; fetches the local model once, 127 MB
 	@.venv/bin/holdfast local install --data .cache/local-model
 	@$(PY) -m pytest tests/local $(ARGS)
 

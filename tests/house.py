@@ -10,8 +10,10 @@ from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Approvals, Calls
 from holdfast.agent.loop import Agent
+from holdfast.agent.models.fallback import Fallback
 from holdfast.agent.ports import (
     CallDelta,
+    Model,
     ModelDelta,
     ReasoningDelta,
     Remembering,
@@ -100,6 +102,9 @@ class Lever:
         self.started = asyncio.Event()
         self.error: Exception | None = None
 
+    def flaw(self, arguments: str) -> str:
+        return ""
+
     async def run(self, call: ToolRun) -> ToolResult:
         self.pulled.append(call.arguments)
         self.started.set()
@@ -135,6 +140,7 @@ class House:
         others: Sequence[Tool] = (),
         boundary: Boundary = lambda session_id: None,
         summarise_above: float = 0.0,
+        instead: Sequence[Model] = (),
     ) -> None:
         self.store = store
         self.ids = Ids(clock)
@@ -144,7 +150,8 @@ class House:
         asking = Asking(clock, self.ids, tools, lambda: 0.0, _no_sleep)
         permissions = Permissions(store, clock, self.ids, never_run)
         calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
-        agent = Agent("Be brief.", self.model, tools, asking, calls, allowance, clock, memory)
+        model = Fallback([self.model, *instead]) if instead else self.model
+        agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory)
         self.contexts = ContextCache(clock)
         self.engine = Engine(
             store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
@@ -214,13 +221,17 @@ async def house(
     boundary: Boundary = lambda session_id: None,
     summarise_above: float = 0.0,
     durability: Durability = "full",
+    instead: Sequence[Model] = (),
 ) -> AsyncIterator[House]:
-    """A house in `folder` that is checked by doctor when it is left."""
+    """A house in `folder` that is checked by doctor when it is left.
+
+    `instead` are asked where its model fails.
+    """
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, durability, clock=clock)
     here = House(
         store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions,
-        memory, others, boundary, summarise_above,
+        memory, others, boundary, summarise_above, instead,
     )  # fmt: skip
     if started:
         await here.engine.start()

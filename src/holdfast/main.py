@@ -40,6 +40,7 @@ from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
 from holdfast.agent.mcp.servers import McpServers, Wanted
 from holdfast.agent.mcp.yard import Yard
 from holdfast.agent.models.prices import read_known
+from holdfast.agent.models.providers import flaw_of
 from holdfast.agent.models.shop import Shop, made_as
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
@@ -133,12 +134,20 @@ def wire(environ: Mapping[str, str]) -> Wiring:
 
     def written(settings: Settings) -> AgentReader:
         tools = by_name(builtin_tools(settings.data, environ))
-        return AgentReader(*_written(settings, tools, SystemClock(), mask, lambda line: None), lambda: tools)
+        saved, place = usable_connections(settings.data), Place(settings.data)
+
+        def flaw(model: str) -> str:
+            return flaw_of(model, environ, saved, place.is_installed)
+
+        read = _written(settings, tools, SystemClock(), mask, lambda line: None)
+        return AgentReader(*read, lambda: tools, flaw)
 
     open_door = partial(HttpDoor.open, mask=mask.shapes)
 
     def local(settings: Settings) -> LocalDesk:
-        return LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4))
+        return LocalDesk(
+            settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), named=settings.model
+        )
 
     return Wiring(
         SqliteStore.open, open_door, SqlitePremises(), hire, reception, written, local, environ, mask
@@ -179,7 +188,6 @@ async def _hire(
         rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,
         tools=tools,
     )  # fmt: skip
-
     engine = Engine(
         store, clock, ids, board.of, settings.data, settings.resume,
         lambda session, said: board.of(session).ask_title(said), settings.runs_at_once, contexts, mask.whole,
@@ -187,13 +195,13 @@ async def _hire(
         expand=prompts.expand, files=Restorer(Vault(settings.data)),
         summarise_above=settings.summarise_above / 100,
     )  # fmt: skip
+    models = Models(desk, board, environ, mask, shop, local.told)
     agents = AgentDesk(
         crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools,
-        partial(why_refused, settings.data),
+        partial(why_refused, settings.data), models.flaw,
     )  # fmt: skip
-    models = Models(desk, board, environ, mask, shop, local.told)
     backups = Backups(store, settings.data)
-    asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed)
+    asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed, agents.all)
     channels = await _channels(store, engine, settings, environ, mask, asked)
 
     async def dismiss() -> None:
@@ -245,13 +253,15 @@ def _written(
     mask: Mask,
     say: Callable[[str], None] = note,
 ) -> tuple[AgentFiles, PromptFiles]:
-    """What people have written of agents and prompts; what is wrong with it is told at once."""
+    """What people have written of agents and prompts; what is wrong with it now is among their problems."""
     crew = AgentFiles(
         settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole,
         partial(why_closed, settings.data),
     )  # fmt: skip
     crew.read_all()
-    return crew, PromptFiles(settings.data, clock, say, mask.whole)
+    prompts = PromptFiles(settings.data, clock, say, mask.whole)
+    prompts.files.read_all()
+    return crew, prompts
 
 
 def _mcp(

@@ -169,6 +169,48 @@ def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
     screen.until("/undo: Take back the last message", "Ctrl.D leaves")
 
 
+def test_another_agent_is_chosen_prompts_are_completed_and_the_conversation_moves_on(
+    home: Holdfast, running: Running, here: Path
+) -> None:
+    for name, text in (
+        ("agents/reader.toml", 'description = "Reads only."\ntools = ["read_file"]\n'),
+        ("prompts/greet-all.md", "Say hello to $ARGUMENTS."),
+    ):
+        (running.folder / name).parent.mkdir(exist_ok=True)
+        (running.folder / name).write_text(text)
+    with terminal(home.environ, here, "chat") as screen:
+        screen.until(READY, PROMPT)
+        screen.type("/agents")
+        screen.until(r"\* main", "  reader: Reads only.", "/agent NAME")
+        screen.type("/agent nobody")
+        screen.until("nobody(.|\n)*reader")
+        screen.type("/agent reader")
+        screen.until("reader answers here from now on")
+        first = only(running)
+        assert asked(running, f"/api/sessions/{first}")["agent"] == "reader"
+        screen.type("/agent")
+        screen.until("reader answers here[.] /agents lists all")
+        screen.type("/gree", enter=False)
+        screen.until("/greet-all +Say hello to")
+        screen.press("Tab")
+        screen.until("^> /greet-all $|^> /greet-all *$")
+        screen.type("everyone")
+        screen.until("^  Say hello to everyone", READY)
+        screen.type("something more")
+        screen.until("^  something more", READY)
+        screen.type("/help")
+        screen.until("/continue: Go on", "/greet-all: Say hello to")
+        screen.type("/continue")
+        screen.until("Summing up", READY, PROMPT)
+
+        def moved() -> str:
+            return str(asked(running, f"/api/sessions/{first}")["successor_session_id"] or "")
+
+        screen.type("in the new one")
+        screen.until("^  in the new one", READY)
+        assert said(running, moved(), "user")[-1] == "in the new one"
+
+
 def test_commands_and_files_are_completed_and_a_file_goes_along(
     speaker: Speaker, screen: Terminal, running: Running, here: Path
 ) -> None:

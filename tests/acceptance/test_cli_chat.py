@@ -144,6 +144,8 @@ def test_what_waits_for_a_person_is_code_three_and_says_what(home: Holdfast) -> 
     told = json.loads(chat(home, "-p", "run touch here", "--json").stdout)
     assert told["status"] == "needs_you"
     assert [each["name"] for each in told["waits_for"]] == ["shell"]
+    asked = chat(home, "-p", 'ask {"question": "Which?"}')
+    assert "It waits for you: Which? Answer it: " in asked.stderr
 
 
 def test_without_a_server_a_question_is_kept_for_the_next_one(home: Holdfast) -> None:

@@ -268,7 +268,11 @@ async def test_a_run_that_was_killed_is_told_what_it_was_told_before(here: House
         here.write("agents/slip.toml", "memory = 'perhaps'")
         here.running = here.command.serve("--port", "0")
         screen = " ".join(here.running.screen)
-        assert "Not usable" in screen and "agents/slip.toml: memory must be on or off" in screen
+        assert (
+            screen.count("agents/slip.toml") == 1
+            and "Not usable" in screen
+            and "agents/slip.toml: memory must be on or off" in screen
+        )
         async with talking(here.running.address) as later:
             await later.done(sent["run_id"])
             assert [each.partition("\n")[0] for each in told(here.first.asked)] == ["You are small."] * 2
@@ -286,6 +290,12 @@ async def test_the_terminal_shows_agents_and_talks_to_one(here: Household) -> No
         assert shown.returncode == 0 and "You are small." in shown.stdout
         checked = await here.run("agents", "check")
         assert checked.returncode == 0, checked.stderr
+        here.write("agents/keyless.toml", "model = 'mistral:x'")
+        checked = await here.run("agents", "check")
+        lack = (
+            "agents/keyless.toml: mistral:x cannot be asked: api.mistral.ai wants a key, and MISTRAL_API_KEY"
+        )
+        assert checked.returncode == 1 and f"{lack} is not set." in checked.stdout
         spoken = await here.run("chat", "--agent", "large", "-p", "Hello there", "--json")
         assert spoken.returncode == 0, spoken.stderr
         session = json.loads(spoken.stdout)["session_id"]

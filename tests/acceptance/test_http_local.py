@@ -112,6 +112,8 @@ async def test_it_answers_goes_with_the_server_and_is_let_go_of_for_another(
     running.process.wait()
     await until(_all_gone(child), WAIT_S)
 
+    kept = holdfast.run("local", "remove")
+    assert kept.returncode == 1 and "The settings name the local model" in kept.stderr
     running = await asyncio.to_thread(holdfast.serve, "--port", "0")
     assert any(NAME in line for line in running.screen)
     async with talking(running.address) as api:

@@ -69,7 +69,7 @@ async def test_what_can_be_chosen_is_told_with_windows_and_prices(found: Holdfas
         small, plain = openai["models"]
         assert (small["name"], small["window_tokens"]) == ("openai:small", 64_000)
         assert small["price"] == {"input": 2.0, "output": 4.0, "cached": None}
-        assert plain["price"] is None, "unknown is not nothing"
+        assert plain["price"] == {"input": 0.0, "output": 0.0, "cached": 0.0}, "on this machine it is free"
         run = await api.done((await api.say(await api.begin(), "hello"))["run_id"])
         assert run["usage"]["cost_micros"] == 19 * 2 + 10 * 4
 
@@ -151,7 +151,8 @@ async def test_a_server_starts_though_its_connections_cannot_be_read_and_says_so
     server = found.serve("--port", "0")
     assert any("connection.toml: " in line for line in server.screen)
     async with talking(server.address) as api:
-        (problem,) = (await api.get("/health/ready"))["problems"]
+        problem, unasked = (await api.get("/health/ready"))["problems"]
+        assert unasked == "groq:large cannot be asked: api.groq.com wants a key, and GROQ_API_KEY is not set."
         assert problem.startswith("connection.toml: ") and "remove the file" in problem and KEY not in problem
         assert "groq:large cannot be asked" in (await api.get("/api/models"))["models"][0]["why"]
         await api.done((await api.say(await api.begin(), "hello"))["run_id"])
@@ -166,6 +167,28 @@ async def test_a_server_starts_though_its_connections_cannot_be_read_and_says_so
         (folder / "connection.toml").unlink()
         await api.ask("PUT", "/api/models/providers/groq", {"key": KEY})
         assert api.status == 200 and "problems" not in await api.get("/health/ready")
+
+
+async def test_a_server_starts_though_the_model_that_was_chosen_cannot_be_asked_any_more(
+    found: Holdfast, first: Listing
+) -> None:
+    folder = Path(found.environ["XDG_DATA_HOME"]) / "holdfast"
+    folder.mkdir(parents=True, mode=0o700)
+    for name, why in (("anthropic:claude", "ANTHROPIC_API_KEY is not set"), ("local", "is not installed")):
+        (folder / "holdfast.toml").write_text(f'model = "{name}"\n')
+        server = found.serve("--port", "0")
+        assert "Not usable" in " ".join(server.screen)
+        async with talking(server.address) as api:
+            told = (await api.get("/api/models"))["models"][0]
+            assert why in told["why"] and f"{name} cannot be asked" in told["why"]
+            (problem,) = (await api.get("/health/ready"))["problems"]
+            assert problem.startswith(f"{name} cannot be asked: ") and why in problem
+            await api.done((await api.say(await api.begin(), "hello"))["run_id"])
+            assert first.asked[-1]["model"] == "small", "the one that is found"
+            await api.post("/api/models/disconnect")
+            assert "problems" not in await api.get("/health/ready"), "and the page can mend it"
+        server.process.terminate()
+        server.process.wait(20)
 
 
 # Where one fails.

@@ -7,7 +7,7 @@ the search would prove nothing.
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,87 +17,25 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 import pytest
-from aiohttp import web
 
 from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import MASK
 from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.acceptance.talking import Api, Speaker, speaking, until
+from tests.acceptance.parrot import (
+    CONTROL,
+    HEADER,
+    KEY,
+    MASKED,
+    PASSWORD,
+    PLANTED,
+    SECRETS,
+    TOKEN,
+    WHOLE,
+    Parrot,
+)
+from tests.acceptance.talking import Api, speaking, until
 from tests.keys import bearing
-from tests.model_server import DONE, USAGE, call, chunk, event
 from tests.stories import Story, in_store, keep
-
-KEY = "sk-proj-Q7vX2mZr9LkPw4Ta"
-TOKEN = "T0k/en+of.a=Service~77"
-PASSWORD = "pw-hidden-in-an-address"
-CONTROL = "wd-nobody-calls-secret"
-"""Not a secret to anyone: it is found wherever the others would be."""
-SECRETS = (KEY, TOKEN, PASSWORD)
-PLANTED = " ".join((*SECRETS, CONTROL))
-
-
-@dataclass
-class Parrot(Speaker):
-    """A model that gives away every secret that it knows, in every way that a model has."""
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "GET":
-            return await super().answer(request)
-        body = await request.json()
-        self.asked.append(body)
-        messages = body["messages"]
-        said = [_text(message) for message in messages if message["role"] == "user"][-1]
-        verb, _, rest = said.partition(" ")
-        sent = request.headers["Authorization"].removeprefix("Bearer ")
-        assert sent == KEY, "the key itself reaches the server that it is for"
-        if verb == "refuse" and body.get("tools"):
-            error = {"message": f"Incorrect API key provided: {PLANTED}", "code": "invalid_api_key"}
-            return web.json_response({"error": error}, status=401)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        async for piece in self._pieces(body, messages[-1]["role"], verb, rest):
-            await response.write(piece)
-        await response.write(USAGE + DONE)
-        return response
-
-    async def _pieces(self, body: Any, last: str, verb: str, rest: str) -> AsyncIterator[bytes]:
-        if not body.get("tools"):
-            yield chunk({"content": f"Title {PLANTED}"}) + chunk({}, "stop")
-        elif last == "tool":
-            yield chunk({"content": f"It said {PLANTED}."}) + chunk({}, f"because of {PLANTED}")
-        elif verb == "say":
-            for piece in _cut_everywhere():
-                yield chunk({"reasoning_content": piece})
-            for piece in _cut_everywhere():
-                yield chunk({"content": piece})
-                await asyncio.sleep(0)
-            yield chunk({}, "stop")
-        elif verb == "fail":
-            yield chunk({"content": f"Half of it: {KEY[:12]}"})
-            yield event({"error": {"message": f"no more for {PLANTED}", "type": "invalid_request_error"}})
-        elif verb == "run":
-            written = json.dumps({"command": f"{rest}; echo {PLANTED}"})
-            yield chunk(call("", index=0, id="call_1", type="function", name="shell"))
-            for start in range(0, len(written), 3):
-                yield chunk(call(written[start : start + 3], index=0))
-            yield chunk({}, "tool_calls")
-        elif verb == "read":
-            yield chunk(call(json.dumps({"path": rest}), index=0, id="call_1", name="read_file"))
-            yield chunk({}, "tool_calls")
-
-
-def _cut_everywhere() -> Iterator[str]:
-    """Each planted word cut in two at each place, then letter by letter."""
-    for word in (*SECRETS, CONTROL):
-        for cut in range(len(word) + 1):
-            yield from (word[:cut], f"{word[cut:]} ")
-        yield from word
-        yield from (" ", word)  # And whole: the control's search is for this.
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content") or ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 class Listener(Api):
@@ -128,7 +66,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
     home, found, parrot = tmp_path_factory.mktemp("home"), Found(), Parrot()
     workspace = tmp_path_factory.mktemp("workspace")
     (workspace / "key.txt").write_text(PLANTED)
+    (workspace / "AGENTS.md").write_text(f"Here one says {WHOLE}.")
+    data = home / "share" / "holdfast"
     with speaking(parrot):
+        written = _write_down(data, parrot.url)
         secrets = {
             "OPENAI_API_KEY": KEY,
             "MY_SERVICE_TOKEN": TOKEN,
@@ -151,10 +92,28 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
             refused = holdfast.run("serve", "--port", PLANTED)
             found.places["refusal on the command line"] = refused.stderr.encode()
         found.places["model's requests"] = msgspec.json.encode(parrot.asked)
-        data = home / "share" / "holdfast"
-        for path in sorted(path for path in data.rglob("*") if path.is_file()):
+        # What people have written stays as they wrote it; all else is ours.
+        for path in sorted(path for path in data.rglob("*") if path.is_file() and path not in written):
             found.places[f"file {path.relative_to(data)}"] = path.read_bytes()
     yield found
+
+
+def _write_down(data: Path, url: str) -> frozenset[Path]:
+    """What people write into files of their own."""
+    server = f'url = "{url.removesuffix("/v1")}/mcp"\n'
+    headers = f'headers = {{ x-key = "{HEADER}", x-token = "${{MY_SERVICE_TOKEN}}" }}\n'
+    texts = {
+        "holdfast.toml": f"[mcp.told]\n{server}{headers}",
+        "agents/leaky.toml": f'description = "About {WHOLE}"\ninstructions = "Say {WHOLE}"\n',
+        "agents/broken.toml": f'model = "{WHOLE}"\n',
+        "prompts/leaky.md": f"say {WHOLE} $ARGUMENTS",
+    }
+    for name, text in texts.items():
+        path = data / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+    return frozenset(data / name for name in texts)
 
 
 async def _talk(server: Running, workspace: str, found: Found) -> None:
@@ -192,9 +151,48 @@ async def _talk(server: Running, workspace: str, found: Found) -> None:
         await _named(api, untitled)
         await _look_at_children(api, session, server.process.pid, found)
         await _name_things(api, untitled)
+        others = await _work_as_told(api, workspace, runs)
         await _ask_badly(api)
-        await _read_everything(api, (session, untitled, *failing), runs)
+        await _read_everything(api, (session, untitled, *failing, *others), runs)
         found.places["answers over HTTP"] = b"\n".join(api.heard)
+
+
+async def _work_as_told(api: Listener, workspace: str, runs: list[str]) -> list[str]:
+    """What files of people, other servers, questions, changes of files and summaries bring along."""
+    session = await api.begin(agent="leaky", workspace=workspace)
+    asks = {"question": f"Which of {WHOLE}?"}
+    edit = {"path": "key.txt", "old_text": CONTROL, "new_text": f"{CONTROL}!"}
+    for text, decision in (
+        (f"/leaky {WHOLE}", {}),
+        (f"use ask_user {json.dumps(asks)}", {"decision": "answer", "text": f"All of {WHOLE}"}),
+        (
+            f"use ask_user {json.dumps(asks | {'choices': [WHOLE, 'none']})}",
+            {"decision": "answer", "choices": [MASKED]},
+        ),
+        ("use told__tell {}", {}),
+        ("use told__refuse {}", {}),
+        (f"use write_file {json.dumps({'path': 'new.txt', 'content': WHOLE})}", {"decision": "approve"}),
+        (f"use edit_file {json.dumps(edit)}", {"decision": "approve"}),
+    ):
+        runs.append((await api.say(session, text))["run_id"])
+        if decision:
+            await _decide(api, runs[-1], **decision)
+        await api.done(runs[-1])
+        await api.get(f"/api/runs/{runs[-1]}/changes")
+        assert api.status == 200
+    for path in ("/api/agents", "/api/agents/leaky", "/api/agents/broken", "/api/prompts", "/api/mcp"):
+        await api.get(path)
+        assert api.status == 200
+    await api.get(f"/api/agents/leaky/prompt?session_id={session}")
+    assert api.status == 200
+    bad = {"text": f'description = "{WHOLE}"\nnothing = "{WHOLE}"\n'}
+    await api.ask("PUT", "/api/agents/worse", bad)
+    assert api.status == 400
+    await api.post(f"/api/sessions/{session}/compact", {})
+    assert api.status < 300
+    moved = await api.post(f"/api/sessions/{session}/continue", {})
+    assert api.status == 201
+    return [session, moved["id"]]
 
 
 async def _decide(api: Api, run_id: str, **decision: Any) -> None:
@@ -296,7 +294,7 @@ async def _read_everything(api: Listener, sessions: tuple[str, ...], runs: list[
 
 
 @pytest.mark.parametrize(
-    "secret", [*SECRETS, quote(TOKEN, safe=""), json.dumps(TOKEN)[1:-1].replace("/", "\\/")]
+    "secret", [*SECRETS, HEADER, quote(TOKEN, safe=""), json.dumps(TOKEN)[1:-1].replace("/", "\\/")]
 )
 def test_no_planted_secret_is_found_anywhere(found: Found, secret: str) -> None:
     assert len(found.places) > 10
@@ -323,7 +321,8 @@ def test_what_nobody_knows_to_be_secret_is_found_by_the_same_search(found: Found
         ("session_created", 1), ("session_renamed", 2), ("turn_accepted", 3), ("text_appended", 1),
         ("reasoning_appended", 1), ("tool_arguments_appended", 1), ("tool_output_appended", 1),
         ("tool_intended", 2), ("tool_settled", 3), ("message_settled", 4), ("run_failed", 2),
-        ("model_step_settled", 1), ("approval_resolved", 1),
+        ("model_step_settled", 1), ("approval_resolved", 1), ("question_asked", 2), ("question_answered", 2),
+        ("session_compacted", 1),
     ],
 )  # fmt: skip
 def test_every_way_of_giving_a_secret_away_was_tried(found: Found, kind: str, wanted: int) -> None:
@@ -331,6 +330,24 @@ def test_every_way_of_giving_a_secret_away_was_tried(found: Found, kind: str, wa
     events = [each for line in lines if line.startswith(b"{") for each in json.loads(line)["events"]]
     bodies = [json.dumps(each["body"]) for each in events if each["kind"] == kind]
     assert len([body for body in bodies if MASK in body and CONTROL in body]) >= wanted, bodies
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("model's requests", f"Here one says {MASKED}."),
+        ("model's requests", f"Say {MASKED}"),
+        ("model's requests", f"All of {MASKED}"),
+        ("answers over HTTP", f"About {MASKED}"),
+        ("answers over HTTP", f'"name":"told__tell","description":"{MASKED}"'),
+        ("answers over HTTP", f"{' '.join([MASK] * 3)} {CONTROL}!"),
+        ("file mcp/told.json", MASKED),
+    ],
+)
+def test_what_people_and_other_servers_wrote_was_told_without_its_secrets(
+    found: Found, place: str, words: str
+) -> None:
+    assert words.encode() in found.places[place]
 
 
 def test_a_command_is_given_no_secret_in_its_environment(found: Found) -> None:

@@ -182,6 +182,13 @@ async def test_an_agent_whose_file_is_wrong_says_so_and_a_file_that_is_none_too(
         re.compile("cannot answer:.*tools names 'fly'"), timeout=WAIT_MS
     )
     await expect(part.get_by_role("button", name="What the model is sent")).to_have_count(0)
+    # The one that every server has answers all the same, and was never as its file says.
+    household.write("agents/main.toml", 'tools = ["fly"]\n')
+    await part.get_by_role("link", name=re.compile("^main")).click()
+    await page.reload()
+    await expect(part.get_by_role("region", name=re.compile("main"))).to_contain_text(
+        re.compile("what it says does not hold:.*tools names 'fly'"), timeout=WAIT_MS
+    )
 
 
 async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
@@ -271,6 +278,11 @@ async def test_prompts_are_completed_and_called(
     await chat.say("/usr/bin is full")
     await chat.answered(3)
     await chat.reads("/usr/bin is full")
+    await chat.message.fill("/help")
+    await chat.message.press("Enter")
+    sheet = page.get_by_role("dialog", name="Keyboard and commands")
+    for line in ("Ctrl K", "/undoTake back the last message", "/re-viewLook closely at $ARGUMENTS, please."):
+        await expect(sheet).to_contain_text(line, timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

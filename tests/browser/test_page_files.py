@@ -90,6 +90,32 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "notes.md").read_text() == NOTES
 
 
+async def test_what_is_asked_in_passing_lies_over_nothing_and_goes_by_itself_or_with_whoever_leaves(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
+    await chat.page.clock.install()
+    await allow(chat, "write_file", 1, path="new.txt", content="made\n")
+    await chat.log.get_by_role("button", name="Changed 1 file").click()
+    back = chat.log.get_by_role("button", name="Put back as it was")
+    await back.click()
+    asked = chat.told.get_by_text("Put new.txt back")
+    await expect(asked).to_be_visible()
+    await chat.say("run echo on it goes")
+    await chat.asks()
+    lower, upper = await asked.bounding_box(), await chat.question.bounding_box()
+    assert lower is not None and upper is not None
+    assert lower["y"] + lower["height"] <= upper["y"]
+    await chat.page.clock.fast_forward(21_000)
+    await expect(asked).to_have_count(0)
+    await back.click()
+    await expect(asked).to_be_visible()
+    await chat.page.get_by_role("link", name="Agents", exact=True).click()
+    await expect(chat.page.get_by_role("heading", name="Agents").first).to_be_visible(timeout=WAIT_MS)
+    await expect(asked).to_have_count(0)
+    assert (tmp_path / "new.txt").exists()
+
+
 async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
     chat = await edited(guest, inn, tmp_path)
     (tmp_path / "notes.md").write_text("by hand\n")

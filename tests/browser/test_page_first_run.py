@@ -16,6 +16,7 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
         timeout=WAIT_MS
     )
     await expect(chat.log).to_contain_text("openai:small answers.", timeout=WAIT_MS)
+    assert await chat.message.evaluate("area => area.scrollHeight <= area.clientHeight"), "nothing to scroll"
     await expect(chat.page.get_by_text("Scripted demo")).to_have_count(0)
     offered = chat.log.get_by_role("listitem").get_by_role("button")
     await expect(offered).to_have_count(TRIES)

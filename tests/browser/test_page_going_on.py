@@ -89,6 +89,9 @@ async def test_a_conversation_goes_on_in_a_new_one_and_both_say_so(guest: Guest,
     new = chat.session
     await chat.reads(SUMMARY)
     await expect(chat.log.get_by_text("Continued from")).to_be_visible(timeout=WAIT_MS)
+    edges = "all => all.map(each => each.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+    line, turn = await chat.log.locator(".hairline, .turn").evaluate_all(edges)
+    assert line == turn, "in the column of what was said"
     # Whoever has the old one open is told, and what they send there is answered in the new one.
     await expect(watching.page.get_by_text("This conversation goes on in")).to_be_visible(timeout=WAIT_MS)
     await watching.message.fill("where are we?")
@@ -142,9 +145,9 @@ async def test_the_foot_tells_how_full_the_window_is_and_what_is_known_of_the_pr
         "img", name=re.compile(r"^1% of what the model can read at once: 19 of [\d,]+ tokens")
     )
     await expect(ring).to_be_visible(timeout=WAIT_MS)
-    await expect(foot).to_contain_text("price unknown")
+    await expect(foot).to_contain_text("free")
     footer = chat.turns.last.locator(".footer")
-    await expect(footer).to_contain_text("small · 19 in (16 cached), 10 out · price unknown")
+    await expect(footer).to_contain_text("small · 19 in (16 cached), 10 out · free")
     # What the last answer was sent says nothing about the next, once older messages are summarised.
     await choose(chat, "Summarise older")
     await expect(line(chat)).to_have_count(1, timeout=WAIT_MS)

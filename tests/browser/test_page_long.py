@@ -68,3 +68,14 @@ async def test_the_first_message_is_reached_by_scrolling_up(chat: Chat) -> None:
         await frames(chat)
     await expect(first).to_be_attached(timeout=WAIT_MS)
     await expect(chat.turns).to_have_count(MESSAGES // 2, timeout=WAIT_MS)
+
+
+async def test_whoever_sends_something_from_far_up_is_taken_to_it(chat: Chat) -> None:
+    await chat.page.get_by_text(f"What about number {MESSAGES // 2 - 8}?").first.scroll_into_view_if_needed()
+    await frames(chat)
+    assert await chat.log.evaluate(FROM_END) > 100
+    await chat.say("where is this?")
+    await expect(chat.log.get_by_role("article", name="You").last).to_be_in_viewport(timeout=WAIT_MS)
+    await chat.answered()
+    await frames(chat)
+    assert await chat.log.evaluate(FROM_END) < 2

@@ -119,7 +119,7 @@ async def test_a_provider_is_set_up_by_keyboard_and_its_model_answers(
     await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
 
 
-async def test_a_model_whose_price_nobody_knows_is_chosen_and_let_go_again(
+async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
     visitor: Visitor, models: Models, home: Holdfast
 ) -> None:
     page, section = await opened(visitor, home)
@@ -127,7 +127,7 @@ async def test_a_model_whose_price_nobody_knows_is_chosen_and_let_go_again(
     await model.click()
     await offered(section).filter(has_text="plain").click()
     await expect(model).to_have_value("plain")
-    await expect(section.get_by_text("price unknown", exact=True)).to_be_visible()
+    await expect(section.get_by_text("free of charge")).to_be_visible()
     await section.get_by_role("button", name="Use this model").click()
     await expect(section).to_contain_text("openai:plain answers.", timeout=WAIT_MS)
     # What is said in passing is not hidden by what lies over the page.
@@ -180,6 +180,7 @@ async def test_a_server_of_models_on_this_machine_is_offered(visitor: Visitor, t
         _, section = await opened(visitor, home)
         await expect(section).to_contain_text("Scripted demo, not an AI")
         await expect(section).to_contain_text("Ollama runs on this machine, with 2 models.", timeout=WAIT_MS)
+        await expect(section.locator("p").first).to_have_text("Scripted demo, not an AI ")
         await section.get_by_role("button", name="Choose Ollama").click()
         await expect(section.get_by_label("Provider")).to_have_value("ollama")
         await expect(section.get_by_label("Base URL")).to_have_attribute("placeholder", re.compile("11434"))

@@ -35,6 +35,9 @@ async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat
     row = chat.page.get_by_role("navigation").locator("[aria-current=page]")
     await expect(row.get_by_role("img", name="Needs you")).to_be_visible(timeout=WAIT_MS)
     await expect(chat.page).to_have_title(re.compile(r"\(\d+\)"), timeout=WAIT_MS)
+    # It has no title yet: it is known by how it begins.
+    await expect(row).to_contain_text("ask {")
+    await expect(chat.page.get_by_role("heading", name=re.compile("^ask {"))).to_be_visible()
     await card.get_by_role("button", name="Dark green").click()
     await chat.answered()
     await chat.asks_nothing()
@@ -69,15 +72,34 @@ async def test_several_are_chosen_and_sent_together(chat: Chat) -> None:
 
 
 async def test_words_answer_what_has_no_choices(chat: Chat) -> None:
-    card = await put(chat, WHY)
-    words = card.get_by_role("textbox", name="Your answer")
+    await put(chat, WHY)
+    # There is one place to write, and it says what for.
+    words = chat.page.get_by_role("main").get_by_role("textbox")
+    await expect(words).to_have_count(1)
+    await expect(words).to_have_accessible_name("Answer the question", timeout=WAIT_MS)
     await expect(words).to_be_focused(timeout=WAIT_MS)
     await words.press_sequentially("Because")
+    await expect(chat.page.get_by_text("This answers the question above.")).to_be_visible()
     await words.press("Shift+Enter")
     await words.press_sequentially("it is 2 late")
     await words.press("Enter")
     await chat.answered()
     await chat.reads("It said: Because it is 2 late")
+    await expect(words).to_have_accessible_name("Write a message")
+    await expect(words).to_have_value("")
+    await expect(chat.log.get_by_role("article", name="You")).to_have_count(1)
+
+
+async def test_whoever_does_not_answer_in_words_can_say_something_else(chat: Chat) -> None:
+    card = await put(chat, WHY)
+    words = chat.page.get_by_role("textbox", name="Answer the question")
+    await words.fill("paint nothing")
+    await card.get_by_role("button", name="Don't answer").click()
+    await chat.answered()
+    await expect(chat.message).to_have_value("paint nothing")
+    await chat.message.press("Enter")
+    await chat.answered(2)
+    await expect(chat.log.get_by_role("article", name="Assistant").last).to_contain_text("paint nothing")
 
 
 async def test_a_question_can_be_left_and_whoever_writes_something_else_leaves_it(chat: Chat) -> None:

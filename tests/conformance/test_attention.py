@@ -434,3 +434,24 @@ async def test_a_word_is_found_however_many_titles_lie_before_it(store: Store, c
         await store.append(*(created("hay") for _ in range(100)))
     page = await store.sessions(None, 2, False, ["needle"])
     assert [row.id for row in page.sessions] == [wanted] and page.cursor is None
+
+
+# What it is called.
+
+
+async def test_a_session_is_known_by_its_first_words_until_it_has_a_title(store: Store) -> None:
+    session_id = await begin(store)
+
+    async def opening() -> str:
+        found = (await store.standings([session_id]))[session_id].opening
+        (listed,) = [each for each in (await store.survey()).standings if each.row.id == session_id]
+        assert found == listed.opening
+        return found
+
+    assert await opening() == ""
+    await store.append(accept(session_id, "\nLook at the third file\nand say why"))
+    assert await opening() == "Look at the third file"
+    await store.append(accept(session_id, "And now the fourth"))
+    assert await opening() == "Look at the third file"
+    await store.append(Append(session_id, (f.SessionRenamed("Slow files", "user"),)))
+    assert await opening() == ""

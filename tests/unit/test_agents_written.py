@@ -190,7 +190,8 @@ def test_the_agent_that_every_server_has_asks_before_all_while_its_file_was_neve
     desk.files.read_all()
     # What the file would have kept from it, nobody knows.
     assert desk.files.spec("") == AgentSpec(approvals="ask")
-    assert "agents/main.toml: " in desk.told[0] and len(desk.files.problems()) == 1
+    assert "agents/main.toml: " in desk.files.problems()[0] and len(desk.files.problems()) == 1
+    assert desk.told == [], "whoever reads all of them at the start tells the problems"
     told = AgentReader(
         desk.files, PromptFiles(desk.base, SystemClock(), desk.told.append), lambda: TOOLS
     ).one("main")

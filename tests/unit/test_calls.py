@@ -31,6 +31,27 @@ async def test_what_a_tool_does_is_said_by_the_tool_and_not_by_the_journal(tmp_p
         assert lever.pulled == []
 
 
+class Choosy(Lever):
+    """A tool that takes only some arguments, and would be pulled by the others all the same."""
+
+    def flaw(self, arguments: str) -> str:
+        return "" if arguments == '{"how": "well"}' else "arguments: `how` is missing"
+
+
+async def test_what_can_only_fail_is_put_to_nobody_and_not_made(tmp_path: Path) -> None:
+    lever = Choosy("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask") as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), calls("lever", '{"how": "well"}')]
+        sent = await here.say(session_id, "Go")
+        assert sent.run_id is not None
+        await here.until_run(sent.run_id, "waiting")
+        (good,) = await here.store.tools(session_id, sent.run_id)
+        assert (good.state, good.approval) == ("intended", "requested")
+        assert lever.pulled == []
+        assert "`how` is missing" in str(here.model.requests[-1].messages[-1])
+
+
 async def test_arguments_nested_without_end_spoil_nothing(tmp_path: Path) -> None:
     async with house(tmp_path, Lever("lever", "pure")) as here:
         session_id = await here.begin()

@@ -1,11 +1,12 @@
 """What is typed in a chat: what is proposed, which files go along, how a question is answered."""
 
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, editable, edited, read_answer
-from holdfast.cli.chat.proposals import Attached, TooMany, attached, proposals
+from holdfast.cli.chat.proposals import Attached, Known, TooMany, attached, proposals
 from holdfast.cli.chat.script import Answering
 from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain import facts as f
@@ -38,6 +39,17 @@ class TestProposals:
             found[3].shown == "/switch NUMBER or words" and found[0].meaning == "Stop the answer under way."
         )
         assert list(proposals("/stop now", folder)) == list(proposals("say /s", folder)) == []
+
+    def test_prompts_and_agents_are_proposed_by_their_names(self, folder: Path) -> None:
+        prompts = (("summary-of", "Sum it up."), ("greet", "Say hello."))
+        known = Known(prompts, (("main", ""), ("reader", "Reads.")))
+        found = [(each.text, each.shown, each.meaning) for each in proposals("/su", folder, known)]
+        assert found == [("/summarise", "/summarise", ANY), ("/summary-of ", "/summary-of", "Sum it up.")]
+        assert [each.text for each in proposals("/summary-", folder, known)] == ["/summary-of "]
+        found = [(each.text, each.replaces, each.meaning) for each in proposals("/agent r", folder, known)]
+        assert found == [("reader", 1, "Reads.")]
+        assert [each.text for each in proposals("/agent ", folder, known)] == ["main", "reader"]
+        assert list(proposals("/agents r", folder, known)) == []
 
     def test_files_come_after_an_at_sign(self, folder: Path) -> None:
         assert [each.text for each in proposals("see @", folder)] == ["sub/", '"not here.md"', "notes.txt"]

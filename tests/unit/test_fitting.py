@@ -27,7 +27,7 @@ from holdfast.domain.parts import File, Text, ToolCall
 from holdfast.domain.transcript import Transcript, fold
 from holdfast.domain.usage import Usage
 from holdfast.domain.weights import FACTOR_MAX, FACTOR_MIN, factor_of, tokens_of
-from tests.house import Lever, house, says
+from tests.house import Lever, Puppet, house, says
 from tests.journal import Journal
 
 PROFILE = Profile("puppet", 8_000, answer_tokens=1_000)
@@ -199,7 +199,7 @@ def test_tools_that_leave_no_room_are_told_of() -> None:
 
 
 async def test_a_run_fails_clearly_where_its_tools_leave_no_room_for_what_is_said(tmp_path: Path) -> None:
-    levers = [Lever(f"lever_{n}", "pure") for n in range(80)]
+    levers = [Lever(f"lever_{n}", "pure") for n in range(110)]
     async with house(tmp_path, *levers) as here:
         here.model.profile = Profile("puppet", 4_000, answer_tokens=1_000)
         session_id = await here.begin()
@@ -210,6 +210,23 @@ async def test_a_run_fails_clearly_where_its_tools_leave_no_room_for_what_is_sai
         here.model.profile, here.model.steps = Profile("puppet", 100_000), [says("ok")]
         sent = await here.say(session_id, "now?")
         await here.until_run(sent.run_id, "completed")
+
+
+async def test_where_they_leave_no_room_in_the_first_window_a_larger_one_answers_instead(
+    tmp_path: Path,
+) -> None:
+    levers = [Lever(f"lever_{n}", "pure") for n in range(110)]
+    large = Puppet()
+    large.name = "large"
+    async with house(tmp_path, *levers, instead=[large]) as here:
+        here.model.profile = Profile("puppet", 4_000, answer_tokens=1_000)
+        session_id = await here.begin()
+        for text in ("word " * 3_000, MATTERS):
+            sent = await here.say(session_id, text)
+            await here.until_run(sent.run_id, "completed")
+        assert here.model.requests == [], "it could not have read what was said"
+        assert [len(request.messages) for request in large.requests] == [1, 3], "it is made for who reads it"
+        assert large.requests[-1].messages[-1].parts == (Text(MATTERS),)
 
 
 async def test_a_provider_that_lies_about_its_count_spoils_no_conversation(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 from holdfast.domain import slash
+from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.parts import Text
 from holdfast.gateway.asking import TOO_LONG
-from holdfast.gateway.commands import Asked
+from holdfast.gateway.commands import NO_CONVERSATION, Asked
 from tests.house import Lever, calls, house, says
 from tests.parlour import Desk, desk
 
@@ -247,6 +248,37 @@ async def test_what_is_too_long_to_be_shown_is_not_approved_by_typing_either(tmp
         at.app.press("Deny")
         await at.quiet()
         assert not lever.pulled
+
+
+async def test_agents_are_listed_and_one_is_chosen_unless_it_may_do_more_than_others(tmp_path: Path) -> None:
+    agents = (AgentTold("main"), AgentTold("reader", "Reads only."), AgentTold("free", approvals="allow"))
+    asked = Asked(agents=lambda: agents)
+    async with house(tmp_path) as home, desk(home, asked=asked) as at:
+        home.model.steps = [says("one")]
+        assert await typed(at, "/agent reader") == NO_CONVERSATION
+        await typed(at, "first")
+        assert await typed(at, "/agents") == "main (here)\nreader: Reads only.\nfree"
+        assert "Type /agents" in await typed(at, "/agent nobody")
+        assert "in the page or the terminal only" in await typed(at, "/agent free")
+        assert await typed(at, "/agent") == "main answers here. Type /agents to see all."
+        assert await typed(at, "/agent Reader") == "reader answers here from now on."
+        assert (await home.store.session(await at.session())).agent == "reader"
+        assert await typed(at, "/agent main") == "main answers here from now on."
+        assert (await home.store.session(await at.session())).agent == ""
+
+
+async def test_continue_goes_on_in_a_new_conversation(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two"), says("A summary."), says("three")]
+        assert await typed(at, "/continue") == NO_CONVERSATION
+        await typed(at, "first")
+        await typed(at, "second")
+        before = await at.session()
+        assert "goes on in a new conversation" in await typed(at, "/continue")
+        assert await typed(at, "third") == "three"
+        after = await home.store.successor(before)
+        assert after is not None and await at.session() == after
+        assert [text for role, _, text in await home.text(after) if role == "user"][-1] == "third"
 
 
 async def test_without_a_memory_that_is_said(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from holdfast.agent.models.endpoint import Secret
 from holdfast.agent.models.shop import made_as
 from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.domain.local_model import LocalNotInstalled
+from holdfast.domain.usage import Usage
 from tests.acceptance.talking import until
 from tests.local_packages import Packages
 from tests.model_server import ASKED
@@ -50,7 +51,7 @@ def is_there(pid: int) -> bool:
 
 async def test_it_runs_while_it_is_held_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
     async with held(tmp_path) as (llama, model):
-        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop")]
+        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
         pid = llama.pid
         assert is_there(pid) and llama.is_running and llama.is_held
         assert model.name == "local:smollm2-135m"
@@ -77,7 +78,7 @@ async def test_one_that_was_killed_is_begun_anew(tmp_path: Path) -> None:
             return llama.pid not in (0, first)
 
         await until(is_another, WAIT_S)
-        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop")]
+        assert await heard(model) == [TextDelta("Ahoy"), StepEnd("stop", Usage(cost_micros=0))]
 
 
 async def test_one_that_does_not_come_up_says_why_and_is_tried_again_ever_more_rarely(tmp_path: Path) -> None:

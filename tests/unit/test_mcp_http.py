@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
 from holdfast.domain.mcp import McpTold
 from tests.mcp_calls import done, effects_of, free_port, housed, listening
 
@@ -35,6 +36,8 @@ class Rude:
         self.port = 0
         self.calls = 0
         self.lingers = False
+        self.opened = 0
+        self.ends_notices = False
         self.headers: list[dict[str, str]] = []
         self.act: Act = self.fine
 
@@ -49,6 +52,9 @@ class Rude:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "DELETE" and self.lingers:
             await asyncio.sleep(60)  # Not worth waiting for.
+        if request.method == "GET" and self.ends_notices:
+            self.opened += 1
+            return web.Response(text="retry: 0\nid: 1\ndata:\n\n", content_type="text/event-stream")
         if request.method != "POST":
             return web.Response(status=405)
         self.headers.append(dict(request.headers))
@@ -220,6 +226,44 @@ async def test_a_redirect_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
             server.act = away
             assert (await house.call("s__act")).outcome == "failed"
         assert (other.calls, other.headers) == (0, [])
+
+
+async def test_one_that_never_stops_talking_is_listened_to_at_a_pace(tmp_path: Path) -> None:
+    told = MCP_MESSAGES_AT_ONCE + MCP_MESSAGES_PER_S_MAX
+
+    async def chatter(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        token = body["params"]["_meta"]["progressToken"]
+        for n in range(told):
+            params = {"progressToken": token, "progress": n}
+            notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+            await response.write(b"event: message\ndata: " + msgspec.json.encode(notice) + b"\n\n")
+        result = {"jsonrpc": "2.0", "id": body["id"], "result": {"content": [], "isError": False}}
+        await response.write(b"event: message\ndata: " + msgspec.json.encode(result) + b"\n\n")
+        return response
+
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.act = chatter
+        began = asyncio.get_running_loop().time()
+        call = await house.call("s__act")
+        assert call.outcome == "done"
+        assert asyncio.get_running_loop().time() - began > 0.9, "the last of them waited for a second"
+
+
+async def test_a_stream_of_notices_that_always_ends_is_not_opened_all_the_time(tmp_path: Path) -> None:
+    async with rude() as server:
+        server.ends_notices = True
+        async with housed(tmp_path, s=at(server.port)) as house:
+            await house.ready()
+            at_once = MCP_MESSAGES_AT_ONCE // 50
+            await house.until(lambda told: server.opened >= at_once)
+            before, began = server.opened, asyncio.get_running_loop().time()
+            assert (await house.call("s__act")).text == "did it"
+            await house.until(lambda told: server.opened > before + 3)
+            took_s = asyncio.get_running_loop().time() - began
+            assert server.opened - before <= 3 + MCP_MESSAGES_PER_S_MAX / 50 * took_s
 
 
 async def test_one_that_does_not_hear_a_goodbye_keeps_nobody(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 import base64
 
+import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
+from holdfast.agent.mcp.ports import Link, NotSent, Offered
 from holdfast.agent.mcp.results import result_of
+from holdfast.agent.mcp.tool import McpTool
+from holdfast.agent.ports import ToolSpec
 from holdfast.domain.files import PNG
 from holdfast.domain.parts import File, Text
 from tests.mcp_server import PIXEL
@@ -53,3 +57,26 @@ async def test_an_error_is_a_failed_call() -> None:
     said = TextContent(type="text", text="No.")
     result = await result_of(CallToolResult(content=[said], is_error=True), Shelf().keep)
     assert (result.outcome, result.parts) == ("failed", (Text("No."),))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "flaw"),
+    [
+        ({"required": ["to", "text"]}, '{"to": "me"}', "arguments: `text` is missing"),
+        ({"required": ["to"]}, '{"to": null, "more": 1}', ""),
+        ({"required": "to"}, "{}", ""),
+        ({"required": [1]}, "{}", ""),
+        ({}, "[]", "arguments: not a JSON object"),
+    ],
+)
+def test_a_call_without_what_its_server_needs_is_known_to_fail(
+    parameters: dict[str, object], arguments: str, flaw: str
+) -> None:
+    async def reach() -> Link:
+        raise NotSent("nobody is there")
+
+    offered = Offered("send", "Send it.", parameters, "unsafe")
+    spec = ToolSpec("mail__send", "Send it.", parameters)
+    tool = McpTool(spec, offered, reach, 1, lambda outcome: None, lambda: True)
+    found = tool.flaw(arguments)
+    assert found.startswith(flaw) and bool(found) == bool(flaw)

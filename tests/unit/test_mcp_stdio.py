@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.mcp.stdio import Pace
+from holdfast.agent.mcp.pacing import Pace
 from holdfast.agent.tools.confinement import confine
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId

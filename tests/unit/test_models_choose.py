@@ -16,8 +16,8 @@ from holdfast.agent.models.choose import (
     choose,
     local_servers,
 )
-from holdfast.agent.models.providers import PROVIDERS, Provider, Saved
-from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel
+from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, endpoint_at
+from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 from holdfast.domain.context import Profile
 from holdfast.domain.errors import HoldfastError
 from tests.model_server import KEY, Answers, refusing, serving
@@ -82,7 +82,7 @@ def test_a_name_is_taken_as_it_is() -> None:
 def test_without_anything_the_demo_answers() -> None:
     assert choice("") == ("demo", DEMO_ANSWERS)
     assert choice("", OPENAI_API_KEY=" ", OPENAI_BASE_URL="") == ("demo", DEMO_ANSWERS)
-    for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
+    for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "`holdfast local install`", "Settings"):
         assert how in DEMO_ANSWERS, "it says how to connect a model"
 
 
@@ -98,8 +98,8 @@ def test_without_anything_the_demo_answers() -> None:
         ("anthropic:claude", {"ANTHROPIC_BASE_URL": "nowhere"}, BadModelUrl),
         (":x", {}, NoSuchModel),
         ("openai:x", {}, NoModelKey),
-        ("openai:x", {"OPENAI_API_KEY": "two\nlines"}, NoModelKey),
-        ("openai:x", {"OPENAI_API_KEY": "“quoted”"}, NoModelKey),
+        ("openai:x", {"OPENAI_API_KEY": "two\nlines"}, UnsendableKey),
+        ("openai:x", {"OPENAI_API_KEY": "“quoted”"}, UnsendableKey),
         ("openai:x", {"OPENAI_BASE_URL": "127.0.0.1:11434"}, BadModelUrl),
         ("openai:x", {"OPENAI_BASE_URL": "ftp://host/v1"}, BadModelUrl),
         ("", {"OPENAI_BASE_URL": "http://host:port/v1"}, BadModelUrl),
@@ -132,6 +132,20 @@ def test_an_address_as_people_have_one_is_taken(url: str) -> None:
     assert choice("openai:x", OPENAI_BASE_URL=url)[0] == "openai:x"
 
 
+def test_a_key_that_is_not_set_is_said_to_be_so_and_one_that_is_wrong_too() -> None:
+    with pytest.raises(
+        NoModelKey, match=r"^api\.anthropic\.com wants a key, and ANTHROPIC_API_KEY is not set\.$"
+    ):
+        choice("anthropic:claude")
+    with pytest.raises(UnsendableKey, match=r"^The key in OPENAI_API_KEY cannot be sent to api.openai.com: "):
+        choice("openai:x", OPENAI_API_KEY="sk-é")
+    with pytest.raises(UnsendableKey, match=r"^The key cannot be sent to api.openai.com: "):
+        endpoint_at(PROVIDERS[0], PROVIDERS[0].base_url, "x", "sk-é")
+    with pytest.raises(NoModelKey, match="wants a key, and none is given") as lacking:
+        endpoint_at(PROVIDERS[0], PROVIDERS[0].base_url, "x", "")
+    assert lacking.value.advice.startswith("Set OPENAI_API_KEY to your key")
+
+
 # Servers that somebody named.
 
 
@@ -148,12 +162,25 @@ def test_a_named_server_is_asked_for_its_model() -> None:
     asyncio.run(look())
 
 
-@pytest.mark.parametrize("answer", [listing(), refusing(401, b""), refusing(200, b"<html>", "text/html")])
-def test_a_named_server_without_a_list_needs_a_name(answer: Answers) -> None:
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (listing(), "answers, and has no models"),
+        (refusing(401, {"error": {"message": "Wrong"}}), "refused the key from OPENAI_API_KEY (401): Wrong"),
+        (refusing(500, b""), "failed (500)"),
+        (refusing(200, b"<html>", "text/html"), "has no list of models: is it the right base URL?"),
+    ],
+)
+def test_a_named_server_without_a_list_needs_a_name_and_what_is_wrong_is_said(
+    answer: Answers, why: str
+) -> None:
     async def look() -> None:
         async with serving(answer) as (url, _):
-            with pytest.raises(NoModelName):
-                await choose("", {"OPENAI_BASE_URL": url})
+            with pytest.raises(NoModelName) as refusal:
+                await choose("", {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY})
+            assert why in str(refusal.value)
+        with pytest.raises(NoModelName, match=r"No connection to 127.0.0.1:9: "):
+            await choose("", {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
 
     asyncio.run(look())
 

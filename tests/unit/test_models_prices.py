@@ -56,9 +56,17 @@ def test_a_dated_version_costs_what_its_model_costs(name: str) -> None:
 
 def test_a_price_is_that_of_the_providers_own_address() -> None:
     known = read_known()
-    assert known.facts(endpoint("openai:gpt-5.4-mini", "http://127.0.0.1:1/v1")).price is None
+    assert known.facts(endpoint("openai:gpt-5.4-mini", "http://gateway.example/v1")).price is None
     assert known.facts(endpoint("openai:gpt-5.4-nobody")).price is None
-    assert known.facts(endpoint("ollama:gpt-5.4-mini")).price == FREE
+    assert known.facts(endpoint("ollama:gpt-5.4-mini", "http://elsewhere.example/v1")).price is None
+
+
+@pytest.mark.parametrize(
+    "url", ["", "http://127.0.0.1:1/v1", "http://localhost:8000/v1", "http://[::1]:1/v1"]
+)
+def test_what_is_asked_on_this_machine_is_free(url: str) -> None:
+    assert read_known().facts(endpoint("ollama:gpt-5.4-mini", url)).price == FREE
+    assert not url or read_known().facts(endpoint("openai:gpt-5.4-mini", url)).price == FREE
 
 
 def test_what_is_known_of_a_sum_is_told_and_nothing_known_is_nothing_told() -> None:

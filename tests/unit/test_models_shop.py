@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.administration.connection_file import FILE_NAME, read_connections, write_connections
+from holdfast.administration.model_desk import chosen
 from holdfast.agent.models.prices import Known, read_known
 from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
 from holdfast.agent.models.shop import Shop
 from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel
-from holdfast.config import ConfigError
+from holdfast.config import ConfigError, Settings
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
@@ -90,6 +91,33 @@ async def test_what_a_model_of_the_shop_says_is_masked_and_its_fallbacks_answer(
         assert deltas[0].model == "groq:second"
         assert KEY not in str(deltas) + str(deltas[0].failure)
         assert seen.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_where_the_first_has_no_key_the_others_answer_and_why_is_told() -> None:
+    async with serving(GOOD) as (good, _):
+        model = await shop({}, groq=Saved(good, KEY)).model("anthropic:first", ["groq:second"])
+        assert model.name == "anthropic:first"
+        assert await model.takes()
+        deltas = [delta async for delta in model.stream(ASKED, ())]
+        await model.close()
+    assert isinstance(deltas[0], AskedInstead) and deltas[0].model == "groq:second"
+    assert "ANTHROPIC_API_KEY is not set" in str(deltas[0].failure)
+    with pytest.raises(NoSuchModel):
+        await shop({}, groq=Saved(good, KEY)).model("nobody:x", ["groq:second"])
+
+
+async def test_a_server_whose_first_model_has_no_key_starts_with_the_others_and_says_why(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(
+        data=tmp_path, model="anthropic:first", fallback_models=("ollama:second", "groq:third")
+    )
+    model, why = await chosen(settings, {}, Mask(), shop({}))
+    assert model.name == "anthropic:first" and "ANTHROPIC_API_KEY is not set" in why
+    assert "ollama:second is asked." in why and "groq:third cannot be asked instead: " in why
+    await model.close()
+    with pytest.raises(NoModelKey):
+        await chosen(Settings(data=tmp_path, model="anthropic:first"), {}, Mask(), shop({}))
 
 
 async def test_what_is_known_of_a_model_is_in_its_profile() -> None:

@@ -45,6 +45,9 @@ async def test_without_a_name_only_the_list_is_asked_for() -> None:
     told = await trial(server(refusing(500, {})), model="")
     assert told.ok
     assert "has 2 models" in told.detail
+    one = {"object": "list", "data": [{"id": "llama3"}]}
+    told = await trial(server(refusing(500, {}), refusing(200, one)), model="")
+    assert told.detail.endswith(" answers, and has one model.")
 
 
 async def test_a_wrong_key_is_said_to_be_wrong() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.engine.titles import shortened
+from holdfast.domain.reading import shortened
 from tests.house import Lever, calls, house, says
 
 

@@ -79,6 +79,19 @@ async def test_what_is_not_the_internet_is_refused_however_it_is_written(host: s
         assert "not an address of the internet" in await said_of(url)
 
 
+@pytest.mark.parametrize("host", [*LOOPBACK, *OTHERS, "localhost", "a.localhost."])
+def test_what_could_not_be_allowed_is_known_before_anybody_is_asked(host: str) -> None:
+    def flaw(url: str, *allowed: str) -> str:
+        arguments = msgspec.json.encode({"url": url}).decode()
+        return FetchUrl(WebClient(Admission(allowed, 8787), nobody)).flaw(arguments)
+
+    assert "not an address of the internet" in flaw(f"http://{host}/")
+    assert flaw(f"http://{host}/", "0.0.0.0/0", "::/0") == ""
+    assert "not an address of the internet" in flaw(f"http://{host}:8787/", "0.0.0.0/0", "::/0")
+    assert flaw("https://example.org/") == flaw("http://1.1.1.1/") == ""
+    assert flaw("ftp://example.org/") and FetchUrl(WebClient(Admission(), nobody)).flaw("{}")
+
+
 @pytest.mark.parametrize("host", UNREADABLE)
 async def test_what_cannot_be_read_as_one_thing_is_refused(host: str) -> None:
     with pytest.raises(BadUrl):

@@ -163,6 +163,9 @@ class Talker:
     async def run(self, call: ToolRun) -> ToolResult:
         return ToolResult("done", (Text(self._text),))
 
+    def flaw(self, arguments: str) -> str:
+        return ""
+
     async def is_gone(self, call_id: CallId) -> bool:
         return True
 

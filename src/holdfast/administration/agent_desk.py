@@ -5,11 +5,10 @@ import errno
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.settings_file import write_whole
 from holdfast.administration.written_files import NAMED, Reading, digest_of
+from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.switchboard import Switchboard
 from holdfast.domain import agents
 from holdfast.domain.agents import MAIN, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
@@ -35,19 +34,32 @@ NEW = SessionId("new")
 
 
 class AgentReader:
-    """What people have written, looked at. `tools` gives the names of all there are at the moment."""
+    """What people have written, looked at. `tools` gives the names of all there are at the moment.
 
-    def __init__(self, files: AgentFiles, prompts: PromptFiles, tools: Callable[[], Iterable[str]]) -> None:
+    `flaw` says why a model cannot be asked, in a sentence; nothing where it may be.
+    """
+
+    def __init__(
+        self,
+        files: AgentFiles,
+        prompts: PromptFiles,
+        tools: Callable[[], Iterable[str]],
+        flaw: Callable[[str], str] = lambda model: "",
+    ) -> None:
         self._agents = files
         self._files = files.files
         self._prompts = prompts
         self._tools = tools
+        self._flaw = flaw
 
     def told(self) -> AgentsTold:
         """Every agent, as its file says now."""
         strays = self._files.names()[1]
         found = tuple(self._told(name, self._files.look(name)) for name in self._agents.names())
         return AgentsTold(found, tuple(strays), tuple(self._tools()))
+
+    def all(self) -> tuple[AgentTold, ...]:
+        return self.told().agents
 
     def one(self, name: str) -> AgentTold:
         """Raises NoSuchAgent."""
@@ -68,7 +80,15 @@ class AgentReader:
 
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the files that are there now, in sentences."""
-        return (*self._agents.problems(), *self._prompts.problems())
+        return (*self._agents.problems(), *self._prompts.problems(), *self._unasked())
+
+    def _unasked(self) -> list[str]:
+        """Models that agents name and that cannot be asked."""
+        found = [self._files.look(name) for name in self._agents.names()]
+        specs = [each.good for each in found if each is not None and each.good is not None]
+        named = [(spec, model) for spec in specs for model in (spec.model, *spec.fallbacks) if model]
+        flaws = [(agents.file_of(spec.name), model, self._flaw(model)) for spec, model in named]
+        return [f"{file}: {model} cannot be asked: {flaw}" for file, model, flaw in flaws if flaw]
 
     def _told(self, name: str, found: Reading[AgentSpec] | None) -> AgentTold:
         if found is None:
@@ -97,8 +117,9 @@ class AgentDesk(AgentReader):
         workspace: Callable[[SessionId, str], Path],
         tools: Callable[[], Iterable[str]],
         refused: Callable[[str], str],
+        flaw: Callable[[str], str] = lambda model: "",
     ) -> None:
-        super().__init__(files, prompts, tools)
+        super().__init__(files, prompts, tools, flaw)
         self._board = board
         self._session = session
         self._workspace = workspace
@@ -154,7 +175,7 @@ class AgentDesk(AgentReader):
         workspace = self._workspace(session_id or NEW, chosen)
         shown = await self._board.at(spec.session_name, model).shown(workspace)
         tools = tuple(ToolShown(each.name, each.description, each.parameters) for each in shown.tools)
-        tokens = estimate_tokens(shown.instructions) + estimate_tokens(msgspec.json.encode(tools).decode())
+        tokens = estimate_tokens(shown.instructions) + tools_tokens(shown.tools)
         return AgentPrompt(spec.name, shown.model, shown.instructions, tools, tokens, shown.window_tokens)
 
     def _check(self, name: str, expect: str | None) -> None:

@@ -74,8 +74,7 @@ class AgentFiles:
 
     def read_all(self) -> None:
         """Know all of them, so that what they say of runs from before is known."""
-        for name in self.files.names()[0]:
-            self.files.look(name)
+        self.files.read_all()
 
     def problems(self) -> list[str]:
         """What is wrong with the files that are there now, in sentences."""

@@ -8,15 +8,24 @@ from holdfast.agent.local.installing import DOWNLOAD_BYTES, Progress, install, u
 from holdfast.agent.local.llama import Llama
 from holdfast.agent.local.model import ABOUT
 from holdfast.agent.local.place import Place
-from holdfast.agent.models.providers import LOCAL_MODEL
+from holdfast.agent.models.providers import LOCAL_MODEL, is_local_model
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.local_model import LocalInstallRunning, LocalInUse, LocalState, LocalTold
+from holdfast.domain.local_model import (
+    LocalChosen,
+    LocalInstallRunning,
+    LocalInUse,
+    LocalState,
+    LocalTold,
+)
 from holdfast.domain.secrets import Masking
 from holdfast.office import CannotEditSettings
 
 
 class LocalDesk:
-    """Belongs to one event loop. `llama` is the server that runs it here, where one may."""
+    """Belongs to one event loop. `llama` is the server that runs it here, where one may.
+
+    `named` is the model that the settings name: a server that starts after this needs it.
+    """
 
     def __init__(
         self,
@@ -25,12 +34,14 @@ class LocalDesk:
         mask: Masking,
         chance: Callable[[], str],
         llama: Llama | None = None,
+        named: str = "",
     ) -> None:
         self._place = Place(data)
         self._environ = environ
         self._mask = mask
         self._chance = chance
         self._llama = llama
+        self._named = named
         self._installing: asyncio.Task[None] | None = None
         self._done_bytes = 0
         self._problem = ""
@@ -66,9 +77,14 @@ class LocalDesk:
             await asyncio.gather(self._installing, return_exceptions=True)
 
     async def remove(self) -> bool:
-        """Remove it; whether it was there. Raises LocalInUse, LocalInstallRunning, CannotEditSettings."""
+        """Remove it; whether it was there.
+
+        Raises LocalInUse, LocalChosen, LocalInstallRunning, CannotEditSettings.
+        """
         if self._llama is not None and self._llama.is_held:
             raise LocalInUse()
+        if is_local_model(self._named) and self._place.is_installed:
+            raise LocalChosen()
         try:
             was_there = await asyncio.to_thread(uninstall, self._place)
         except OSError as error:

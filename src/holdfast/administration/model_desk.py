@@ -22,11 +22,13 @@ from holdfast.agent.models.choose import choose
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.fallback import Fallback
+from holdfast.agent.models.missing import Missing
 from holdfast.agent.models.providers import (
     LOCAL_MODEL,
     Provider,
     Saved,
     endpoint_at,
+    flaw_of,
     in_environment,
     is_local_model,
     provider_named,
@@ -34,7 +36,7 @@ from holdfast.agent.models.providers import (
 )
 from holdfast.agent.models.shop import Shop, made_for
 from holdfast.agent.models.trial import heard, tried
-from holdfast.agent.ports import Model
+from holdfast.agent.ports import Model, NoSuchModel
 from holdfast.config import ConfigError, Settings, altered
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
@@ -64,7 +66,9 @@ async def chosen(
 ) -> tuple[Model, str]:
     """The model that answers from the start on, and why: the one that was connected, if `settings` name it.
 
-    Where connections cannot be read, it is chosen as if there were none. Raises what `choose` does.
+    One that was connected and cannot be made any more does not stop the start, so that it can be mended: who
+    is to answer instead does, else whoever is found. The same where connections cannot be read. Raises what
+    `choose` does.
     """
     saved = await asyncio.to_thread(usable_connections, settings.data)
     for each in saved.values():
@@ -72,11 +76,27 @@ async def chosen(
     try:
         made, why = await _asked_for(settings, environ, saved, shop)
     except HoldfastError as error:
-        if not await asyncio.to_thread(connection_problem, settings.data):
+        others, unasked = await _others(settings.fallback_models, "", shop)
+        name = settings.model.strip()
+        said = f"{name} cannot be asked: {error}"
+        if others and not isinstance(error, NoSuchModel):
+            return Fallback([Missing(name, error, others[0]), *others]), f"{said} {_in_turn(others)}{unasked}"
+        is_typed = settings.origins.get("model") != "file"
+        if is_typed and not await asyncio.to_thread(connection_problem, settings.data):
             raise
-        made, why = await choose("", environ, known=shop.known if shop is not None else None)
-        why += f" {settings.model.strip()} cannot be asked: {error}"
+        made, why = await _found(environ, saved, shop)
+        why += f" {said}"
     return await _with_fallbacks(made, why, settings.fallback_models, shop)
+
+
+async def _found(
+    environ: Mapping[str, str], saved: Mapping[str, Saved], shop: Shop | None
+) -> tuple[Model, str]:
+    """Whoever is found where nobody is named; the demo where that is nobody either."""
+    try:
+        return await choose("", environ, saved=saved, known=shop.known if shop is not None else None)
+    except HoldfastError as error:
+        return Demo(), f"The scripted demo answers. {error}"
 
 
 async def _asked_for(
@@ -98,19 +118,28 @@ async def _with_fallbacks(
     made: Model, why: str, names: Sequence[str], shop: Shop | None
 ) -> tuple[Model, str]:
     """The same with those who answer where it cannot; one that cannot be asked is told of, and left out."""
-    others: list[Model] = []
     if isinstance(made, Demo):
         return made, why
+    others, unasked = await _others(names, made.name, shop)
+    if not others:
+        return made, why + unasked
+    return Fallback([made, *others]), f"{why}{unasked} Where it fails, {_in_turn(others)}"
+
+
+async def _others(names: Sequence[str], first: str, shop: Shop | None) -> tuple[list[Model], str]:
+    """Those of `names` that can be asked, but the first, and what is to be said of the others."""
+    found, unasked = list[Model](), ""
     for name in dict.fromkeys(names) if shop is not None else ():
         try:
             assert shop is not None
-            others += [await shop.bare(name)] if name != made.name else []
+            found += [await shop.bare(name)] if name != first else []
         except HoldfastError as error:
-            why += f" {name} cannot be asked instead: {error}"
-    if not others:
-        return made, why
-    told = ", then ".join(other.name for other in others)
-    return Fallback([made, *others]), f"{why} Where it fails, {told} is asked."
+            unasked += f" {name} cannot be asked instead: {error}"
+    return found, unasked
+
+
+def _in_turn(others: Sequence[Model]) -> str:
+    return f"{', then '.join(other.name for other in others)} is asked."
 
 
 class Models:
@@ -130,6 +159,7 @@ class Models:
         self._environ = environ
         self._mask = mask
         self._shop = shop
+        self._local = local
         self._offers = Offers(environ, self._read, shop.known, mask, local)
         self._turn = asyncio.Lock()
 
@@ -255,9 +285,18 @@ class Models:
         return settings.model.strip().partition(":")[0] if settings.origins.get("model") == "file" else ""
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with what was saved, in sentences."""
-        problem = connection_problem(self._folder)
-        return (problem,) if problem else ()
+        """What is wrong with what was saved, and why models that are named cannot be asked, in sentences."""
+        settings, problem = self._desk.settings, connection_problem(self._folder)
+        is_typed = settings.origins.get("model") != "file"
+        named = ((settings.model.strip(), is_typed), *((name, False) for name in settings.fallback_models))
+        flaws = [(name, self.flaw(name, environ_first)) for name, environ_first in named if name]
+        return (*([problem] if problem else ()), *(f"{name} cannot be asked: {f}" for name, f in flaws if f))
+
+    def flaw(self, name: str, environ_first: bool = False) -> str:
+        """Why a model cannot be asked, as far as that is known without asking it; empty if it may be."""
+        told = self._local() if self._local is not None else None
+        has_local = told is not None and (told.state == "installed" or told.running)
+        return self._mask.shapes(flaw_of(name, self._environ, self._read(), has_local, environ_first))
 
     def _read(self) -> Mapping[str, Saved]:
         return usable_connections(self._folder)

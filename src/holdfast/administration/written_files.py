@@ -66,7 +66,12 @@ class WrittenFiles(Generic[T]):
         self._mask = mask
         self._known: dict[str, Reading[T]] = {}
 
-    def look(self, name: str) -> Reading[T] | None:
+    def read_all(self) -> None:
+        """Know all of them. What is wrong with one is among `problems`, and not noted beside them."""
+        for name in self.names()[0]:
+            self.look(name, notes=False)
+
+    def look(self, name: str, notes: bool = True) -> Reading[T] | None:
         """What is known of the file of that name as it is now; None if there is none."""
         if not self._kind.is_name(name):
             return None
@@ -78,7 +83,7 @@ class WrittenFiles(Generic[T]):
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known = self._known.get(name)
         if known is None or known.stamp != stamp or not known.is_settled:
-            known = self._known[name] = self._read(name, stamp, known)
+            known = self._known[name] = self._read(name, stamp, known, notes)
         return known
 
     def last(self, name: str) -> T | None:
@@ -114,7 +119,7 @@ class WrittenFiles(Generic[T]):
         assert self._kind.is_name(name), "checked by whoever asks"
         return self.folder / f"{name}{self._kind.suffix}"
 
-    def _read(self, name: str, stamp: Stamp, before: Reading[T] | None) -> Reading[T]:
+    def _read(self, name: str, stamp: Stamp, before: Reading[T] | None, notes: bool) -> Reading[T]:
         changed_ms = max(stamp[2], stamp[3]) // 1_000_000
         reading = Reading[T](stamp, self._clock.now_ms() - changed_ms > SETTLED_MS)
         reading.good = before.good if before is not None else None
@@ -123,7 +128,7 @@ class WrittenFiles(Generic[T]):
             reading.good = self._kind.read(name, reading.text)
         except HoldfastError as error:
             reading.problem = error
-            if before is None or str(before.problem) != str(error):
+            if notes and (before is None or str(before.problem) != str(error)):
                 stays = " It stays as it was." if reading.good is not None else ""
                 self._note(f"holdfast: {self._mask(str(error))}{stays}")
         return reading

@@ -43,7 +43,8 @@ class _Call(msgspec.Struct, frozen=True):
     """An open call: what it is to run with, and whether a person made that of it.
 
     `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs. `question` is
-    what it asks a person, where that is all it does.
+    what it asks a person, where that is all it does. `flaw` is why it can only fail: nobody is asked, and it
+    is not run either.
     """
 
     tool: ToolRow
@@ -52,6 +53,7 @@ class _Call(msgspec.Struct, frozen=True):
     asks: bool
     banned: str
     question: Question | None = None
+    flaw: str = ""
 
     def rule(self, rules: Sequence[Rule], session_id: SessionId | None) -> Rule | None:
         return covering(rules, self.tool.name, self.arguments, session_id) if self.asks else None
@@ -162,10 +164,12 @@ class Calls:
         asks = (self._own or self._house.approvals) == "ask" and tool.effect != "pure" and not banned
         asks = asks and (known is None or known.asks)
         asks = asks and tool.state == "intended" and not tool.approval
+        flaw = known.flaw(arguments) if asks and known is not None else ""
         is_question = tool.name == questions.TOOL and known is not None and tool.state == "intended"
         # What cannot be asked is carried out as any call is: its tool says what is wrong with it.
         question = questions.asked_by(arguments) if is_question else None
-        return _Call(tool, arguments, tools.edited_arguments(events), asks, banned, question)
+        edited = tools.edited_arguments(events)
+        return _Call(tool, arguments, edited, asks and not flaw, banned, question, flaw)
 
     def _decide(
         self,
@@ -242,7 +246,8 @@ class Calls:
             recorder.stream(delta)
 
         outpour = Outpour(emit, tool.id)
-        result = await self._run(tool, self._order(recorder, call, outpour.take))
+        result = ToolResult("failed", (Text(call.flaw),)) if call.flaw else None
+        result = result or await self._run(tool, self._order(recorder, call, outpour.take))
         whole = outpour.finish()
         if result.outcome == "unknown" and not tools.repeatable(tool):
             return  # Begun and not ended: whoever looks next puts it in doubt, here or after a restart.

@@ -180,6 +180,9 @@ class MaskedTool:
     def asks(self) -> bool:
         return self._tool.asks
 
+    def flaw(self, arguments: str) -> str:
+        return self._mask.whole(self._tool.flaw(arguments))
+
     async def run(self, call: ToolRun) -> ToolResult:
         output = _Output(call, self._mask)
         try:

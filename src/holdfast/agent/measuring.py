@@ -1,8 +1,10 @@
 """A run's requests, each measured against the model's window; smaller ones once one was too much."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.ports import Model, ModelFailure, ToolSpec
@@ -11,10 +13,23 @@ from holdfast.domain.transcript import Transcript
 from holdfast.domain.weights import factor_of
 
 
+class _Told(msgspec.Struct, frozen=True):
+    """What a model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+def tools_tokens(specs: Sequence[ToolSpec]) -> int:
+    """What the descriptions of tools cost; what they say to people only costs nothing."""
+    told = [_Told(each.name, each.description, each.parameters) for each in specs]
+    return estimate_tokens(msgspec.json.encode(told).decode()) if told else 0
+
+
 def gauge_of(transcript: Transcript, model: Model, specs: Sequence[ToolSpec], share: float = 1.0) -> Gauge:
     """How a request to `model` with those tools is measured, by what it counted last."""
-    tools = estimate_tokens(msgspec.json.encode(specs).decode()) if specs else 0
-    return Gauge(tools, factor_of(transcript, model.name), share)
+    return Gauge(tools_tokens(specs), factor_of(transcript, model.name), share)
 
 
 class Measuring:
@@ -24,15 +39,22 @@ class Measuring:
         self._model = model
         self._told = told
         self._attachments = attachments
+        self._profile = model.profile
         self._gauge = Gauge()
         self._transcript = Transcript()
 
     async def request(self, transcript: Transcript, specs: Sequence[ToolSpec]) -> Request:
-        """What is sent next. Raises ModelFailure where tools and instructions leave no room for it."""
+        """What is sent next: made for a larger window where tools and instructions leave no room in the
+        first one's. Raises ModelFailure where they leave none in any.
+        """
         self._transcript = transcript
         self._gauge = gauge_of(transcript, self._model, specs, self._gauge.share)
-        if crowded := self._gauge.crowded(self._model.profile, self._told):
+        first = self._model.profile
+        larger = replace(first, window_tokens=max(first.largest_tokens, first.window_tokens))
+        crowded = self._gauge.crowded(first, self._told)
+        if crowded and self._gauge.crowded(larger, self._told):
             raise ModelFailure(detail=crowded, retryable=False)
+        self._profile = larger if crowded else first
         return await self._made()
 
     def weigh(self, request: Request) -> int:
@@ -40,9 +62,11 @@ class Measuring:
 
     async def shorter(self, request: Request) -> Request:
         """The same with less of the conversation: `request` was too much."""
-        self._gauge = self._gauge.harder(self._model.profile, self.weigh(request))
+        self._gauge = self._gauge.harder(self._profile, self.weigh(request))
         return await self._made()
 
     async def _made(self) -> Request:
-        request = request_of(self._transcript, self._told, self._model.profile, self._gauge)
+        request = request_of(self._transcript, self._told, self._profile, self._gauge)
+        if self._profile.window_tokens > self._model.profile.window_tokens:
+            request = replace(request, window_tokens=self._profile.window_tokens)
         return await self._attachments.add_to(request, self._model)

@@ -134,10 +134,17 @@ class NoSuchModel(HoldfastError):
 
 
 class NoModelKey(HoldfastError):
-    """{variable} holds no key that can be sent to {host}."""
+    """{host} wants a key, and {lack}."""
 
     code, status = "no_model_key", 400
     remedy = "Set {variable} to your key, or connect the provider in the settings."
+
+
+class UnsendableKey(HoldfastError):
+    """The key{origin} cannot be sent to {host}: it holds characters that no key has."""
+
+    code, status = "bad_model_key", 400
+    remedy = "Copy it again from your provider, without quotation marks and line ends."
 
 
 class BadModelUrl(HoldfastError):
@@ -153,7 +160,8 @@ class ModelShop(Protocol):
     async def model(self, name: str, fallbacks: Sequence[str] = ()) -> Model:
         """A client of that model, which is not asked yet; close it. `fallbacks` answer where it cannot.
 
-        What it says holds no known secret. Raises NoSuchModel, NoModelKey, BadModelUrl, each with its remedy.
+        What it says holds no known secret. Raises NoSuchModel, NoModelKey, UnsendableKey,
+        BadModelUrl, each with its remedy; not for the first of several that can be made.
         """
 
 
@@ -297,6 +305,12 @@ class Tool(Protocol):
         """Whether a call is put to a person first, where calls are.
 
         One that only looks is not; nor is one whose effect stays in sight and can be taken back at any time.
+        """
+
+    def flaw(self, arguments: str) -> str:
+        """Why a call with these arguments can only fail, in a sentence; empty where it may be carried out.
+
+        Such a call is put to nobody, and not made. Looks at nothing but the arguments.
         """
 
     async def run(self, call: ToolRun) -> ToolResult:

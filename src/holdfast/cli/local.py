@@ -29,7 +29,7 @@ def install(
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """Install it: a small real model that needs no network afterwards. About 130 MB are downloaded."""
+    """Install it: a small real model that needs no network afterwards. About 127 MB are downloaded."""
 
     async def fetch(desk: Desk) -> LocalTold:
         local = desk.wiring.local(desk.settings)

@@ -252,9 +252,9 @@ def _screen(overview: Overview) -> Panel:
         Group(
             _table(overview.lines),
             Text("\nIt"),
-            *(Text(f"  + {line}") for line in READY),
+            _table(tuple(("  +", line) for line in READY), gap=1),
             Text("\nIt cannot yet"),
-            *(Text(f"  - {line}") for line in NOT_YET),
+            _table(tuple(("  -", line) for line in NOT_YET), gap=1),
             Text("\nTry in another terminal"),
             _table(commands),
         ),
@@ -273,8 +273,8 @@ def _called() -> str:
     return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
 
 
-def _table(rows: tuple[tuple[str, str], ...]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+def _table(rows: tuple[tuple[str, str], ...], gap: int = 2) -> Table:
+    table = Table.grid(padding=(0, gap, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in rows:

@@ -413,7 +413,7 @@ MCP_LIST_S_MAX = 30
 MCP_LIST_PAUSE_S = 2
 """How long after that it is not asked for them again, however often it says that they have changed."""
 MCP_MESSAGES_AT_ONCE = 2_000
-"""Messages of a server of ours that are read as fast as it sends them."""
+"""Messages of a server that are read as fast as it sends them."""
 MCP_MESSAGES_PER_S_MAX = 500
 """How many a second are read of one that goes on; the others wait on its side."""
 MCP_STOP_S_MAX = 3

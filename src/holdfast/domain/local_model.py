@@ -40,6 +40,13 @@ class LocalInUse(HoldfastError):
     remedy = "Have another model answer first."
 
 
+class LocalChosen(HoldfastError):
+    """The settings name the local model as the one that answers."""
+
+    code, status = "local_chosen", 409
+    remedy = "Choose another model in the page, or take `model` out of the settings; then remove it."
+
+
 class LocalTold(msgspec.Struct, frozen=True):
     """The local model: whether it is there, how far its installation is, whether it runs in this process.
 
@@ -74,4 +81,4 @@ class LocalDesk(Protocol):
         """Have it installed, and wait for that. Raises LocalInstallFailed, LocalInstallRunning."""
 
     async def remove(self) -> bool:
-        """Whether it was there. Raises LocalInUse, LocalInstallRunning."""
+        """Whether it was there. Raises LocalInUse, LocalChosen, LocalInstallRunning."""

@@ -9,6 +9,7 @@ from holdfast.domain.rows import SessionStatus
 from holdfast.domain.transcript import Entry, Transcript
 
 UNTITLED = "Untitled"
+_FIRST_WORDS_CHARS = 60
 TAKEN_BACK = "No longer part of the conversation."
 LATE = "Arrived after the answer had gone on without it; not part of the conversation."
 CHANGED = "Changed before it was allowed:"
@@ -53,6 +54,20 @@ def clean(text: str) -> str:
 def title_of(title: str) -> str:
     """A title on one line; people read a word where there is none."""
     return clean(" ".join(title.split())) or UNTITLED
+
+
+def first_words(text: str) -> str:
+    """What a conversation is known by until it has a title: how the first message in it begins."""
+    return shortened(text, _FIRST_WORDS_CHARS)
+
+
+def shortened(text: str, chars: int) -> str:
+    """The first line, cut at a word's end where there is one."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if len(line) <= chars:
+        return line
+    cut = line[: chars - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut).rstrip() + "…"
 
 
 def speaker(entry: Entry) -> str:

@@ -33,6 +33,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     `address` is where it is asked, with nothing in it that is secret; a model that is part of us has none.
     `also_signed` are the providers of those who are asked where this one fails: what they signed is kept too.
+    `largest_tokens` is the largest window among those; 0: nobody else is asked.
     `answer_tokens_max` is the most it is asked to write where a protocol leaves that open; 0: as it likes.
     """
 
@@ -43,6 +44,7 @@ class Profile(msgspec.Struct, frozen=True):
     address: str = ""
     answer_tokens_max: int = 0
     also_signed: tuple[str, ...] = ()
+    largest_tokens: int = 0
 
     def reads(self, provider: str) -> bool:
         """Whether thinking that `provider` signed may be in a request to this one."""
@@ -60,9 +62,11 @@ class Request(msgspec.Struct, frozen=True):
     """What a model is sent. `cut_turns` are the live turns that did not fit.
 
     `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
+    `window_tokens` is the window that it was made for, where that is not the first model's.
     """
 
     system: str
     messages: tuple[RequestMessage, ...]
     cut_turns: tuple[int, ...] = ()
     files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)
+    window_tokens: int = 0

@@ -11,7 +11,8 @@ import msgspec
 
 CommandName = Literal[
     "new", "undo", "retry", "stop", "status", "sessions", "switch", "title", "model",
-    "approve", "deny", "memory", "summarise", "help",
+    "agent", "agents",
+    "approve", "deny", "memory", "summarise", "continue", "help",
 ]  # fmt: skip
 
 
@@ -32,10 +33,13 @@ COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
     "switch": Explained("NUMBER or words", "Go on in another conversation."),
     "title": Explained("words", "Name this conversation."),
     "model": Explained("", "Say which model answers."),
+    "agent": Explained("NAME", "Say which agent answers here, or have another one answer."),
+    "agents": Explained("", "List the agents."),
     "approve": Explained("", "Allow what was asked about."),
     "deny": Explained("a reason", "Do not allow what was asked about."),
     "memory": Explained("words", "Say what is remembered, or what of it is about those words."),
     "summarise": Explained("", "Summarise older messages."),
+    "continue": Explained("", "Go on in a new conversation that begins with a summary of this one."),
     "help": Explained("", "Say what can be typed here."),
 })  # fmt: skip
 

@@ -9,6 +9,7 @@ from holdfast.domain.files import files_among
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
+from holdfast.domain.reading import first_words, shortened
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.verbs import Verbs
@@ -18,7 +19,6 @@ Ask = Callable[[SessionRow, str], Awaitable[str]]
 """Gives a few words for the beginning of a conversation; raises a HoldfastError when it cannot."""
 
 _READ_TURNS, _READ_MESSAGES = 4, 50
-_FIRST_WORDS_CHARS = 60
 
 
 class Titles:
@@ -60,7 +60,7 @@ class Titles:
                 await self._verbs.rename(session_id, title, by="model")
 
     async def _title(self, session: SessionRow, said: list[str]) -> str:
-        first = shortened(said[0], _FIRST_WORDS_CHARS) if said else ""
+        first = first_words(said[0]) if said else ""
         if self._ask is None or not first:
             return first
         with suppress(HoldfastError):
@@ -71,12 +71,3 @@ class Titles:
 
 def _names(parts: tuple[AnyPart, ...]) -> str:
     return ", ".join(file.name for file in files_among(parts))
-
-
-def shortened(text: str, chars: int) -> str:
-    """The first line, cut at a word's end where there is one."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if len(line) <= chars:
-        return line
-    cut = line[: chars - 1]
-    return (cut.rsplit(" ", 1)[0] if " " in cut else cut).rstrip() + "…"

@@ -8,6 +8,8 @@ import msgspec
 
 from holdfast.domain import facts as f
 from holdfast.domain import slash
+from holdfast.domain.agents import MAIN
+from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.chats import Button, InboundRow, Outgoing
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import NoSuchSession, SessionExists
@@ -30,11 +32,12 @@ NO_CONVERSATION = "There is no conversation here yet. Say something to begin one
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What commands ask others: an agent's model, what is remembered of some words, the prompts there are."""
+    """What commands ask others: an agent's model, what is remembered of some words, what people wrote."""
 
     model: Callable[[str], str] | None = None
     memory: Callable[[str], Awaitable[str]] | None = None
     prompts: Callable[[], Sequence[tuple[str, str]]] = tuple
+    agents: Callable[[], Sequence[AgentTold]] = tuple
 
 
 class Commands:
@@ -79,10 +82,16 @@ class Commands:
                 return said(await self._status(place))
             case "model":
                 return said(await self._model(place))
+            case "agent":
+                return said(await self._agent(place, command.rest.lower()))
+            case "agents":
+                return said(await self._agents(place))
             case "memory":
                 return said(await self._memory(place, command.rest))
             case "summarise":
                 return await self._summarise(place)
+            case "continue":
+                return await self._continue(row, place)
             case "help":
                 return said(slash.told(self._asked.prompts()))
 
@@ -155,6 +164,16 @@ class Commands:
         await self._engine.summaries.make(place.session_id)
         return said("Older messages are summarised.")
 
+    async def _continue(self, row: InboundRow, place: Place) -> Done | None:
+        if not place.session_id:
+            return said(NO_CONVERSATION)
+        # Tried again, it is about the same conversation, which has gone on already: not about the new one.
+        assigned = await self._store.assign(row.no, place.session_id, 0)
+        if assigned.state == "done":
+            return None
+        await self._engine.moves.move_on(assigned.session_id)
+        return said("This goes on in a new conversation, which begins with a summary.")
+
     async def _status(self, place: Place) -> str:
         if not place.session_id:
             return NO_CONVERSATION
@@ -176,6 +195,29 @@ class Commands:
         model = session.model if session is not None else ""
         model = model or (self._asked.model(agent) if self._asked.model is not None else "")
         return f"{model} answers." if model else "Whichever model is connected answers."
+
+    async def _agent(self, place: Place, name: str) -> str:
+        if not place.session_id:
+            return NO_CONVERSATION
+        if not name:
+            here = (await self._store.session(place.session_id)).agent or MAIN
+            return f"{here} answers here. Type /agents to see all."
+        found = next((each for each in self._asked.agents() if each.name == name), None)
+        if found is None or not found.answers:
+            return "No agent of that name can answer. Type /agents to see all."
+        if found.workspace or found.approvals == "allow":
+            return f"{name} can be chosen in the page or the terminal only: it may do more than others."
+        wanted = f.SessionConfigured(agent="" if name == MAIN else name)
+        await self._engine.verbs.configure(place.session_id, wanted)
+        return f"{name} answers here from now on."
+
+    async def _agents(self, place: Place) -> str:
+        here = (await self._store.session(place.session_id)).agent if place.session_id else place.chat.agent
+        lines = []
+        for each in self._asked.agents():
+            mark = " (here)" if each.name == (here or MAIN) else ""
+            lines.append(f"{each.name}{mark}" + (f": {each.description}" if each.description else ""))
+        return "\n".join(lines) or f"{MAIN} answers."
 
     async def _memory(self, place: Place, words: str) -> str:
         if place.chat.kind != "dm":

@@ -16,7 +16,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_LOOK_S, FEED_MARKS_MS, FEED_PENDING_MAX, FEED_ROUND_MS
 from holdfast.server.frames import of_feed
-from holdfast.server.shapes import FeedChanged, FeedRemoved, FeedSnapshot, question_of, session_of
+from holdfast.server.shapes import FeedChanged, FeedRemoved, FeedSnapshot, Session, question_of, session_of
 from holdfast.store.ports import Standing, Store, Survey, Watch
 
 _READ_SESSIONS = 100
@@ -204,12 +204,16 @@ class _Telling:
 
 
 def _changed(standing: Standing) -> FeedChanged:
-    session = session_of(standing.row, standing.unread, standing.pinned)
+    session = _session_of(standing)
     return FeedChanged(session, tuple(question_of(question) for question in standing.questions))
 
 
+def _session_of(standing: Standing) -> Session:
+    return session_of(standing.row, standing.unread, standing.pinned, opening=standing.opening)
+
+
 def _snapshot(survey: Survey) -> bytes:
-    sessions = tuple(session_of(each.row, each.unread, each.pinned) for each in survey.standings)
+    sessions = tuple(_session_of(each) for each in survey.standings)
     questions = tuple(question_of(question) for question in survey.questions)
     return msgspec.json.encode(FeedSnapshot(sessions, questions, survey.more))
 

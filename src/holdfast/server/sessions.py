@@ -32,7 +32,7 @@ from holdfast.server.shapes import (
     session_of,
 )
 from holdfast.server.telling import answers, body
-from holdfast.store.ports import Store
+from holdfast.store.ports import Standing, Store
 
 IfMatch = Annotated[
     str | None,
@@ -98,9 +98,10 @@ class SessionRoutes:
         With `q`, those whose titles hold every word of it.
         """
         page = await self._store.sessions(cursor, limit, archived, q.split())
-        names = [row.id for row in page.sessions]
-        unread, pinned = await self._store.unread(names), await self._store.pinned(names)
-        listed = tuple(session_of(row, row.id in unread, row.id in pinned) for row in page.sessions)
+        found = await self._store.standings([row.id for row in page.sessions])
+        # One that was deleted meanwhile has none.
+        stand = [(row, found.get(row.id) or Standing(row, False, ())) for row in page.sessions]
+        listed = tuple(session_of(row, at.unread, at.pinned, opening=at.opening) for row, at in stand)
         return SessionList(listed, page.cursor)
 
     async def show(self, session_id: FromPath[str]) -> Session:
@@ -166,10 +167,11 @@ class SessionRoutes:
 
 async def told(store: Store, session_id: SessionId) -> Session:
     """A conversation as one answer tells of it. Raises NoSuchSession."""
-    unread = session_id in await store.unread((session_id,))
-    pinned = session_id in await store.pinned((session_id,))
+    at = (await store.standings((session_id,))).get(session_id)
+    if at is None:
+        raise NoSuchSession(session_id=session_id)
     head, remembered_at = await store.head(session_id), _remembered_at(await store.debts(session_id))
-    return session_of(await store.session(session_id), unread, pinned, head, remembered_at)
+    return session_of(at.row, at.unread, at.pinned, head, remembered_at, at.opening)
 
 
 def _remembered_at(debts: Sequence[DebtRow]) -> Instant | None:

@@ -171,12 +171,16 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A session as the list shows it now: is there something in it that nobody has read, what does it ask."""
+    """A session as the list shows it now: is there something in it that nobody has read, what does it ask.
+
+    `opening`: how the first message in it begins, where it has no title.
+    """
 
     row: SessionRow
     unread: bool
     questions: tuple[Question, ...]
     pinned: bool = False
+    opening: str = ""
 
 
 class Survey(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ import type { CommitTold, Session } from "../core/protocol";
 import { modelHere } from "./choosing";
 import { whoAmI } from "./following";
 import { readWaiting } from "./memory/watch";
-import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, session, sessions, showsArchived, type Act } from "./state";
+import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, showsArchived, type Act } from "./state";
 import { s } from "./strings";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip" | "answer";
@@ -81,7 +81,7 @@ export const actions = {
   /** The model reads a summary in place of older messages from now on; it takes as long as an answer. */
   summarise: (id: string) =>
     attempt(async () => {
-      ask(s.summarising);
+      sayMeanwhile(s.summarising);
       await api.post(at(id, "compact"));
       say(s.summarised);
     }),
@@ -89,7 +89,7 @@ export const actions = {
   /** Go on in a new conversation that begins with what this one came to. */
   goOn: (id: string) =>
     attempt(async () => {
-      ask(s.goingOn);
+      sayMeanwhile(s.goingOn);
       const next = await api.post<Session>(at(id, "continue"));
       notice.value = null;
       if (current.value === id) location.hash = next.id;

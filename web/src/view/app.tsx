@@ -18,7 +18,7 @@ import { Passing } from "./passing";
 import { Remembered } from "./remembered";
 import { Search } from "./search";
 import { SignIn } from "./signin";
-import { link, loading, me, ordered, current, panel, place, session, waiting } from "./state";
+import { link, loading, me, ordered, current, panel, place, session, titleOf, waiting } from "./state";
 import { s } from "./strings";
 import { Transcript } from "./transcript";
 
@@ -33,7 +33,7 @@ export function App() {
   }, []);
   useSignalEffect(() => {
     const many = waiting.value.length;
-    document.title = [many ? `(${many})` : "", placeTitle() || session.value?.title || (current.value ? s.untitled : s.name)].filter(Boolean).join(" ");
+    document.title = [many ? `(${many})` : "", placeTitle() || (current.value ? titleOf(session.value) : s.name)].filter(Boolean).join(" ");
   });
   useSignalEffect(notify);
   if (me.value && !me.value.signed_in) return <SignIn />;
@@ -45,16 +45,17 @@ export function App() {
       <main>
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
-          {place.value ? <h2>{placeTitle()}</h2> : current.value && <div class="named"><h2>{session.value?.title || s.untitled}</h2><Remembered /></div>}
+          {place.value ? <h2>{placeTitle()}</h2> : current.value && <div class="named"><h2>{titleOf(session.value)}</h2><Remembered /></div>}
         </header>
-        {place.value === "memory" ? <MemoryPage /> : place.value === "agents" ? <AgentsPage /> : <Middle />}
+        {place.value === "memory" ? <MemoryPage /> : place.value === "agents" ? <AgentsPage /> : <Above />}
+        {(!panel.value || panel.value === "list") && <Passing />}
+        {!place.value && <Dock />}
       </main>
       {panel.value === "settings" && <Settings />}
       {panel.value === "search" && <Search />}
       {panel.value === "palette" && <Palette />}
       {panel.value === "keyboard" && <Keyboard />}
       {panel.value === "output" && <Output />}
-      {(!panel.value || panel.value === "list") && <Passing />}
     </div>
   );
 }
@@ -63,11 +64,19 @@ function placeTitle(): string {
   return place.value ? s[place.value].title : "";
 }
 
-function Middle() {
+function Above() {
   return (
     <>
       {findIsOpen.value && <Find />}
       <Transcript />
+    </>
+  );
+}
+
+/** What is asked and where one writes: nothing lies over it. */
+function Dock() {
+  return (
+    <>
       {link.value === "lost" && <p class="banner" role="status">{s.lost}</p>}
       {loading.value !== "gone" && <Asking />}
       {loading.value !== "gone" && <GoesOn />}

@@ -1,6 +1,6 @@
 // A question to the owner, above the composer and never in the way: what is to run, where, why, and what is at risk.
 
-import { useSignal } from "@preact/signals";
+import { computed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
@@ -22,6 +22,13 @@ function asked(): Entry[] {
   }
   return found;
 }
+
+/** The question that what is written answers: the first of what is asked, where it leaves the answer to words. */
+export const asksForWords = computed(() => {
+  void tick.value;
+  const [first] = asked();
+  return first?.asked && !first.asked.choices.length ? first : null;
+});
 
 export function Asking() {
   void tick.value;

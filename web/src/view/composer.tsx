@@ -3,9 +3,11 @@
 
 import { computed, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { Entry } from "../core/entries";
 import type { IfBusy } from "../core/outbox";
 import type { Draft } from "../core/protocol";
 import { actions, attempt, slash } from "./actions";
+import { asksForWords } from "./asking";
 import { Chooser } from "./chooser";
 import { called, Commands, completions, isPrompt } from "./commands";
 import { prompts } from "./choosing";
@@ -57,19 +59,33 @@ export function Composer() {
     const node = area.current;
     if (!node) return;
     node.style.height = "auto";
-    node.style.height = `${Math.min(node.scrollHeight, innerHeight * 0.4)}px`;
+    // What it holds, and its own edges: without them it would scroll by their width.
+    node.style.height = `${Math.min(node.scrollHeight + node.offsetHeight - node.clientHeight, innerHeight * 0.4)}px`;
   }, [text.value, id]);
 
+  // An answer has no files: with some, it is a message.
+  const answering = files.value.length || uploading.value ? null : asksForWords.value;
+  const compose = answering ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
     if (!words && !files.value.length) return;
     const command = called(words);
+    if (answering && !(command && slash[command.name])) return void answer(answering, words);
     if (command && !prompts.value.some((each) => each.name === command.name)) {
       const run = slash[command.name];
       if (!run) return void perhaps(command.name, words, if_busy);
       run(command.rest);
     } else void send(words, if_busy, files.value);
     empty();
+  };
+
+  /** What is written stays where it is when it did not get there. */
+  const answer = async ({ run_id, id: call }: Entry, words: string) => {
+    if (looking.current) return;
+    looking.current = true;
+    const isThere = await actions.answer(run_id ?? "", call, { decision: "answer", text: words });
+    looking.current = false;
+    if (isThere) empty();
   };
 
   const empty = () => {
@@ -151,11 +167,11 @@ export function Composer() {
           {uploading.value > 0 && <li role="status">{s.uploading}</li>}
         </ul>
       )}
-      <textarea ref={area} rows={1} placeholder={s.compose} aria-label={s.compose} value={text.value}
+      <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
         onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); void attach(given); } }} />
-      {waits && text.value.trim() && <p class="note" role="status">{asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
+      {waits && text.value.trim() && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
       <p class="buttons">
         <label class="quiet button" title={s.attach}>
           <Clip /><span class="unseen">{s.attach}</span>
@@ -167,7 +183,7 @@ export function Composer() {
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
         {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
         {(busy || waits) && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
-        {(!busy || text.value.trim()) && <button type="submit" class="strong" disabled={uploading.value > 0}>{busy ? s.sendAfter : s.send}</button>}
+        {(!busy || text.value.trim()) && <button type="submit" class="strong" disabled={uploading.value > 0}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>
   );

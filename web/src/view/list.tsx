@@ -8,7 +8,7 @@ import { age, dayOf } from "../core/times";
 import { actions } from "./actions";
 import { Dots, Gear, Glass, Pen, People, Ribbon } from "./icons";
 import { needs, watch } from "./memory/watch";
-import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived } from "./state";
+import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived, titleOf } from "./state";
 import { s } from "./strings";
 
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
@@ -44,7 +44,7 @@ export function lines(rows: readonly Session[], asking: ReadonlySet<string>, at:
 function Row({ row, depth }: { row: Session; depth: number }) {
   const menu = useSignal(false);
   const editing = useSignal(false);
-  const title = row.title || s.untitled;
+  const title = titleOf(row);
   const state = row.status !== "idle" ? row.status : row.unread ? "unread" : "idle";
   const label = state === "unread" ? s.unread : s.status[row.status];
   if (editing.value) return <Renaming row={row} done={() => (editing.value = false)} />;

@@ -6,7 +6,7 @@ import { App } from "./app";
 import { begin, show } from "./following";
 import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
-import { about, me, now, place } from "./state";
+import { about, leaveUnasked, me, now, place } from "./state";
 
 const opened = () => {
   const name = location.hash.slice(1);
@@ -26,6 +26,9 @@ async function arrive(): Promise<void> {
 
 applyLook();
 if (root) render(<App />, root);
-addEventListener("hashchange", () => void arrive());
+addEventListener("hashchange", () => {
+  leaveUnasked();
+  void arrive();
+});
 await arrive();
 setInterval(() => (now.value = Date.now()), 30_000);

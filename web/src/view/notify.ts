@@ -1,6 +1,6 @@
 // A word from the browser when something is finished or needs the owner, for those who asked for it.
 
-import { sessions, questions } from "./state";
+import { sessions, questions, titleOf } from "./state";
 import { s } from "./strings";
 
 const ALLOWED = "holdfast.notify";
@@ -24,7 +24,7 @@ export function notify(): void {
     const was = before.get(row.id);
     before.set(row.id, state);
     if (!was || was === state || !document.hidden || !wantsNotices()) continue;
-    const title = row.title || s.untitled;
+    const title = titleOf(row);
     if (state === "needs_you") tell(s.notifyAsks(title), row.id, asking.get(row.id)?.find((each) => each.asked)?.asked?.question);
     else if (was === "working" && state === "idle") tell(s.notifyDone(title), row.id);
   }

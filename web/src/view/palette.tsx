@@ -1,9 +1,12 @@
 // Ctrl+K: everything that can be done, and every conversation, by typing a few letters.
 
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { slash } from "./actions";
+import { readPrompts } from "./choosing";
+import { completions } from "./commands";
 import { Sheet } from "./sheet";
-import { ordered, panel } from "./state";
+import { ordered, panel, titleOf } from "./state";
 import { s } from "./strings";
 
 interface Choice {
@@ -14,7 +17,7 @@ interface Choice {
 
 function choices(typed: string): Choice[] {
   const verbs = Object.entries(s.commands).map(([name, text]) => ({ key: name, text, run: () => slash[name]?.("") }));
-  const places = ordered.value.map((row) => ({ key: row.id, text: row.title || s.untitled, run: () => (location.hash = row.id) }));
+  const places = ordered.value.map((row) => ({ key: row.id, text: titleOf(row), run: () => (location.hash = row.id) }));
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   return [...verbs, ...places].filter(({ text, key }) => words.every((word) => `${key} ${text}`.toLowerCase().includes(word))).slice(0, 12);
 }
@@ -47,10 +50,14 @@ export function Palette() {
   );
 }
 
+/** What `/help` shows: the keys, and all that can follow a slash. */
 export function Keyboard() {
+  useEffect(() => void readPrompts().catch(() => undefined), []);
   return (
     <Sheet title={s.keyboard}>
       <dl class="keys">{s.keys.map(([keys, what]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{what}</dd></div>)}</dl>
+      <h3>{s.afterSlash}</h3>
+      <dl class="keys">{completions("/").map(({ name, what }) => <div key={name}><dt>/{name}</dt><dd>{what}</dd></div>)}</dl>
     </Sheet>
   );
 }

@@ -1,4 +1,4 @@
-// What is said in passing: by the page, or by what lies over it and would hide it.
+// What is said in passing: by the page, above where one writes, or by what lies over the page and would hide it.
 
 import { notice } from "./state";
 

@@ -1,5 +1,5 @@
-// What the assistant asks, above where one writes: its choices as buttons, or room for words. What was asked and
-// answered stays in the conversation as one line.
+// What the assistant asks, above where one writes: with its choices as buttons; without any, what is written there
+// answers it. What was asked and answered stays in the conversation as one line.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -16,7 +16,7 @@ const KEYS = 9;
 export function QuestionCard({ entry, asked, more }: { entry: Entry; asked: Asked; more: number; version: number }) {
   const busy = useSignal(false);
   const box = useRef<HTMLElement>(null);
-  useEffect(() => takeKeyboard(box.current?.querySelector("textarea") ?? box.current), []);
+  useEffect(() => takeKeyboard(asked.choices.length ? box.current : document.querySelector<HTMLElement>(".composer textarea")), []);
   const answer = async (given: Answer) => {
     if (busy.value) return;
     busy.value = true;
@@ -29,7 +29,7 @@ export function QuestionCard({ entry, asked, more }: { entry: Entry; asked: Aske
       <h3 class="words">{asked.question} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
       {asked.choices.length
         ? <Choices asked={asked} busy={busy.value} leave={leave} send={(choices) => void answer({ decision: "answer", choices })} />
-        : <Words busy={busy.value} leave={leave} send={(text) => void answer({ decision: "answer", text })} />}
+        : <p class="buttons"><span class="note quiet else">{s.answerBelow}</span><span class="spread" />{leave}</p>}
     </section>
   );
 }
@@ -80,23 +80,6 @@ function Choices({ asked: { choices, multiple }, busy, leave, send }: Ways & { a
         {leave}
       </p>
     </>
-  );
-}
-
-function Words({ busy, leave, send }: Ways & { send: (text: string) => void }) {
-  const text = useSignal("");
-  const submit = () => text.value.trim() && send(text.value.trim());
-  const press = (event: KeyboardEvent) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    submit();
-  };
-  return (
-    <form onSubmit={(event) => (event.preventDefault(), void submit())}>
-      <textarea aria-label={s.yourAnswer} placeholder={s.yourAnswer} rows={Math.min(8, text.value.split("\n").length + 1)} value={text.value}
-        onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={press} />
-      <p class="buttons"><button type="submit" class="strong" disabled={busy || !text.value.trim()}>{s.answerIt}</button><span class="spread" />{leave}</p>
-    </form>
   );
 }
 

@@ -6,6 +6,7 @@ import type { Link } from "../core/connection";
 import { Conversation } from "../core/fold";
 import type { Letter } from "../core/outbox";
 import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, Question, Session, UsedModel } from "../core/protocol";
+import { s } from "./strings";
 
 export const base = new URL("./", document.baseURI).href;
 export const api = new Api(base);
@@ -28,7 +29,7 @@ export interface Act {
   text: string;
   run: () => unknown;
 }
-export const notice = signal<{ text: string; acts: readonly Act[] } | null>(null);
+export const notice = signal<{ text: string; acts: readonly Act[]; asks?: boolean } | null>(null);
 export const showsArchived = signal(false);
 /** Conversations that are about to be deleted: out of sight, and not yet gone. */
 export const leaving = signal<ReadonlySet<string>>(new Set());
@@ -49,6 +50,9 @@ export const windowTokens = computed(() => opened.value?.window_tokens ?? 0);
 export const model = computed(() => models.value[0] ?? null);
 export const isDemo = computed(() => model.value?.name === "demo");
 export const waiting = computed(() => [...questions.value.values()].flat());
+
+/** What a conversation is called: until it has a title, how it begins. */
+export const titleOf = (row: Session | null) => row?.title || row?.opening || s.untitled;
 
 export const ordered = computed(() => {
   const shown = [...sessions.value.values()].filter((each) => each.archived === showsArchived.value && !leaving.value.has(each.id));
@@ -88,14 +92,27 @@ function setQuestions(id: string, asked: readonly Question[]): void {
 
 /** Say something in passing, with what can be done about it. */
 export function say(text: string, ...acts: Act[]): void {
-  const said = { text, acts };
+  pass({ text, acts }, acts.length ? 8_000 : 5_000);
+}
+
+/** Ask something that nothing happens without an answer to: whoever gives none, or leaves, does not want it. */
+export function ask(text: string, ...acts: Act[]): void {
+  pass({ text, acts, asks: true }, 20_000);
+}
+
+/** Say what is under way, until something else is said. */
+export function sayMeanwhile(text: string): void {
+  notice.value = { text, acts: [] };
+}
+
+/** What was asked about the place that is left is no longer asked. */
+export function leaveUnasked(): void {
+  if (notice.value?.asks) notice.value = null;
+}
+
+function pass(said: NonNullable<typeof notice.value>, ms: number): void {
   notice.value = said;
   setTimeout(() => {
     if (notice.value === said) notice.value = null;
-  }, acts.length ? 8_000 : 5_000);
-}
-
-/** Ask something that nothing happens without an answer to. */
-export function ask(text: string, ...acts: Act[]): void {
-  notice.value = { text, acts };
+  }, ms);
 }

@@ -68,7 +68,8 @@ export const s = {
   previous: "Previous",
 
   palette: "Do something…",
-  keyboard: "Keyboard",
+  keyboard: "Keyboard and commands",
+  afterSlash: "In a message, after a slash",
   keys: [
     ["Ctrl K", "Do anything"],
     ["Ctrl F", "Find in this conversation"],

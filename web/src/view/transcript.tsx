@@ -106,6 +106,9 @@ export function Transcript() {
 
   const { summary } = open.conversation.course;
   const pending = letters.value.filter((letter) => letter.session === id);
+  const sent = pending.at(-1)?.key;
+  // Whoever sends something looks for it at the end.
+  useLayoutEffect(() => void (sent && toEnd()), [sent]);
   const isEmpty = !turns.length && !pending.length && !loading.value;
   return (
     <div class="transcript-frame">

@@ -15,7 +15,7 @@ ABOUT = (
     "It runs on this machine and needs no network. It is tiny: it can chat a little, but it uses no tools,"
     " gets facts wrong, and should not be relied on."
 )
-_ANSWER_TOKENS = 1_024
+_ANSWER_TOKENS = 512
 
 
 class LocalModel:

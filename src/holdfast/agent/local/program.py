@@ -49,6 +49,13 @@ def _end_with_input() -> None:
     os._exit(0)
 
 
+def _keep_to_the_point(sampling: Any) -> None:
+    """How it chooses its words: a tiny model that chooses freely loses its way, and then repeats itself."""
+    sampling.temp, sampling.top_p = 0.2, 0.9
+    sampling.penalty_repeat, sampling.penalty_last_n = 1.1, 256
+    sampling.dry_multiplier, sampling.dry_penalty_last_n = 0.8, 512
+
+
 def _served(order: dict[str, Any]) -> Any:
     sys.path.append(order["library"])
     import xllamacpp  # type: ignore[import-not-found,unused-ignore]
@@ -70,6 +77,7 @@ def _served(order: dict[str, Any]) -> Any:
     wanted.cors_origins = ""
     wanted.offline = True
     wanted.ui = wanted.endpoint_slots = False
+    _keep_to_the_point(wanted.sampling)
     if order["template"]:
         wanted.chat_template = order["template"]
     return xllamacpp.Server(wanted)

@@ -26,7 +26,7 @@ from holdfast.domain.limits import (
     MCP_WAIT_S_MAX,
 )
 from holdfast.domain.mcp import McpServer, McpState, McpTold
-from holdfast.domain.secrets import Masking
+from holdfast.domain.secrets import Masking, masked
 
 _FIRST = asyncio.FIRST_COMPLETED
 
@@ -84,7 +84,7 @@ class Connection:
 
     def recall(self) -> None:
         """Offer what it offered last, in whichever process that was."""
-        self._offer(self._kept.read(self.server))
+        self._offer(masked(self._kept.read(self.server), self._mask))
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -184,6 +184,7 @@ class Connection:
                 await self._wanted.wait()
 
     def _take(self, listing: Listing) -> None:
+        listing = masked(listing, self._mask)  # It may repeat what it was sent, to models and people.
         if listing != self._listing:
             self._offer(listing)
             with suppress(OSError):  # It is only known later after a restart.

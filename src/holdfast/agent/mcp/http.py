@@ -1,11 +1,12 @@
 """An MCP server over HTTP: the SDK's own transport, over a client that says what became of each request.
 
 The SDK ends a whole connection over one request that fails. So failures come to it as what a server may
-answer, and each tells whether its request can have been carried out. Long answers are refused.
+answer, and each tells whether its request can have been carried out. Long answers are refused, and what never
+ends is read at a pace.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -13,12 +14,17 @@ import msgspec
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from holdfast.agent.mcp.pacing import Pace
 from holdfast.agent.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE
 from holdfast.domain.limits import MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
 from holdfast.domain.mcp import McpServer
 
 _CONNECT_S_MAX = 10.0
 _BAD_GATEWAY = 502
+_LINES_OF_MESSAGE = 3
+"""What kind of event it is, what it says, and an empty line."""
+_OPENING_MESSAGES = 50
+"""As many messages an opened stream of notices counts for: one that ends at once is opened again at once."""
 _UNSURE = frozenset({408})
 """Refusals after which a request may have been carried out all the same, beside every fault of a server."""
 
@@ -63,8 +69,12 @@ class _Wire(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._lose = lose
         self._has_answered = False
+        self._notices = Pace(asyncio.get_running_loop().time())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        now = asyncio.get_running_loop().time
+        if request.method == "GET":
+            await self._notices.keep(now(), _OPENING_MESSAGES)
         try:
             # Saying goodbye must not keep anyone; all else has a time of its own.
             async with asyncio.timeout(None if request.method in ("POST", "GET") else MCP_STOP_S_MAX):
@@ -76,11 +86,13 @@ class _Wire(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as error:
             return self._refuse(UNREADABLE, f"the connection broke: {error}", ends=True)
         if request.method != "POST":
+            response.stream = _Paced(response, self._notices)
             return response
         kind = response.headers.get("content-type", "").lower()
         if response.is_error or kind.startswith("application/json"):
             return await self._whole(response, kind)
         self._has_answered = True
+        response.stream = _Paced(response, Pace(now()))
         return response
 
     async def _whole(self, response: httpx2.Response, kind: str) -> httpx2.Response:
@@ -115,6 +127,25 @@ class _Wire(httpx2.AsyncBaseTransport):
         problem = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
         headers = {"content-type": "application/json"}
         return httpx2.Response(_BAD_GATEWAY, headers=headers, content=msgspec.json.encode(problem))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Paced(httpx2.AsyncByteStream):
+    """What an answer says, no faster than `pace` allows."""
+
+    def __init__(self, response: httpx2.Response, pace: Pace) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream), "it comes from the network"
+        self._inner = response.stream
+        self._pace = pace
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        now = asyncio.get_running_loop().time
+        async for chunk in self._inner:
+            lines = chunk.count(b"\n") or chunk.count(b"\r")
+            await self._pace.keep(now(), lines / _LINES_OF_MESSAGE)
+            yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -18,6 +18,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from holdfast.agent.mcp.pacing import Pace
 from holdfast.agent.mcp.ports import LinkBroken
 from holdfast.agent.mcp.transport import UNREADABLE
 from holdfast.agent.mcp.yard import Yard
@@ -29,8 +30,6 @@ from holdfast.agent.tools.vault import Vault
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_MESSAGE_BYTES_MAX,
-    MCP_MESSAGES_AT_ONCE,
-    MCP_MESSAGES_PER_S_MAX,
     MCP_STOP_S_MAX,
 )
 from holdfast.domain.mcp import McpServer
@@ -38,8 +37,6 @@ from holdfast.domain.mcp import McpServer
 _SHELL = "/bin/sh"
 _CHUNK_BYTES = 65_536
 _ENDING_S_MAX = 2.0
-_BREATH_S = 0.05
-"""It is not worth while to wait for less."""
 _LEAVE_S = 0.5
 """How long a server that hears no more from us has to end by itself, before it is stopped."""
 
@@ -174,20 +171,6 @@ async def _left(told: "asyncio.Future[None]", supervised: Supervised) -> None:
     await supervised.end(MCP_STOP_S_MAX)
 
 
-class Pace:
-    """How fast a server is listened to: much at once, but not for ever."""
-
-    def __init__(self, now: float) -> None:
-        self._at = now
-        self._left = float(MCP_MESSAGES_AT_ONCE)
-
-    def wait_s(self, now: float) -> float:
-        """How long to wait before the next message is read."""
-        gained = (now - self._at) * MCP_MESSAGES_PER_S_MAX
-        self._at, self._left = now, min(self._left + gained, MCP_MESSAGES_AT_ONCE) - 1
-        return max(-self._left, 0.0) / MCP_MESSAGES_PER_S_MAX
-
-
 async def _read_lines(
     output: socket.socket, heard: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> str:
@@ -201,8 +184,7 @@ async def _read_lines(
             line = bytes(held[:end])
             del held[: end + 1]
             looked = 0
-            if (wait_s := pace.wait_s(loop.time())) > _BREATH_S:
-                await asyncio.sleep(wait_s)
+            await pace.keep(loop.time())
             if line.strip() and (message := _message(line)) is not None:
                 try:
                     await heard.send(message)

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.agent.mcp.ports import Link, Lost, NoAnswer, NotSent, Offered
 from holdfast.agent.ports import ToolResult, ToolRun, ToolSpec
-from holdfast.agent.tools.arguments import Refused, failed
+from holdfast.agent.tools.arguments import Refused, failed, flaw_in
 from holdfast.domain.commands import Unreadable, checked_arguments
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
@@ -48,6 +48,16 @@ class McpTool:
     def asks(self) -> bool:
         """One that only looks does not."""
         return self.effect != "pure"
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, self._checked)
+
+    def _checked(self, text: str) -> None:
+        """Refuse a call without what the server says it needs. All else is for the server to say."""
+        given, needed = _read(text), self.spec.parameters.get("required")
+        for name in needed if isinstance(needed, list | tuple) else ():
+            if isinstance(name, str) and name not in given:
+                raise Refused(f"arguments: `{name}` is missing")
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -26,6 +26,7 @@ from holdfast.agent.models.providers import (
     split_name,
 )
 from holdfast.agent.models.shop import made_for
+from holdfast.agent.models.trial import tried
 from holdfast.agent.ports import Model
 from holdfast.domain.errors import HoldfastError
 
@@ -35,7 +36,8 @@ LIST_S = 5.0
 """For the model list of a server that somebody named."""
 DEMO_ANSWERS = (
     "No key and no local model server found: the scripted demo answers. To connect a model, set a key such "
-    "as OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or open Settings in the page."
+    "as OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, install a tiny model with `holdfast local "
+    "install`, or open Settings in the page."
 )
 _NOTHING: Mapping[str, Saved] = MappingProxyType({})
 
@@ -61,7 +63,7 @@ class LocalServer(msgspec.Struct, frozen=True):
 
 
 class NoModelName(HoldfastError):
-    """Nothing says which model of {url} to use."""
+    """No model of {url} can be chosen. {why}"""
 
     code, status = "no_model_name", 400
     remedy = "Set HOLDFAST_MODEL=openai:NAME, or check OPENAI_BASE_URL."
@@ -86,7 +88,8 @@ async def choose(
 ) -> tuple[Model, str]:
     """The model that `setting`, `environ` and what is `saved` ask for, and a sentence that says why.
 
-    Raises NoSuchModel, NoModelKey, NoModelName and BadModelUrl, each with its remedy. Close the model.
+    Raises NoSuchModel, NoModelKey, UnsendableKey, NoModelName and BadModelUrl, each with its remedy. Close
+    the model.
     """
     if setting.strip() == DEMO:
         return Demo(), "The scripted demo answers, as HOLDFAST_MODEL asks."
@@ -135,7 +138,7 @@ async def _listed_first(access: Access, known: Known | None) -> tuple[Model, str
     best = [each for each in models if each.name == access.provider.model] or models
     # A server on this machine has what its owner put there. Of a gateway's hundreds, nobody wants the first.
     if not best or (len(best) > 1 and not is_on_this_machine(endpoint)):
-        raise NoModelName(url=endpoint.shown_url)
+        raise NoModelName(url=endpoint.shown_url, why=(await tried(endpoint, LIST_S)).detail)
     model = made_for(access.endpoint(best[0].name), known, best[0].window_tokens)
     return model, f"Using {access.url_from} from your environment ({best[0].name} at {endpoint.host})."
 

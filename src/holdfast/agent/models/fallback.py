@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from itertools import pairwise
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.attachments import NOT_TAKEN
+from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import (
     AssistantMessage,
@@ -25,7 +25,7 @@ from holdfast.domain.context import (
 from holdfast.domain.files import FileKind
 from holdfast.domain.fitting import fit
 from holdfast.domain.parts import Reasoning
-from holdfast.domain.weights import Gauge, estimate_tokens, tokens_of
+from holdfast.domain.weights import Gauge, tokens_of
 
 TRIES_MAX = 2
 """Times that each is asked where asking again may help, while there is another."""
@@ -58,7 +58,8 @@ class Fallback:
     def profile(self) -> Profile:
         """The first one's, but a request may hold what any of them signed: each is given its own."""
         signers = tuple(model.profile.provider for model in self._models[1:])
-        return replace(self._models[0].profile, also_signed=signers)
+        largest = max((model.profile.window_tokens for model in self._models[1:]), default=0)
+        return replace(self._models[0].profile, also_signed=signers, largest_tokens=largest)
 
     async def takes(self) -> frozenset[FileKind]:
         return await self._models[0].takes()
@@ -78,7 +79,8 @@ class Fallback:
             for tried in range(1, TRIES_MAX + 1):
                 begun = False
                 try:
-                    asked = await fitted(own, model, tools) if failed else own
+                    is_others = bool(failed) or request.window_tokens > model.profile.window_tokens
+                    asked = await fitted(own, model, tools) if is_others else own
                     async with aclosing(model.stream(asked, tools)) as deltas:
                         async for delta in deltas:
                             begun = True
@@ -132,7 +134,7 @@ async def fitted(request: Request, model: Model, tools: Sequence[ToolSpec]) -> R
     """A request that was made for another model, as this one can be sent it. Raises ModelFailure."""
     takes: frozenset[FileKind] = await model.takes() if request.files else frozenset()
     profile = model.profile
-    gauge = Gauge(estimate_tokens(msgspec.json.encode(tools).decode()) if tools else 0)
+    gauge = Gauge(tools_tokens(tools))
     if crowded := gauge.crowded(profile, request.system):
         raise ModelFailure(detail=crowded, retryable=False, too_long=True)
     messages = _cut(list(request.messages), gauge.room(profile, request.system))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.models.endpoint import Endpoint
-from holdfast.agent.models.providers import provider_named
+from holdfast.agent.models.providers import is_on_this_machine, provider_named
 from holdfast.domain.usage import COUNT_MAX, Usage
 
 FILE_NAME = "prices.toml"
@@ -62,7 +62,10 @@ class Known:
         self._models = models or {}
 
     def facts(self, endpoint: Endpoint) -> Facts:
-        """What is known of the model behind an endpoint: the price only where its own provider is asked."""
+        """What is known of the model behind an endpoint: the price only where its own provider is asked.
+
+        What is asked on this machine is free, whoever made it.
+        """
         provider = provider_named(endpoint.provider)
         assert provider is not None, endpoint.provider
         listed = self._models.get(provider.name, {})
@@ -71,9 +74,9 @@ class Known:
         if found.window_tokens is None:
             window = next((tokens for start, tokens in _FAMILIES if model.startswith(start)), None)
             found = replace(found, window_tokens=window)
-        if endpoint.base_url.rstrip("/") == provider.base_url:
-            return replace(found, price=FREE) if provider.is_local else found
-        return replace(found, price=None)
+        if is_on_this_machine(endpoint):
+            return replace(found, price=FREE)
+        return found if endpoint.base_url.rstrip("/") == provider.base_url else replace(found, price=None)
 
 
 def read_known() -> Known:

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secret
-from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel
-from holdfast.domain.local_model import LOCAL
+from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.local_model import LOCAL, LocalNotInstalled
 from holdfast.domain.urls import check_base
 
 DEMO = "demo"
@@ -106,7 +107,7 @@ class Access(msgspec.Struct, frozen=True):
         return f"Access({self.provider.name})"
 
     def endpoint(self, model: str) -> Endpoint:
-        """One of its models. Raises BadModelUrl and NoModelKey, by where the two were given."""
+        """One of its models. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
         return endpoint_at(
             self.provider, self.base_url, model, self.key,
             self.url_from or self.provider.url_variable, self.key_from or self.provider.keys[0],
@@ -168,7 +169,7 @@ def rooted(provider: Provider, url: str) -> str:
 def endpoint_at(
     provider: Provider, url: str, model: str, key: str, url_from: str = "base_url", key_from: str = "key"
 ) -> Endpoint:
-    """A model behind an address. Raises BadModelUrl and NoModelKey, by where the two were given."""
+    """A model behind an address. Raises BadModelUrl, NoModelKey, UnsendableKey, by where they were given."""
     try:
         check_base(url)
         urlsplit(url)
@@ -178,13 +179,34 @@ def endpoint_at(
     is_own = base.rstrip("/") == provider.base_url
     # Whoever else speaks like OpenAI speaks its older protocol.
     protocol = "chat" if provider.protocol == "responses" and not is_own else provider.protocol
-    endpoint = Endpoint(
-        base, model, Secret(key), "" if key_from == "key" else key_from, provider.name, protocol
-    )
-    needs_key = is_own and not provider.is_local
-    if not (key.isascii() and key.isprintable()) or (not key and needs_key):
-        raise NoModelKey(variable=key_from, host=endpoint.host)
+    variable = "" if key_from == "key" else key_from
+    endpoint = Endpoint(base, model, Secret(key), variable, provider.name, protocol)
+    if not (key.isascii() and key.isprintable()):
+        raise UnsendableKey(origin=variable and f" in {variable}", host=endpoint.host)
+    if not key and is_own and not provider.is_local:
+        lack = f"{variable} is not set" if variable else "none is given"
+        raise NoModelKey(host=endpoint.host, lack=lack, variable=variable or provider.keys[0])
     return endpoint
+
+
+def flaw_of(
+    name: str,
+    environ: Mapping[str, str],
+    saved: Mapping[str, Saved],
+    has_local: bool,
+    environ_first: bool = False,
+) -> str:
+    """Why a model of that name cannot be asked, in a sentence; empty if nothing is known against it."""
+    if name.strip() == DEMO or (has_local and is_local_model(name)):
+        return ""
+    if is_local_model(name):
+        return str(LocalNotInstalled())
+    try:
+        provider, model = split_name(name)
+        access_to(provider, environ, saved, environ_first).endpoint(model)
+    except HoldfastError as error:
+        return str(error)
+    return ""
 
 
 def is_on_this_machine(endpoint: Endpoint) -> bool:

@@ -12,7 +12,8 @@ from holdfast.agent.models.endpoint import Endpoint, Protocol
 from holdfast.agent.models.fallback import Fallback
 from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.prices import Facts, Known
+from holdfast.agent.models.missing import Missing
+from holdfast.agent.models.prices import FREE, Facts, Known
 from holdfast.agent.models.providers import (
     DEMO,
     Provider,
@@ -24,8 +25,9 @@ from holdfast.agent.models.providers import (
 )
 from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.models.wire import Wire
-from holdfast.agent.ports import Model
+from holdfast.agent.ports import Model, NoSuchModel
 from holdfast.domain.context import Profile
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.domain.secrets import Mask, secrets_in
 
@@ -48,8 +50,8 @@ def made_for(endpoint: Endpoint, known: Known | None = None, window_tokens: int 
 
 
 def made_as(endpoint: Endpoint, profile: Profile) -> Model:
-    """A model of which everything is known already. Close it."""
-    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile)
+    """A model on this machine of which everything is known already. Close it."""
+    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile, price=FREE)
 
 
 def profile_of(endpoint: Endpoint, facts: Facts, window_tokens: int | None = None) -> Profile:
@@ -88,10 +90,17 @@ class Shop:
 
     async def bare(self, name: str, fallbacks: Sequence[str] = (), environ_first: bool = False) -> Model:
         """The same without the mask. `environ_first`: the environment names the model, so it says where."""
-        first = await self._maker(name, environ_first)
         others = [await self._maker(each) for each in dict.fromkeys(fallbacks) if each != name]
-        models = [make() for make in (first, *others)]
-        return Fallback(models) if others else models[0]
+        try:
+            first = (await self._maker(name, environ_first))()
+        except NoSuchModel:
+            raise
+        except HoldfastError as error:
+            if not others:
+                raise
+            models = [make() for make in others]
+            return Fallback([Missing(name, error, models[0]), *models])
+        return Fallback([first, *(make() for make in others)]) if others else first
 
     def local(self) -> Model:
         """The local model, whose server runs from now on until it is closed. Raises LocalNotInstalled."""

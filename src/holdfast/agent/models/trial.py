@@ -49,8 +49,12 @@ async def tried(endpoint: Endpoint, list_s: float = LIST_S, answer_s: float = AN
     except ModelFailure as failure:
         return Trial(False, _told(endpoint, failure, models), models)
     if not endpoint.model:
-        return Trial(True, f"{endpoint.host} answers, and has {len(models)} models.", models)
+        return Trial(True, f"{endpoint.host} answers, and has {_counted(len(models))}.", models)
     return Trial(True, f"{endpoint.model} at {endpoint.host} answers.", models)
+
+
+def _counted(models: int) -> str:
+    return "one model" if models == 1 else f"{models or 'no'} models"
 
 
 async def _list(endpoint: Endpoint, wait_s: float) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """A call's arguments: told to the model as a schema, read from what it wrote, refused in a plain sentence."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,6 +53,15 @@ def read_arguments(text: str, shape: type[T]) -> T:
         raise Refused("arguments: not valid Unicode text") from None
     except RecursionError:
         raise Refused("arguments: nested too deeply") from None
+
+
+def flaw_in(text: str, read: Callable[[str], object]) -> str:
+    """Why `read` refuses a call's arguments; empty if it does not."""
+    try:
+        read(text)
+    except Refused as refusal:
+        return str(refusal)
+    return ""
 
 
 def done(text: str) -> ToolResult:

@@ -1,7 +1,9 @@
 """`ask_user`: a question to the person, who answers whenever they like."""
 
+from functools import partial
+
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTIONS_OPEN_MAX
@@ -23,6 +25,9 @@ class AskUser:
     )
     effect: Effect = "pure"
     asks = False
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Question))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

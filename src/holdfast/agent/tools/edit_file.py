@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.exact_text import Document, Miss, counted, replaced
 from holdfast.agent.tools.replacing import Seen
@@ -43,9 +43,12 @@ class EditFile:
     def __init__(self, changing: Changing) -> None:
         self._changing = changing
 
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, _read)
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = read_arguments(call.arguments, Arguments)
+            arguments = _read(call.arguments)
             counts: list[int] = []
             done = await self._changing.apply(
                 call, arguments.path, partial(_edited, arguments, counts), is_exact=True, makes_folders=False
@@ -61,6 +64,16 @@ class EditFile:
         return True  # It lives and dies with its process.
 
 
+def _read(text: str) -> Arguments:
+    """Raises Refused."""
+    arguments = read_arguments(text, Arguments)
+    if not arguments.old_text:
+        raise Refused("old_text is empty; write_file writes a whole file")
+    if arguments.old_text == arguments.new_text:
+        raise Refused("old_text and new_text are the same: there is nothing to do")
+    return arguments
+
+
 def _edited(arguments: Arguments, counts: list[int], seen: Seen | None) -> bytes:
     path = shown(arguments.path)
     if seen is None:
@@ -68,10 +81,6 @@ def _edited(arguments: Arguments, counts: list[int], seen: Seen | None) -> bytes
     before = seen.content
     if before is None or len(before) > EDIT_FILE_BYTES_MAX:
         raise Refused(f"{path} is {seen.size_bytes:,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
-    if not arguments.old_text:
-        raise Refused("old_text is empty; write_file writes a whole file")
-    if arguments.old_text == arguments.new_text:
-        raise Refused("old_text and new_text are the same: there is nothing to do")
     try:
         document = Document.of(before, arguments.old_text + arguments.new_text)
         text, count = replaced(document, arguments.old_text, arguments.new_text, arguments.replace_all)

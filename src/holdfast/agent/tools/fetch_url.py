@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.decoding import decoded, kind_of
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.readable import readable, without_unseen
@@ -68,6 +68,12 @@ class FetchUrl:
     def __init__(self, client: WebClient, seconds_max: float = FETCH_URL_S_MAX) -> None:
         self._client = client
         self._seconds_max = seconds_max
+
+    def flaw(self, arguments: str) -> str:
+        """Also where the address itself is one that may not be asked: whoever is asked could not allow it."""
+        return flaw_in(
+            arguments, lambda text: self._client.check_literal(_read(read_arguments(text, Arguments).url))
+        )
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

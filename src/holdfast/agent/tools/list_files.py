@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import Walk, shown, walking
@@ -36,6 +37,9 @@ class ListFiles:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+from functools import partial
 from io import BytesIO
 from typing import Annotated, BinaryIO
 
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from holdfast.agent.outputs import OUTPUT, whole_characters
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
@@ -57,6 +58,9 @@ class ReadFile:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -1,12 +1,13 @@
 """`remember`: one thing that is to be known in later conversations too."""
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import Memories, ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId
@@ -36,6 +37,9 @@ class Remember:
 
     def __init__(self, memories: Memories) -> None:
         self._memories = memories
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import walking
@@ -71,6 +72,9 @@ class SearchFiles:
     def __init__(self, vault: Vault, seconds_max: float = SEARCH_FILES_S_MAX) -> None:
         self._vault = vault
         self._seconds_max = seconds_max
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import Emit, ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.supervised import Order, Supervised
@@ -43,6 +43,14 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = SHELL_TIMEOUT_S
 
 
+def _read(text: str) -> Arguments:
+    """Raises Refused."""
+    arguments = read_arguments(text, Arguments)
+    if "\0" in arguments.command or len(arguments.command.encode("utf-8")) > SHELL_COMMAND_BYTES_MAX:
+        raise Refused(f"a command holds no NUL and has at most {SHELL_COMMAND_BYTES_MAX:,} bytes")
+    return arguments
+
+
 class Shell:
     """Runs a command under a supervisor, behind `walls`. `folder` holds a lock for each call at work."""
 
@@ -63,9 +71,12 @@ class Shell:
         self._environ = clean_environment(environ)
         self._shell = next(shell for shell in _SHELLS if Path(shell).exists())
 
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, _read)
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            order = self._order(call, read_arguments(call.arguments, Arguments))
+            order = self._order(call, _read(call.arguments))
             supervised = Supervised.start(order)
         except Refused as refusal:
             return failed(refusal)
@@ -87,8 +98,6 @@ class Shell:
 
     def _order(self, call: ToolRun, arguments: Arguments) -> Order:
         command = arguments.command
-        if "\0" in command or len(command.encode("utf-8")) > SHELL_COMMAND_BYTES_MAX:
-            raise Refused(f"a command holds no NUL and has at most {SHELL_COMMAND_BYTES_MAX:,} bytes")
         call.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self._lock(call.call_id).absolute()

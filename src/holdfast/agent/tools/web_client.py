@@ -104,9 +104,14 @@ class WebClient:
             raise Refused(f"{url.place} cannot be asked: {_told(error)}") from None
 
     def check_literal(self, url: Url) -> None:
-        """Refuse an address that may not be asked, where it stands there as one. Raises Refused."""
+        """Refuse an address that may not be asked, where it stands there as one. Raises Refused.
+
+        The name that every machine has for itself is one too.
+        """
         if url.literal is not None:
             self._check(url, [read_address(str(url.literal))])
+        elif f".{url.host}".endswith(".localhost"):
+            self._check(url, [read_address("127.0.0.1")])
 
     async def _addresses(self, url: Url) -> Sequence[Address]:
         """Where the page may be asked for. Raises Refused."""

@@ -1,6 +1,7 @@
 """`web_search`: what a search engine finds. There is such a tool only where an engine is set up."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec import Meta
 
 from holdfast.agent.models.endpoint import Secret
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.readable import without_unseen
 from holdfast.agent.tools.search_engines import Brave, Engine, Hit, SearXNG, Tavily
 from holdfast.domain.facts import Effect
@@ -45,6 +46,9 @@ class WebSearch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, partial(read_arguments, shape=Arguments))
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, read_arguments, spec_of
+from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.workspace import shown
 from holdfast.domain.facts import Effect
@@ -36,14 +36,12 @@ class WriteFile:
     def __init__(self, changing: Changing) -> None:
         self._changing = changing
 
+    def flaw(self, arguments: str) -> str:
+        return flaw_in(arguments, _read)
+
     async def run(self, call: ToolRun) -> ToolResult:
         try:
-            arguments = read_arguments(call.arguments, Arguments)
-            path, content = arguments.path, arguments.content.encode("utf-8")
-            if len(content) > WRITE_FILE_BYTES_MAX:
-                raise Refused(
-                    f"the content is {len(content):,} bytes; write_file takes {WRITE_FILE_BYTES_MAX:,}"
-                )
+            path, content = _read(call.arguments)
             done = await self._changing.apply(
                 call, path, lambda before: content, is_exact=False, makes_folders=True
             )
@@ -55,3 +53,12 @@ class WriteFile:
 
     async def is_gone(self, call_id: CallId) -> bool:
         return True  # It lives and dies with its process.
+
+
+def _read(text: str) -> tuple[str, bytes]:
+    """Raises Refused."""
+    arguments = read_arguments(text, Arguments)
+    content = arguments.content.encode("utf-8")
+    if len(content) > WRITE_FILE_BYTES_MAX:
+        raise Refused(f"the content is {len(content):,} bytes; write_file takes {WRITE_FILE_BYTES_MAX:,}")
+    return arguments.path, content

@@ -48,7 +48,8 @@ SayOption = Annotated[
         "-p",
         "--say",
         metavar="TEXT",
-        help="Send this, print the answer and leave; - reads it from standard input.",
+        help="Send this, print the answer and leave; - reads it from standard input. It is a message "
+        "whatever it begins with: /NAME stands for a prompt of that name, and no command is carried out.",
     ),
 ]
 WaitOption = Annotated[

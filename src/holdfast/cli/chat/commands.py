@@ -10,9 +10,21 @@ import msgspec
 from holdfast.cli.chat.answering import Answer, choices
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.drawing import asked, numbered, readable
+from holdfast.cli.chat.proposals import Known
 from holdfast.cli.chat.scene import Notice, Scene, Shown
-from holdfast.cli.chat.wire import MemoryList, ModelList, Prompt, PromptList, Question, Session, SessionList
+from holdfast.cli.chat.wire import (
+    Agent,
+    AgentList,
+    MemoryList,
+    ModelList,
+    Prompt,
+    PromptList,
+    Question,
+    Session,
+    SessionList,
+)
 from holdfast.cli.saying import age, counted
+from holdfast.domain.agents import MAIN
 from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.slash import Command, NotACommand, told
 
@@ -41,6 +53,8 @@ class Commands:
         self._say = say
         self._leave = leave
         self._listed: tuple[Session, ...] = ()
+        self.known = Known()
+        """What people have written, when it was looked at last."""
 
     async def carry_out(self, command: Command) -> None:
         """Raises Away or Refused."""
@@ -61,6 +75,10 @@ class Commands:
                 await self._rename(command.rest)
             case "model":
                 await self._model()
+            case "agent":
+                await self._agent(command.rest)
+            case "agents":
+                await self._agents()
             case "approve":
                 await self._decide(Answer("approve"))
             case "deny":
@@ -71,6 +89,9 @@ class Commands:
                 self._say(Notice("Summarising older messages."))
                 await self._client.ask("POST", f"{self._path}/compact", object)
                 self._say(Notice("Older messages are summarised for the model. All of them stay readable."))
+            case "continue":
+                self._say(Notice("Summing up, to go on in a new conversation."))
+                await self._go_to(await self._client.ask("POST", f"{self._path}/continue", Session))
             case "help":
                 listed = [(each.name, each.about) for each in await self.prompts()]
                 self._say(Notice(f"{told(listed)}\n{KEYS}", plain=True))
@@ -80,6 +101,16 @@ class Commands:
         with suppress(Away, Refused, msgspec.ValidationError):
             return (await self._client.get("/api/prompts", PromptList)).prompts
         return ()
+
+    async def look(self) -> None:
+        """See which prompts and agents there are, so that their names can be completed."""
+        prompts, agents = await self.prompts(), tuple[Agent, ...]()
+        with suppress(Away, Refused, msgspec.ValidationError):
+            agents = (await self._client.get("/api/agents", AgentList)).agents
+        self.known = Known(
+            tuple((each.name, each.about) for each in prompts),
+            tuple((each.name, each.description) for each in agents if each.answers),
+        )
 
     def unknown(self, typed: NotACommand) -> None:
         """Say that there is no such command, and send nothing."""
@@ -186,6 +217,23 @@ class Commands:
     async def _model(self) -> None:
         for each in (await self._client.get("/api/models", ModelList)).models:
             self._say(Notice(f"{each.name}: {each.why}"))
+
+    async def _agent(self, name: str) -> None:
+        if name:
+            await self._client.ask("PATCH", self._path, object, {"agent": name})
+            self._say(Notice(f"{name} answers here from now on."))
+            return
+        here = (await self._client.get(self._path, Session)).agent or MAIN
+        self._say(Notice(f"{here} answers here. /agents lists all, /agent NAME has another one answer."))
+
+    async def _agents(self) -> None:
+        here = (await self._client.get(self._path, Session)).agent or MAIN
+        lines = []
+        for each in (await self._client.get("/api/agents", AgentList)).agents:
+            about = each.description if each.answers else "cannot answer; `holdfast agents check` says why"
+            mark = "*" if each.name == here else " "
+            lines.append(f"{mark} {each.name}" + (f": {about}" if about else ""))
+        self._say(Notice("\n".join([*lines, "/agent NAME has one of them answer here."]), plain=True))
 
     async def _decide(self, answer: Answer) -> None:
         asked = [each for each in self._scene().questions if each.kind == "approval" or each.asked]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.chat.drawing import Pieces
-from holdfast.cli.chat.proposals import proposals
+from holdfast.cli.chat.proposals import Known, proposals
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -44,11 +44,13 @@ class Prompt:
         toolbar: Callable[[], str],
         on_stop: Callable[[], bool],
         folder: Path,
+        known: Callable[[], Known],
     ) -> None:
         self._live = live
         self._toolbar = toolbar
         self._on_stop = on_stop
         self._folder = folder
+        self._known = known
         self._label = "> "
         self._is_left = False
         self._session = self._make()
@@ -111,7 +113,7 @@ class Prompt:
             bottom_toolbar=lambda: [("class:bottom-toolbar", self._toolbar())],
             style=Style(list(STYLES)),
             key_bindings=self._keys(),
-            completer=_completer(self._folder),
+            completer=_completer(self._folder, self._known),
             complete_while_typing=True,
             history=InMemoryHistory(),
             input=_keyboard(),
@@ -166,14 +168,14 @@ def _keyboard() -> Any:
     return Keyboard(sys.stdin)
 
 
-def _completer(folder: Path) -> Any:
+def _completer(folder: Path, known: Callable[[], Known]) -> Any:
     from prompt_toolkit.completion import Completer, Completion
 
     class Proposing(Completer):
         """Proposes what `proposals` finds."""
 
         def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
-            for each in proposals(document.text_before_cursor, folder):
+            for each in proposals(document.text_before_cursor, folder, known()):
                 yield Completion(each.text, -each.replaces, display=each.shown, display_meta=each.meaning)
 
         async def get_completions_async(

@@ -1,5 +1,5 @@
-"""What may be meant by what is being typed: commands after a slash, files after an @. Pure but for looking at
-folders.
+"""What may be meant by what is being typed: commands and prompts after a slash, files after an @. Pure but
+for looking at folders.
 """
 
 import errno
@@ -16,7 +16,8 @@ from holdfast.domain.slash import COMMANDS
 
 PROPOSED_MAX = 50
 LOOKED_AT_MAX = 2_000
-_COMMAND = re.compile(r"/([a-z]*)")
+_COMMAND = re.compile(r"/([a-z0-9_-]*)")
+_AGENT = re.compile(r"/agent +([a-z0-9_-]*)")
 _FILE = re.compile(r'(?:^|(?<=\s))@("[^"\n]*"|[^\s"]+)')
 _FILE_BEGUN = re.compile(r'(?:^|\s)@("[^"\n]*|[^\s"]*)$')
 _PLAIN = re.compile(r'[^\s"]+')
@@ -35,7 +36,17 @@ class Proposal(msgspec.Struct, frozen=True):
     meaning: str = ""
 
 
-def proposals(before: str, folder: Path) -> Iterator[Proposal]:
+class Known(msgspec.Struct, frozen=True):
+    """What people have written that can be named, each with what is said of it."""
+
+    prompts: tuple[tuple[str, str], ...] = ()
+    agents: tuple[tuple[str, str], ...] = ()
+
+
+_NOTHING = Known()
+
+
+def proposals(before: str, folder: Path, known: Known = _NOTHING) -> Iterator[Proposal]:
     """What may come for the text before the cursor. Files are looked for from `folder` on."""
     command = _COMMAND.fullmatch(before)
     if command is not None:
@@ -43,6 +54,15 @@ def proposals(before: str, folder: Path) -> Iterator[Proposal]:
             if name.startswith(command[1]):
                 takes = f" {each.takes}" if each.takes else ""
                 yield Proposal(f"/{name}" + (" " if takes else ""), len(before), f"/{name}{takes}", each.does)
+        for prompt, about in known.prompts:
+            if prompt.startswith(command[1]):
+                yield Proposal(f"/{prompt} ", len(before), f"/{prompt}", one_line(about, 60))
+        return
+    agent = _AGENT.fullmatch(before)
+    if agent is not None:
+        for who, about in known.agents:
+            if who.startswith(agent[1]):
+                yield Proposal(who, len(agent[1]), who, one_line(about, 60))
         return
     begun = _FILE_BEGUN.search(before)
     if begun is not None:

@@ -16,6 +16,7 @@ from holdfast.cli.serve import attend, end_work
 from holdfast.cli.token_file import local_token
 from holdfast.cli.wiring import Staff
 from holdfast.domain.errors import HoldfastError
+from holdfast.overview import Overview
 
 PROBE_S_MAX = 5.0
 ALONE_S = 10.0
@@ -64,12 +65,15 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
             say("What is not finished goes on at the next start.")
         await end_work(staff, grace_s)
 
+    def tell(overview: Overview, link: str) -> None:
+        for problem in overview.problems:
+            say(problem)
+        ready.set()
+
     settings = replace(desk.settings, host=LOOPBACK, public_url="", allowed_hosts=())
     door = desk.wiring.open_door(LOOPBACK, 0, or_next=False)
     ready, signals = asyncio.Event(), [signal.getsignal(each) for each in _SIGNALS]
-    serving = asyncio.create_task(
-        attend(desk.wiring, settings, door, lambda overview, link: ready.set(), stop)
-    )
+    serving = asyncio.create_task(attend(desk.wiring, settings, door, tell, stop))
     try:
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -77,11 +81,11 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
         if not ready.is_set():
             await serving
         # The door has made the signals its own, and is told by us instead: first the chat has to leave.
-        tell: Any = signal.getsignal(signal.SIGTERM)
+        told: Any = signal.getsignal(signal.SIGTERM)
         for signum, before in zip(_SIGNALS, signals, strict=True):
             signal.signal(signum, before)
         yield Place(door.address, local_token(settings.data) if settings.auth == "on" else "")
-        tell(signal.SIGTERM, None)
+        told(signal.SIGTERM, None)
         await serving
     finally:
         if not serving.done():

@@ -246,7 +246,8 @@ def complaint(result: Result) -> str:
                 for each in result.waits_for
             ]
             what = "; ".join(asked) or "to go on"
-            return f"It waits for you: {what}. Answer it: holdfast chat {result.session_id}"
+            stop = "" if what.endswith(("?", ".", "!", "…")) else "."
+            return f"It waits for you: {what}{stop} Answer it: holdfast chat {result.session_id}"
         case "failed":
             return f"It failed: {safe(result.failure.detail) if result.failure else ''}"
         case "cancelled":

@@ -49,7 +49,7 @@ class Talk:
         self._new_key = new_key
         self._now_ms = now_ms
         self._outbox = Outbox(client, self._refused)
-        self._prompt = Prompt(self._live, self._toolbar, self._on_stop, folder)
+        self._prompt = Prompt(self._live, self._toolbar, self._on_stop, folder, lambda: self._commands.known)
         self._commands = Commands(client, lambda: self._scene, self._open, self._say, self._prompt.leave)
         self._heard: asyncio.Queue[Happened | Listed | Shown] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
@@ -105,6 +105,7 @@ class Talk:
         for each in shown:
             self._heard.put_nowait(each)
         self._following = asyncio.create_task(self._follow(scene, self._heard))
+        self._soon(self._commands.look())
 
     async def _follow(self, scene: Scene, heard: "asyncio.Queue[Happened | Listed | Shown]") -> None:
         try:
@@ -161,6 +162,8 @@ class Talk:
         if not typed.strip():
             return
         command = read(typed)
+        if command is not None:
+            self._soon(self._commands.look())  # Whoever types commands may have written some.
         if isinstance(command, Command):
             await self._trying(self._commands.carry_out(command))
         elif isinstance(command, NotACommand) and not await self._is_prompt(command.word):

@@ -25,6 +25,7 @@ class Session(msgspec.Struct, frozen=True):
     turns: int
     usage: Used = Used()
     head: int | None = None
+    agent: str = ""
 
 
 class SessionList(msgspec.Struct, frozen=True):
@@ -112,6 +113,16 @@ class Prompt(msgspec.Struct, frozen=True):
 
 class PromptList(msgspec.Struct, frozen=True):
     prompts: tuple[Prompt, ...] = ()
+
+
+class Agent(msgspec.Struct, frozen=True):
+    name: str
+    description: str = ""
+    answers: bool = True
+
+
+class AgentList(msgspec.Struct, frozen=True):
+    agents: tuple[Agent, ...] = ()
 
 
 class StoredFile(msgspec.Struct, frozen=True):

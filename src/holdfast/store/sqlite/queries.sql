@@ -292,6 +292,11 @@ FROM (
     WHERE t.session = ? ORDER BY t.turn DESC LIMIT 1
 ) n WHERE n.run_id IS NOT NULL AND n.status NOT IN ('undone', 'cleared');
 
+-- name: first_turn_event
+SELECT e.seq, e.at, e.kind, e.version, e.body
+FROM turns t JOIN events e ON e.session = t.session AND e.seq = t.seq
+WHERE t.session = ? AND t.status = 'live' ORDER BY t.turn LIMIT 1;
+
 -- name: mark
 SELECT ifnull((SELECT CAST(body AS INTEGER) FROM shelf WHERE kind = 'seen' AND id = ?), 0);
 

@@ -22,6 +22,8 @@ from holdfast.domain.limits import (
     QUESTIONS_MAX,
     SEEN_NEWS_MAX,
 )
+from holdfast.domain.parts import text_of
+from holdfast.domain.reading import first_words
 from holdfast.domain.rows import SessionRow, ToolRow
 from holdfast.domain.tools import needs_a_person
 from holdfast.store.ports import Question, Standing, Survey
@@ -145,7 +147,13 @@ def _moves(db: apsw.Connection) -> _Moves:
 
 def _standing(db: apsw.Connection, no: int, row: SessionRow, asked: Iterable[Question]) -> Standing:
     own = tuple(question for question in asked if question.session_id == row.id)
-    return Standing(row, _is_unread(db, no), own, _is_pinned(db, row.id))
+    return Standing(row, _is_unread(db, no), own, _is_pinned(db, row.id), _opening(db, no, row))
+
+
+def _opening(db: apsw.Connection, no: int, row: SessionRow) -> str:
+    found = None if row.title else one(db, "first_turn_event", no)
+    fact = _fact(found) if found is not None else None
+    return first_words(text_of(fact.parts)) if isinstance(fact, f.TurnAccepted) else ""
 
 
 def _is_pinned(db: apsw.Connection, session_id: SessionId) -> bool:

@@ -23,6 +23,7 @@ export interface Session {
   readonly head: number | null;
   readonly remembered_at: number | null;
   readonly window_tokens: number | null;
+  readonly opening: string;
 }
 
 export interface Used {

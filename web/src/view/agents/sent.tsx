@@ -4,9 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { AgentPrompt, AgentTold } from "../../core/protocol";
 import { MAIN } from "../choosing";
-import { ordered } from "../state";
+import { api, ordered, titleOf } from "../state";
 import { s } from "../strings";
-import { api } from "../state";
 import { at, wrongWith } from "./desk";
 
 const CONVERSATIONS_MAX = 30;
@@ -38,7 +37,7 @@ export function Sent({ agent }: { agent: AgentTold }) {
             <label>{s.agents.sentIn}{" "}
               <select value={within.value} onChange={(event) => (within.value = event.currentTarget.value)}>
                 <option value="">{s.agents.inNew}</option>
-                {its.map((each) => <option key={each.id} value={each.id}>{each.title || s.untitled}</option>)}
+                {its.map((each) => <option key={each.id} value={each.id}>{titleOf(each)}</option>)}
               </select>
             </label>
             <button type="button" onClick={() => void load()}>{s.agents.refresh}</button></p>

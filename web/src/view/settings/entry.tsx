@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { TokenList, TokenMade } from "../../core/protocol";
+import type { PasswordTold, TokenList, TokenMade } from "../../core/protocol";
 import { age } from "../../core/times";
 import { attempt } from "../actions";
 import { api, now, say } from "../state";
@@ -12,13 +12,17 @@ const RIGHTS = ["read", "write", "approve", "admin"] as const;
 
 export function Entry() {
   const password = useSignal("");
+  const isSet = useSignal(false);
+  useEffect(() => void attempt(async () => (isSet.value = (await api.get<PasswordTold>("api/password")).is_set)), []);
   const setPassword = () => attempt(async () => {
     await api.post("api/password", { password: password.value });
     password.value = "";
+    isSet.value = true;
     say(s.set.passwordSet);
   });
   const remove = () => attempt(async () => {
     await api.delete("api/password");
+    isSet.value = false;
     say(s.set.passwordRemoved);
   });
   return (
@@ -27,7 +31,7 @@ export function Entry() {
       <form class="buttons" onSubmit={(event) => (event.preventDefault(), void setPassword())}>
         <label>{s.set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
         <button type="submit" disabled={!password.value}>{s.set.setPassword}</button>
-        <button type="button" class="quiet" onClick={() => void remove()}>{s.set.removePassword}</button>
+        <button type="button" class="quiet" disabled={!isSet.value} onClick={() => void remove()}>{s.set.removePassword}</button>
       </form>
       <Tokens />
     </section>

@@ -64,6 +64,7 @@ export function LocalModel({ isUsed, take }: { isUsed: boolean; take: Take }) {
         {!isThere && !isComing && <span class="note quiet">{s.set.local.megabytes(local.total_bytes)}</span>}
         {isThere && !isUsed && <button type="button" class="strong" disabled={busy.value} onClick={() => void use()}>{s.set.local.use}</button>}
         {isThere && !local.current && <button type="button" disabled={busy.value} onClick={() => void install()}>{s.set.local.update}</button>}
+        {isThere && isUsed && <span class="note quiet">{s.set.local.inUse}</span>}
         <span class="spread" />
         {isThere && !isUsed && <button type="button" class="quiet" disabled={busy.value} onClick={() => void remove()}>{s.set.local.remove}</button>}
       </p>

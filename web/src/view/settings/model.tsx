@@ -30,14 +30,16 @@ export function ModelSection() {
   });
   const setting = (name: string) => settings.value.find((each) => each.name === name);
   const its = providers.value.find((each) => each.name === model.value?.name.split(":")[0]);
+  // Why the demo answers is of the start: what is found since then says more.
+  const found = providers.value.filter((each) => each.source === "port" && !model.value?.name.startsWith(`${each.name}:`));
   const load = () => attempt(async () => take(await api.get<ModelList>("api/models")));
   useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
       <h3 id="set-model">{s.set.model}</h3>
-      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} <span class="note quiet">{model.value?.why}</span></p>
+      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{model.value?.why}</span>}</p>
       {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{s.set.backToFound}</button></p>}
-      <Found providers={providers.value} chosen={chosen} />
+      <Found found={found} chosen={chosen} />
       <h4>{s.set.connect}</h4>
       {!providers.value.length && <p class="note quiet" role="status">{s.loading}</p>}
       {providers.value.length > 0 && <Connect providers={providers.value} chosen={chosen} take={take} load={load} />}
@@ -55,8 +57,7 @@ function firstOf({ models: [used], providers }: ModelList): string {
 }
 
 /** Servers of models on this machine that nobody has set up: one press away. */
-function Found({ providers, chosen }: { providers: readonly ProviderTold[]; chosen: Signal<string> }) {
-  const found = providers.filter((each) => each.source === "port" && !model.value?.name.startsWith(`${each.name}:`));
+function Found({ found, chosen }: { found: readonly ProviderTold[]; chosen: Signal<string> }) {
   if (!found.length) return null;
   return (
     <ul>

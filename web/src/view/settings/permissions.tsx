@@ -35,6 +35,11 @@ export function Permissions() {
   );
 }
 
+/** What stands between backticks is something to be typed. */
+function WithCode({ text }: { text: string }) {
+  return <>{text.split("`").map((each, place) => (place % 2 ? <code key={place}>{each}</code> : each))}</>;
+}
+
 /** One setting, by what it allows: a choice, a number, or a list. */
 function Setting({ told, change }: { told: SettingTold; change: (name: string, value: unknown) => Promise<boolean> }) {
   const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(told.allowed);
@@ -44,7 +49,7 @@ function Setting({ told, change }: { told: SettingTold; change: (name: string, v
   const read = (text: string) => (Array.isArray(told.value) ? text.split(",").map((each) => each.trim()).filter(Boolean) : typeof told.value === "number" ? Number(text) : text);
   return (
     <label class="setting">
-      <span><b>{label}</b> <span class="note quiet">{told.help}{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
+      <span><b>{label}</b> <span class="note quiet"><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
       {choices ? (
         <select disabled={fixed} value={shown} onChange={(event) => void change(told.name, event.currentTarget.value)}>
           {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each}>{each}</option>)}

@@ -44,7 +44,7 @@ export const agents = {
   deleteAsks: (name: string) => (name === "main" ? "Delete its file? It is then as the server has it." : `Delete ${name}? Its conversations are not answered until another agent is chosen for them.`),
   deleted: (name: string) => `${name} is deleted.`,
   line: (number: number, text: string) => `Line ${number}: ${text}`,
-  wrongNow: "Its file is wrong, so it is as it was before:",
+  wrongNow: "Its file is wrong, so what it says does not hold:",
   wrongAlways: "Its file is wrong, so it cannot answer:",
   strays: "Files that are no agents",
   changedTitle: "It was changed elsewhere while you were writing.",

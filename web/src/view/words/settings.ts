@@ -41,6 +41,7 @@ export const set = {
     running: "running",
     absent: "not installed",
     remove: "Remove it",
+    inUse: "It answers now. To remove it, have another model answer first.",
     removed: "The local model is removed.",
   },
   mcp: {
