@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 class CommonParams(SimpleNamespace):
     def __init__(self):
-        each = {name: SimpleNamespace() for name in ("model", "cpuparams", "cpuparams_batch")}
+        each = {name: SimpleNamespace() for name in ("model", "sampling", "cpuparams", "cpuparams_batch")}
         super().__init__(**each)
 
 class Server:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta
+from holdfast.agent.measuring import tools_tokens
+from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain import context, fitting
 from holdfast.domain import facts as f
 from holdfast.domain.context import (
@@ -285,3 +286,9 @@ async def test_a_run_remembers_that_it_was_too_long_and_what_was_counted_is_kept
         assert taken < 0.6 * refused and next_ < 0.6 * refused
         entry = (await here.entries(session_id))[-1]
         assert entry.weight[0] > 0 and entry.weight[1] == 4_321
+
+
+def test_what_a_tool_says_to_people_alone_is_not_counted() -> None:
+    spec = ToolSpec("look", "Looks.", {"type": "object"})
+    assert tools_tokens([spec]) == tools_tokens([replace(spec, place="It is done elsewhere. " * 9)]) > 0
+    assert tools_tokens([]) == 0
