@@ -15,7 +15,7 @@ async def test_a_message_is_kept_answered_and_read_back(server: Running) -> None
         run = await api.done(receipt["run_id"])
         assert (run["session_id"], run["turn"], run["failure"]) == (session, 1, None)
         assert run["usage"] == {
-            "input_tokens": 19, "output_tokens": 10, "cached_tokens": 16, "cost_micros": None,
+            "input_tokens": 19, "output_tokens": 10, "cached_tokens": 16, "cost_micros": 0,
         }  # fmt: skip
         page = await api.get(f"/api/sessions/{session}/messages")
         asked, answer = page["messages"]
