@@ -158,6 +158,7 @@ async def test_what_is_packed_is_unpacked(bench: Bench) -> None:
         (gzip.compress(b"some words, and more of them")[:-12], "gzip", "its rest was not read"),
         (b"", "gzip", "there is no text"),
     ],
+    ids=["no gzip", "no deflate", "unknown", "twice", "cut", "empty"],
 )
 async def test_what_is_packed_badly_is_told(bench: Bench, body: bytes, encoding: str, said: str) -> None:
     async with serving(Site({"/": reply(body, Content_Encoding=encoding)})) as site:
