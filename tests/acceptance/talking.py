@@ -295,7 +295,7 @@ async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
             frame.comment = value
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = 20) -> None:
+async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = 60) -> None:
     """Return once `is_so` says yes."""
     async with asyncio.timeout(timeout_s):
         for _ in itertools.repeat(None):
