@@ -217,7 +217,8 @@ async def _hire(
 
 def _models(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple[LocalDesk, Shop]:
     """The local model, whose server runs while it is open somewhere, and where all models come from."""
-    key = secrets.token_urlsafe(32)
+    # Words that end as a secret begins are held back until the next: no word ends like this one begins.
+    key = "~" + secrets.token_urlsafe(32)
     mask.learn(key)
     llama = Llama(Place(settings.data), clean_environment(environ), key)
 

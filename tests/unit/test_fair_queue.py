@@ -48,10 +48,11 @@ async def test_runs_beyond_the_bound_wait_in_the_order_they_came(tmp_path: Path)
         await here.engine.recovery.sweep()
         assert (here.engine.runner.at_work, here.engine.runner.in_line) == (2, 4)
         for number in range(6):
-            holds[number].set()
+            # The two that work at once may reach the model in either order: each is let go by its own hold.
+            holds[order(here).index(str(number))].set()
             await here.until_run(runs[number].run_id, "completed")
             await asked(here, min(number + 3, 6))
-        assert order(here) == ["0", "1", "2", "3", "4", "5"]
+        assert set(order(here)[:2]) == {"0", "1"} and order(here)[2:] == ["2", "3", "4", "5"]
         assert here.engine.runner.in_line == 0
 
 

@@ -119,7 +119,8 @@ class Providers:
                 await asyncio.to_thread(webhook_key, self._settings.data / FOR_MEMORY, self._note)
         elif self._settings.memory not in BUILT_IN:
             try:
-                await asyncio.wait_for(self._present(), OPEN_S_MAX)
+                async with asyncio.timeout(OPEN_S_MAX):
+                    await self._present()
             except installed.BadProvider as bad:
                 if not isinstance(bad, installed.NotReady):
                     raise

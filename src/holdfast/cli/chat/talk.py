@@ -118,8 +118,10 @@ class Talk:
         while True:
             heard, scene = self._heard, self._scene
             try:
-                # A conversation that is left takes its queue with it.
-                batch = [await asyncio.wait_for(heard.get(), timeout=0.25)]
+                # A conversation that is left takes its queue with it. Not `wait_for`: Python 3.11's does not
+                # hear that it is cancelled when something comes just then, and the chat could not be left.
+                async with asyncio.timeout(0.25):
+                    batch = [await heard.get()]
             except TimeoutError:
                 continue
             while not heard.empty():

@@ -138,7 +138,8 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
 
     threading.Thread(target=load, name=f"load {entry.name}", daemon=True).start()
     try:
-        found = await asyncio.wait_for(loaded, wait_s)
+        async with asyncio.timeout(wait_s):
+            found = await loaded
     except TimeoutError:
         raise NotReady(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
     if isinstance(found, BaseException):
