@@ -100,7 +100,16 @@ def inn(
     speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Inn]:
     """One server for all tests that neither stop it nor look at all that is there."""
-    with living_in(tmp_path_factory.mktemp("inn"), **environ_of(speaker)) as command:
+    with hosting(tmp_path_factory.mktemp("inn"), speaker, runner, browser) as inn:
+        yield inn
+
+
+@contextmanager
+def hosting(
+    folder: Path, speaker: Speaker, runner: asyncio.Runner, browser: Browser, **environ: str
+) -> Iterator[Inn]:
+    """A server that several tests share; a module that has an `inn` of its own has its guests there."""
+    with living_in(folder, **(environ_of(speaker) | environ)) as command:
         server = command.serve("--port", "0")
 
         async def enter() -> Inn:

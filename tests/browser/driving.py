@@ -26,7 +26,7 @@ from playwright.async_api import (
 from tests.acceptance.conftest import Running
 from tools.setup import find_browser
 
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 """How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
 EVIL_NAME = "evil.example"
 """A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
@@ -66,6 +66,7 @@ FLAGS = (
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
     """One browser with an empty profile. Its sandbox works for anybody but root."""
+    expect.set_options(timeout=WAIT_MS)
     path = find_browser()
     assert path is not None, "the tests drive a browser, and none is here: make test says how to get one"
     async with async_playwright() as playwright:

@@ -19,7 +19,8 @@ from tests.remembering_model import Rememberer
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 IMAGE_BYTES_MAX = 80_000
-DESKTOP: dict[str, Any] = {"viewport": {"width": 1080, "height": 680}}
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1080, "height": 660}}
+WIDE: dict[str, Any] = {"viewport": {"width": 1200, "height": 640}}
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844}, "device_scale_factor": 1, "has_touch": True, "is_mobile": True,
 }  # fmt: skip
@@ -52,6 +53,14 @@ async def _question(chat: Chat) -> None:
     await chat.asks()
 
 
+async def _details(chat: Chat) -> None:
+    await chat.page.evaluate("location.hash = ''")
+    await chat.say("look 3 times at what is here")
+    await chat.answered()
+    await chat.button("Details of this answer").click()
+    await expect(chat.page.get_by_role("heading", name="Steps")).to_be_visible()
+
+
 async def _settings(chat: Chat) -> None:
     await chat.page.get_by_role("button", name="Settings").click()
     await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible()
@@ -70,6 +79,7 @@ SCENES: tuple[tuple[str, str, dict[str, Any], Scene], ...] = (
     ("question-dark", "dark", DESKTOP, _question),
     ("phone-question-light", "light", PHONE, _question),
     ("memory-light", "light", DESKTOP, _memory),
+    ("details-dark", "dark", WIDE, _details),
 )
 
 

@@ -366,3 +366,21 @@ async def test_a_message_that_waits_keeps_who_was_to_answer(
     await expect(page).to_have_url(re.compile("#s_"), timeout=WAIT_MS)
     await chat.answered()
     assert [each["model"] for each in asked(household.second)] == ["large"]
+
+
+async def test_the_page_names_the_model_that_main_has_where_that_is_not_the_servers(
+    visitor: Visitor, household: Household
+) -> None:
+    household.write("agents/main.toml", 'model = "vllm:large"\nfallbacks = ["groq:nobody"]\n')
+    household.write("agents/plain.toml", 'description = "Has the model that the server has."\n')
+    page = await sign_in(visitor, household.home.serve("--port", "0").link)
+    chooser = page.get_by_role("button", name="Who answers here")
+    await expect(chooser).to_have_text(re.compile("vllm:large$"), timeout=WAIT_MS)
+    await expect(page.locator("nav.list footer")).to_contain_text("vllm:large")
+    await chooser.click()
+    box = page.get_by_role("dialog", name="Who answers here")
+    await box.get_by_role("combobox", name="Agent").select_option("plain")
+    await expect(chooser).to_contain_text("plainopenai:small", timeout=WAIT_MS)
+    await page.goto(page.url.partition("#")[0] + "#agents")
+    crew = page.get_by_role("list", name="All agents")
+    await expect(crew).to_contain_text("groq:nobody cannot be asked", timeout=WAIT_MS)

@@ -2,21 +2,25 @@
 
 from playwright.async_api import expect
 
+from tests.acceptance.talking import Speaker
 from tests.browser.driving import WAIT_MS, Chat
 
 COUNT = 300
 
 
-async def test_an_answer_goes_on_through_a_reload_with_nothing_missing_and_nothing_twice(chat: Chat) -> None:
-    await chat.say(f"count {COUNT}")
-    await chat.counts_to(30)
-    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
-    before = await chat.counted()
-    await chat.page.reload()
-    await chat.counts_to(before[-1])
-    again = await chat.counted()
-    assert again == list(range(len(again)))
-    assert len(before) <= len(again) < COUNT
+async def test_an_answer_goes_on_through_a_reload_with_nothing_missing_and_nothing_twice(
+    chat: Chat, speaker: Speaker
+) -> None:
+    with speaker.pausing(COUNT // 2):
+        await chat.say(f"count {COUNT}")
+        await chat.counts_to(30)
+        await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+        before = await chat.counted()
+        await chat.page.reload()
+        await chat.counts_to(before[-1])
+        again = await chat.counted()
+        assert again == list(range(len(again)))
+        assert len(before) <= len(again) < COUNT
     await chat.answered()
     assert await chat.counted() == list(range(COUNT))
 

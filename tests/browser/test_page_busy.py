@@ -1,7 +1,10 @@
 """What can be said and done while an answer is being written."""
 
+from pathlib import Path
+
 from playwright.async_api import expect
 
+from tests.acceptance.talking import Speaker
 from tests.browser.driving import WAIT_MS, Chat
 
 
@@ -16,11 +19,12 @@ async def _press(chat: Chat, text: str, name: str) -> None:
     await expect(chat.message).to_have_value("", timeout=WAIT_MS)
 
 
-async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat) -> None:
-    await chat.say("count 120")
-    await chat.counts_to(10)
-    await _press(chat, "and then this", "Send after")
-    await chat.reads("Waits for the message before it.")
+async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat, speaker: Speaker) -> None:
+    with speaker.pausing(60):
+        await chat.say("count 120")
+        await chat.counts_to(10)
+        await _press(chat, "and then this", "Send after")
+        await chat.reads("Waits for the message before it.")
     await chat.answered(2)
     assert await chat.counted() == list(range(120))
     await expect(chat.turns).to_have_count(2)
@@ -28,12 +32,16 @@ async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat) -> 
     await expect(chat.log.get_by_text("Waits for the message before it.")).to_have_count(0)
 
 
-async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer(chat: Chat) -> None:
-    await chat.say("run sleep 1.5; echo outcome")
+async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer(
+    chat: Chat, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    await chat.say(f"run until [ -e {go} ]; do sleep 0.05; done; echo outcome")
     await chat.asks()
     await chat.allow.click()
     await chat.reads("running")
     await _press(chat, "listen to this", "Tell it now")
+    go.touch()
     await chat.answered()
     # One turn: the command, what was told meanwhile, and the answer to that.
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
@@ -64,3 +72,15 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: Chat) -> None:
     await chat.page.reload()
     await chat.reads("Stopped.")
     assert await chat.log.inner_text() == before
+
+
+async def test_what_is_to_be_told_reads_the_same_after_a_reload(chat: Chat) -> None:
+    await chat.say("hold on")
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+    await _press(chat, "listen to this", "Tell it now")
+    for _ in range(2):
+        await chat.reads("Is told before the next step; if there is none, it is answered next.")
+        await expect(chat.log.get_by_text("Waits for the message before it.")).to_have_count(0)
+        await chat.page.reload()
+    await chat.button("Stop").click(timeout=WAIT_MS)
+    await chat.reads("Stopped.")

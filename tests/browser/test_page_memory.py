@@ -275,7 +275,7 @@ async def test_what_was_known_stays_in_sight_without_the_server(visitor: Visitor
     await memory.open()
     await memory.knows("Ida")
     server.process.kill()
-    server.process.wait(10)
+    server.process.wait(30)
     await expect(memory.page.get_by_text("This is what was known last.")).to_be_visible(timeout=WAIT_MS)
     await memory.knows("Ida")
 

@@ -6,6 +6,7 @@ from tests.acceptance.conftest import Holdfast
 from tests.acceptance.talking import talking
 from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.test_page_restart import kill
+from tests.ports import own_port
 
 NOT_SAVED = "Not saved yet"
 
@@ -14,7 +15,7 @@ async def test_what_is_written_while_the_server_is_away_is_sent_once_when_it_is_
     visitor: Visitor, home: Holdfast
 ) -> None:
     visitor.excuse(*GONE)
-    server = home.serve("--port", "0")
+    server = home.serve("--port", str(own_port()))
     chat = Chat(await sign_in(visitor, server.link))
     await chat.say("before it went")
     await chat.answered()

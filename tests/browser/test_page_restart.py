@@ -8,8 +8,9 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import talking, until
+from tests.acceptance.talking import Speaker, talking, until
 from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
+from tests.ports import own_port
 
 COUNT = 300
 CONTINUED = "Continued after restart"
@@ -18,18 +19,19 @@ MAY_HAVE_RUN = "This may have run: the server stopped during it."
 
 def kill(server: Running) -> None:
     os.kill(server.process.pid, signal.SIGKILL)
-    server.process.wait(10)
+    server.process.wait(30)
 
 
 async def test_an_answer_that_a_kill_cut_off_goes_on_by_itself_in_the_open_page(
-    visitor: Visitor, home: Holdfast
+    visitor: Visitor, home: Holdfast, speaker: Speaker
 ) -> None:
     visitor.excuse(*GONE)
-    server = home.serve("--port", "0")
+    server = home.serve("--port", str(own_port()))
     chat = Chat(await sign_in(visitor, server.link))
-    await chat.say(f"count {COUNT}")
-    await chat.counts_to(40)
-    kill(server)
+    with speaker.pausing(COUNT // 2):
+        await chat.say(f"count {COUNT}")
+        await chat.counts_to(40)
+        kill(server)
     await chat.lost.wait_for()
     partial = await chat.counted()
     assert partial == list(range(len(partial)))
@@ -52,7 +54,7 @@ async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_wh
     visitor: Visitor, home: Holdfast, tmp_path: Path
 ) -> None:
     visitor.excuse(*GONE)
-    server = home.serve("--port", "0")
+    server = home.serve("--port", str(own_port()))
     page = await sign_in(visitor, server.link)
     answers = ("Run again", "It ran, continue", "Skip")
     marks = {name: tmp_path / name.split(",")[0].replace(" ", "-") for name in answers}
@@ -60,7 +62,7 @@ async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_wh
     async with talking(server.address) as api:
         for name, mark in marks.items():
             # The second time it ends at once.
-            command = f"echo ran >> {mark}; test $(wc -l < {mark}) -gt 1 || sleep 50; echo the outcome"
+            command = f"echo ran >> {mark}; test $(wc -l < {mark}) -gt 1 || sleep 500; echo the outcome"
             sessions[name] = await api.begin(title=name)
             run = (await api.say(sessions[name], f"run {command}"))["run_id"]
             await api.done(run, "waiting")

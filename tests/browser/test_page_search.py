@@ -21,10 +21,11 @@ async def test_a_search_shows_where_it_was_said_and_leads_there(chat: Chat) -> N
     hit = sheet.get_by_role("listitem").filter(has_text="shallow water").first
     await expect(hit.locator("mark")).to_have_text("heron", timeout=WAIT_MS)
     await hit.get_by_role("button").click()
+    # Looked for first: it is marked for a moment only.
+    await expect(chat.log.locator(".found")).to_contain_text("heron", timeout=WAIT_MS)
     await expect(sheet).to_have_count(0)
     await chat.reads("the heron stands")
     assert chat.session == there
-    await expect(chat.log.locator(".found")).to_contain_text("heron", timeout=WAIT_MS)
     await chat.page.get_by_role("button", name="Search all conversations").click()
     await sheet.get_by_role("searchbox").fill("nobodyeversaidthis")
     await expect(sheet).to_contain_text("Nothing found.", timeout=WAIT_MS)
@@ -43,12 +44,67 @@ async def test_find_reaches_what_is_not_loaded_yet(guest: Guest, inn: Inn) -> No
     field = chat.page.get_by_role("searchbox", name="Find in this conversation")
     await expect(field).to_be_focused()
     await field.fill("bittern")
+    await expect(chat.log.locator(".found")).to_contain_text(f"bittern at {EARLY}", timeout=WAIT_MS)
     # The question, and the answer that repeats it.
     await expect(chat.page.get_by_role("search")).to_contain_text("1 of 2", timeout=WAIT_MS)
-    found = chat.log.locator(".found")
-    await expect(found).to_contain_text(f"bittern at {EARLY}", timeout=WAIT_MS)
-    await expect(found).to_be_in_viewport()
+    await expect(chat.log.get_by_text(f"bittern at {EARLY}").last).to_be_in_viewport()
     await field.press("Enter")
     await expect(chat.page.get_by_role("search")).to_contain_text("2 of 2", timeout=WAIT_MS)
     await field.press("Escape")
     await expect(field).to_have_count(0)
+
+
+MARKED = """name => [...(CSS.highlights.get(name) ?? [])].map(range => range.toString())"""
+IN_VIEW = """() => {
+    const [range] = CSS.highlights.get('found-one') ?? [];
+    const log = document.querySelector('.transcript').getBoundingClientRect();
+    const box = range?.getBoundingClientRect();
+    return box && box.height > 0 && box.top >= log.top && box.bottom <= log.bottom && box.right <= log.right;
+}"""
+
+
+async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) -> None:
+    await chat.say("one Dunlin here, dunlins there, and a DUNLIN")
+    await chat.answered()
+    await chat.say("write up")
+    await chat.answered(2)
+    await chat.message.press("Control+f")
+    field = chat.page.get_by_role("searchbox", name="Find in this conversation")
+    count = chat.page.get_by_role("search").get_by_role("status")
+    await field.fill("dunlin")
+    # The question and the answer that repeats it hold it three times each.
+    await expect(count).to_have_text("1 of 2 · word 1 of 3", timeout=WAIT_MS)
+    assert await chat.page.evaluate(MARKED, "found") == ["Dunlin", "dunlin", "DUNLIN"] * 2
+    assert await chat.page.evaluate(MARKED, "found-one") == ["DUNLIN"]
+    drawn = await chat.log.inner_html()
+    for told, word in (
+        ("1 of 2 · word 2 of 3", "dunlin"),
+        ("1 of 2 · word 3 of 3", "Dunlin"),
+        ("2 of 2 · word 1 of 3", "DUNLIN"),
+    ):
+        await field.press("Enter")
+        await expect(count).to_have_text(told, timeout=WAIT_MS)
+        await chat.page.wait_for_function(
+            "word => [...(CSS.highlights.get('found-one') ?? [])].join() === word", arg=word
+        )
+    await chat.button("Previous").click()
+    await expect(count).to_have_text("1 of 2 · word 3 of 3", timeout=WAIT_MS)
+    await chat.page.wait_for_function(IN_VIEW)
+    # No element is made for it: what is read stays as it was drawn, and nothing is left behind.
+    assert "<mark" not in drawn
+    await field.press("Escape")
+    await expect(field).to_have_count(0)
+    assert await chat.page.evaluate("CSS.highlights.size") == 0
+
+
+async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(guest: Guest, inn: Inn) -> None:
+    words = " ".join(f"plain{number}" for number in range(600))
+    async with talking(inn.server.address) as api:
+        session = await api.begin(title="A long message")
+        await api.done((await api.say(session, f"{words} whimbrel {words}"))["run_id"])
+    chat = await guest(at=session)
+    await chat.answered()
+    await chat.message.press("Control+f")
+    await chat.page.get_by_role("searchbox").fill("whimbrel")
+    await chat.page.wait_for_function(IN_VIEW)
+    assert await chat.page.evaluate(MARKED, "found-one") == ["whimbrel"]

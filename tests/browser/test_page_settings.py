@@ -1,30 +1,269 @@
-"""Settings: what cannot be done cannot be pressed, and what is typed reads as such."""
+"""Settings: each does what it says, at once and after a reload; what cannot be done cannot be pressed."""
 
-from playwright.async_api import expect
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.acceptance.conftest import Running
-from tests.browser.driving import WAIT_MS, Visitor, sign_in
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from holdfast import __version__
+from holdfast.domain.limits import PASSWORD_CHARS_MIN
+from tests.acceptance.talking import Speaker, talking, until
+from tests.browser.conftest import Guest, hosting
+from tests.browser.driving import GONE, WAIT_MS, Inn, Visitor
+
+PASSWORD, OTHER = "correct horse", "battery staple"
+REFUSED = r"status of 40[0139]"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-async def test_a_password_is_removed_only_where_there_is_one(visitor: Visitor, server: Running) -> None:
-    page = await sign_in(visitor, server.link)
-    await page.get_by_role("button", name="Settings").click()
-    entry = page.get_by_role("region", name="Coming in")
+@pytest.fixture(scope="module")
+def inn(
+    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Inn]:
+    """A server of this module's own: what is set here holds for everybody."""
+    with hosting(tmp_path_factory.mktemp("office"), speaker, runner, browser) as inn:
+        yield inn
+
+
+async def section(page: Page, name: str) -> Locator:
+    """A part of the settings, which are opened if they are not."""
+    if not await page.get_by_role("dialog", name="Settings").count():
+        await page.get_by_role("button", name="Settings").click()
+    found = page.get_by_role("region", name=name, exact=True)
+    await expect(found).to_be_visible(timeout=WAIT_MS)
+    return found
+
+
+async def enter(page: Page, password: str) -> None:
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_one(
+    guest: Guest, inn: Inn, browser: Browser
+) -> None:
+    chat, other = await guest(), Visitor(await browser.new_context())
+    chat.visitor.excuse(REFUSED)
+    other.excuse(REFUSED, *GONE)  # Streams are cut off at once.
+    entry = await section(chat.page, "Coming in")
     remove = entry.get_by_role("button", name="Remove password")
     await expect(remove).to_be_disabled()
-    await entry.get_by_label("New password").fill("correct horse")
+    await entry.get_by_label("New password").fill("short")
     await entry.get_by_role("button", name="Set password").click()
+    await expect(chat.told).to_contain_text(f"has {PASSWORD_CHARS_MIN} to", timeout=WAIT_MS)
+    await expect(remove).to_be_disabled()
+    await entry.get_by_label("New password").fill(PASSWORD)
+    await entry.get_by_label("New password").press("Enter")
+    await expect(chat.told).to_have_text("The password is set.", timeout=WAIT_MS)
+    await expect(entry.get_by_label("New password")).to_have_value("")
+    await chat.page.reload()
+    entry = await section(chat.page, "Coming in")
     await expect(remove).to_be_enabled(timeout=WAIT_MS)
-    await page.reload()
-    await page.get_by_role("button", name="Settings").click()
-    await expect(remove).to_be_enabled(timeout=WAIT_MS)
+    # Whoever comes by an address is led there.
+    async with talking(inn.server.address) as api:
+        session = await api.begin(title="Where one was going")
+    page = await other.page(f"{inn.server.address}#{session}")
+    await enter(page, OTHER)
+    await expect(page.get_by_role("alert")).to_contain_text("password", timeout=WAIT_MS)
+    await enter(page, PASSWORD)
+    titled = page.get_by_role("heading", name="Where one was going")
+    await expect(titled).to_be_visible(timeout=WAIT_MS)
+    await entry.get_by_label("New password").fill(OTHER)
+    await entry.get_by_role("button", name="Set password").click()
+    await expect(chat.told).to_contain_text("Every other browser has to sign in again.", timeout=WAIT_MS)
+    await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
+    await enter(page, PASSWORD)
+    await expect(page.get_by_role("alert")).to_be_visible(timeout=WAIT_MS)
+    await enter(page, OTHER)
+    await expect(titled).to_be_visible(timeout=WAIT_MS)
     await remove.click()
-    await expect(remove).to_be_disabled(timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text("The password is removed.", timeout=WAIT_MS)
+    await expect(remove).to_be_disabled()
+    await enter(page, OTHER)
+    await expect(page.get_by_role("alert")).to_be_visible(timeout=WAIT_MS)
+    await other.context.close()
+    assert other.wrongs == []
 
 
-async def test_what_can_be_typed_is_told_without_its_marks(visitor: Visitor, server: Running) -> None:
-    page = await sign_in(visitor, server.link)
-    await page.get_by_role("button", name="Settings").click()
-    may = page.get_by_role("region", name="What it may do")
+async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Guest, inn: Inn) -> None:
+    chat = await guest(permissions=["clipboard-read", "clipboard-write"])
+    entry = await section(chat.page, "Coming in")
+    make = entry.get_by_role("button", name="Make a token")
+    await expect(make).to_be_disabled()
+    await entry.get_by_label("What it is for").fill("the clock")
+    await entry.get_by_label("send and change").uncheck()
+    await make.click()
+    made = entry.get_by_role("status").locator("code")
+    secret = await made.inner_text(timeout=WAIT_MS)
+    await entry.get_by_role("button", name="Copy").click()
+    await expect(chat.told).to_have_text("Copied", timeout=WAIT_MS)
+    assert await chat.page.evaluate("navigator.clipboard.readText()") == secret
+    line = entry.get_by_role("listitem").filter(has_text="the clock")
+    await expect(line).to_contain_text("read · never used")
+    async with talking(inn.server.address, secret) as api:
+        await api.get("/api/sessions")
+        assert api.status == 200
+        await api.post("/api/sessions", {})
+        assert api.status == 403
+        await chat.page.reload()
+        entry = await section(chat.page, "Coming in")
+        await expect(line).to_contain_text("read · used just now", timeout=WAIT_MS)
+        assert secret not in await chat.page.content()
+        await entry.get_by_role("button", name="Revoke the clock").click()
+        await expect(line).to_have_count(0, timeout=WAIT_MS)
+        await api.get("/api/sessions")
+        assert api.status == 401
+
+
+async def test_what_is_always_allowed_is_listed_and_revoked(guest: Guest) -> None:
+    chat = await guest()
+    may = await section(chat.page, "What it may do")
+    await expect(may).to_contain_text("Nothing: every command asks first.", timeout=WAIT_MS)
+    await chat.page.keyboard.press("Escape")
+    for number, (command, name) in enumerate(
+        (("echo here", "Allow in this conversation"), ("echo anywhere", "Always allow")), 1
+    ):
+        await chat.say(f"run {command}")
+        await chat.asks()
+        await chat.question.get_by_role("button", name=name).click()
+        await chat.answered(number)
+    may = await section(chat.page, "What it may do")
+    rules = may.get_by_role("listitem")
+    await expect(rules).to_have_text(
+        [re.compile("echo here.*in one conversation"), re.compile("echo anywhere.*in every conversation")],
+        timeout=WAIT_MS,
+    )
+    await may.get_by_role("button", name="Revoke echo anywhere").click()
+    await expect(rules).to_have_count(1, timeout=WAIT_MS)
+    await chat.page.keyboard.press("Escape")
+    await chat.say("run echo here")
+    await chat.answered(3)
+    await chat.say("run echo anywhere")
+    await chat.asks()
+    await chat.deny.click()
+    await chat.deny.click()
+    await chat.answered(4)
+
+
+async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_at_once(
+    guest: Guest, inn: Inn
+) -> None:
+    chat = await guest()
+    chat.visitor.excuse(REFUSED)
+    may = await section(chat.page, "What it may do")
+    # What can be typed is told without its marks.
     await expect(may.locator("code").first).to_have_text("ask", timeout=WAIT_MS)
-    await expect(page.get_by_role("dialog")).not_to_contain_text("`")
+    await expect(chat.page.get_by_role("dialog")).not_to_contain_text("`")
+    async with talking(inn.server.address) as api:
+
+        async def settled(name: str, value: object) -> None:
+            async def is_so() -> bool:
+                told = (await api.get("/api/settings"))["settings"]
+                return [each["value"] for each in told if each["name"] == name] == [value]
+
+            await until(is_so, WAIT_MS / 1000)
+
+        await may.get_by_label("After a restart").select_option("never")
+        await settled("resume", "never")
+        await may.get_by_label("Before a command runs").select_option("allow")
+        await settled("approvals", "allow")
+        steps = may.get_by_label("Steps in one answer")
+        usual = await steps.input_value()
+        await steps.fill("some")
+        await steps.press("Enter")
+        await expect(chat.told).to_contain_text("run_steps_max", timeout=WAIT_MS)
+        await expect(steps).to_have_value(usual)
+        await steps.fill("7")
+        await steps.press("Enter")
+        await settled("run_steps_max", 7)
+        await chat.page.reload()
+        may = await section(chat.page, "What it may do")
+        await expect(steps).to_have_value("7", timeout=WAIT_MS)
+        await expect(may.get_by_label("After a restart")).to_have_value("never")
+        # Nothing typed is what it is by itself.
+        await steps.fill("")
+        await steps.press("Enter")
+        await expect(steps).to_have_value(usual, timeout=WAIT_MS)
+        await chat.page.keyboard.press("Escape")
+        await chat.say("run echo unasked")
+        await chat.reads("It said: unasked")
+        await section(chat.page, "What it may do")
+        await may.get_by_label("Before a command runs").select_option("ask")
+        await settled("approvals", "ask")
+        await may.get_by_label("After a restart").select_option("auto")
+        await settled("resume", "auto")
+
+
+async def test_an_answer_that_came_to_its_limit_says_which_one_also_after_a_reload(
+    guest: Guest, inn: Inn
+) -> None:
+    chat = await guest()
+    async with talking(inn.server.address) as api:
+        await api.ask("PATCH", "/api/settings", {"run_steps_max": 1, "approvals": "allow"})
+        try:
+            await chat.say("run echo further")
+            for _ in range(2):
+                await chat.reads("Paused at its limit: 1 step.")
+                await chat.page.reload()
+            await chat.button("Continue").click(timeout=WAIT_MS)
+            await chat.reads("It said: further")
+        finally:
+            await api.ask("PATCH", "/api/settings", {"run_steps_max": None, "approvals": "ask"})
+
+
+async def test_a_backup_is_made_listed_and_downloaded_whole(guest: Guest, tmp_path: Path) -> None:
+    chat = await guest()
+    await chat.say("kept in a copy")
+    await chat.answered()
+    backups = await section(chat.page, "Backups")
+    await backups.get_by_role("button", name="Back up now").click()
+    line = backups.get_by_role("listitem")
+    await expect(line).to_have_count(1, timeout=WAIT_MS)
+    await expect(line).to_contain_text(re.compile(r"\d\.\d MB"))
+    await expect(backups).to_contain_text("stop the server and run:")
+    async with chat.page.expect_download() as download:
+        await line.get_by_role("button", name="Download").click()
+    saved = await download.value
+    await expect(line).to_contain_text(saved.suggested_filename)
+    copy = tmp_path / "copy"
+    await saved.save_as(copy)
+    assert b"kept in a copy" in copy.read_bytes()
+    with sqlite3.connect(copy) as store:
+        assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    store.close()
+
+
+async def test_colours_are_chosen_at_once_and_for_good(guest: Guest) -> None:
+    chat = await guest(color_scheme="light")
+    looks = await section(chat.page, "Looks and notices")
+    colours = {}
+    for name in ("Dark", "Light", "As the system"):
+        await looks.get_by_label("Colours").select_option(name)
+        colours[name] = await chat.page.evaluate(BACKGROUND)
+        await chat.page.reload()
+        await expect(chat.message).to_be_visible(timeout=WAIT_MS)
+        assert await chat.page.evaluate(BACKGROUND) == colours[name]
+        looks = await section(chat.page, "Looks and notices")
+        chosen = looks.get_by_label("Colours").locator("option:checked")
+        await expect(chosen).to_have_text(name)
+    assert colours["Light"] == colours["As the system"] != colours["Dark"]
+    await chat.page.emulate_media(color_scheme="dark")
+    assert await chat.page.evaluate(BACKGROUND) == colours["Dark"]
+
+
+async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
+    chat = await guest()
+    about = await section(chat.page, "About")
+    await expect(about).to_contain_text(f"Holdfast {__version__}", timeout=WAIT_MS)
+    await expect(about.locator("code")).to_have_text(str(inn.server.folder))
+    async with talking(inn.server.address) as api:
+        told = await api.get("/api/about")
+    await expect(about).to_contain_text(told["confinement"])
+    for each in told["unprotected"]:
+        await expect(about).to_contain_text(each)
+    if not told["unprotected"]:
+        await expect(about).to_contain_text("Everything that can be protected on this machine is.")

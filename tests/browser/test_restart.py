@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.talking import talking
 from tests.browser.driving import GONE, Chat, Visitor, sign_in
+from tests.ports import own_port
 
 
 async def test_a_question_outlives_a_kill_and_is_asked_and_answered_once(
@@ -14,13 +15,13 @@ async def test_a_question_outlives_a_kill_and_is_asked_and_answered_once(
 ) -> None:
     visitor.excuse(*GONE)
     marker = tmp_path / "marker"
-    server = home.serve("--port", "0")
+    server = home.serve("--port", str(own_port()))
     chat = Chat(await sign_in(visitor, server.link))
     await chat.say(f"run echo ran >> {marker}; echo outcome of it")
     await chat.asks()
     for _ in range(2):
         os.kill(server.process.pid, signal.SIGKILL)
-        server.process.wait(10)
+        server.process.wait(30)
         await chat.lost.wait_for()
         server = home.serve("--port", str(server.port))
         await chat.lost.wait_for(state="detached")

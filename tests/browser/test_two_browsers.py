@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Api, talking
+from tests.acceptance.talking import Api, talking, until
 from tests.browser.conftest import Welcome
 from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.inviting import new_link
@@ -63,6 +63,13 @@ async def test_an_answer_that_both_give_at_once_counts_once_and_both_see_it(
         for visitor, _ in (one, other):
             await visitor.context.route("**/api/runs/*/tools/*", hold)
         await asyncio.gather(*(button.click() for button in buttons))
+
+        # The one who came second is told so in words, for a moment; the other is told nothing.
+        async def is_told() -> bool:
+            told = [await chat.told.inner_text() for _, chat in (one, other)]
+            return sorted(told) == ["", "Answered elsewhere."]
+
+        await until(is_told)
         await api.done(run)
         ran = marker.read_text().splitlines() if marker.exists() else []
         assert ran in ([["ran"]] if second == "Allow" else [["ran"], []])
@@ -73,9 +80,6 @@ async def test_an_answer_that_both_give_at_once_counts_once_and_both_see_it(
         assert [each["outcome"] for each in entries if each["role"] == "tool"] == [
             "done" if ran else "denied"
         ]
-        # The one who came second is told so in words; the other is told nothing.
-        told = [await chat.told.inner_text() for _, chat in (one, other)]
-        assert sorted(told) == ["", "Answered elsewhere."], told
 
 
 async def test_what_one_answers_the_other_sees(

@@ -45,7 +45,7 @@ test("a settled answer says how much was read for it", () => {
   const used = { input_tokens: 900, output_tokens: 5, cached_tokens: 700 };
   conversation.add({ seq: 2, at: 2, kind: "message_settled", turn: 1, place: 1, message_id: "m_2", role: "assistant", parts: [], digest: "", weight: [1000, 900] });
   conversation.add({ seq: 3, at: 3, kind: "model_step_settled", run_id: "r_1", message_id: "m_2", stop_reason: "stop", usage: used });
-  conversation.add({ seq: 4, at: 4, kind: "model_step_settled", run_id: "r_1", message_id: "m_2", stop_reason: "stop", usage: { ...used, cost_micros: 7 } });
+  conversation.add({ seq: 4, at: 4, kind: "model_step_settled", run_id: "r_1", message_id: "m_2", stop_reason: "stop", usage: { ...used, cost_micros: 7, estimated_tokens: 905 } });
   expect(conversation.entry("m_2")?.context_tokens).toBe(900);
-  expect(conversation.work.get("r_1")).toMatchObject({ input_tokens: 1800, cached_tokens: 1400, cost_micros: 7 });
+  expect(conversation.work.get("r_1")).toMatchObject({ input_tokens: 1800, cached_tokens: 1400, cost_micros: 7, estimated_tokens: 905 });
 });

@@ -8,4 +8,5 @@ test("a price is told in cents, or finer where it is less; nothing is free", () 
 test("tokens that were read before are told apart", () => {
   expect(words.tokens(12_000, 50, 9_000)).toBe("12,000 in (9,000 cached), 50 out");
   expect(words.tokens(12, 50, 0)).toBe("12 in, 50 out");
+  expect(words.tokens(12, 50, 0, 62)).toBe("about 12 in, 50 out (estimated)");
 });

@@ -60,7 +60,7 @@ export class Api {
   }
 
   patch<T>(path: string, body: unknown): Promise<T> {
-    return this.ask<T>("PATCH", path, body);
+    return this.ask<T>("PATCH", path, body, undefined, true);
   }
 
   delete<T>(path: string, headers: Headers = {}): Promise<T> {

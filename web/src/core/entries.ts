@@ -65,6 +65,8 @@ export interface Work {
   output_tokens: number;
   /** How many of those that it read had been read before, and cost less. */
   cached_tokens: number;
+  /** How many of all were counted here, because the provider told none. */
+  estimated_tokens: number;
   /** What is known of it; null: nothing is. */
   cost_micros: number | null;
 }
@@ -96,11 +98,11 @@ export function fresh(known: Known): Entry {
 export function begun(id: string, turn: number): Work {
   return {
     id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
-    ended_at: null, input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_micros: null,
+    ended_at: null, input_tokens: 0, output_tokens: 0, cached_tokens: 0, estimated_tokens: 0, cost_micros: null,
   };
 }
 
 export function workOf(run: Run): Work {
-  const { id, turn, status, waiting, failure, started_at, ended_at, usage } = run;
-  return { ...begun(id, turn), status, waiting, failure, started_at, ended_at, ...usage };
+  const { id, turn, status, waiting, failure, detail, steers, started_at, ended_at, usage } = run;
+  return { ...begun(id, turn), status, waiting, failure, detail, steers, started_at, ended_at, ...usage };
 }

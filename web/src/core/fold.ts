@@ -18,6 +18,8 @@ export class Conversation {
   head = 0;
   before: string | null = null;
   deleted = false;
+  /** Grows with whatever happens, except that a text goes on. */
+  shape = 0;
   private readonly places = new Map<string, Entry>();
   private order: Turn[] | null = null;
   private version = 0;
@@ -55,12 +57,14 @@ export class Conversation {
     if (page.summary) this.course.summary = page.summary;
     this.head = Math.max(this.head, page.head);
     this.before = page.before;
+    this.shape += 1;
   }
 
   /** Take in the next event; one that is known already, or of a kind that is not, changes nothing. */
   add(event: AnyEvent): void {
     if (event.seq <= this.head) return;
     this.head = event.seq;
+    if (!event.kind.endsWith("_appended")) this.shape += 1;
     this.memory.add(event);
     this.course.add(event);
     switch (event.kind) {
@@ -206,15 +210,17 @@ export class Conversation {
         return this.count(event.run_id, event.usage ?? {});
       case "run_interrupted":
         this.interrupt(event.run_id);
-        return this.move(event.run_id, { status: "interrupted", waiting: null });
+        this.move(event.run_id, { status: "interrupted", waiting: null });
+        return this.moveUp();
       case "run_completed":
       case "run_cancelled":
       case "run_failed":
         this.interrupt(event.run_id);
-        return this.move(event.run_id, {
+        this.move(event.run_id, {
           status: OVER[event.kind], waiting: null, retrying: "", ended_at: event.at,
           failure: event.kind === "run_failed" ? event.failure : null,
         });
+        return this.moveUp();
     }
   }
 
@@ -323,6 +329,11 @@ export class Conversation {
     if (turn) turn.version = ++this.version;
   }
 
+  /** What waits for others reads differently once one of them has ended. */
+  private moveUp(): void {
+    for (const work of this.work.values()) if (work.status === "queued") this.move(work.id, {});
+  }
+
   private count(run_id: string, used: Usage): void {
     const work = this.work.get(run_id);
     if (!work) return;
@@ -330,6 +341,7 @@ export class Conversation {
       input_tokens: work.input_tokens + (used.input_tokens ?? 0),
       output_tokens: work.output_tokens + (used.output_tokens ?? 0),
       cached_tokens: work.cached_tokens + (used.cached_tokens ?? 0),
+      estimated_tokens: work.estimated_tokens + (used.estimated_tokens ?? 0),
       cost_micros: used.cost_micros == null ? work.cost_micros : (work.cost_micros ?? 0) + used.cost_micros,
     });
   }

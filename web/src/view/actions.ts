@@ -3,9 +3,11 @@
 import { Refused } from "../core/api";
 import type { CommitTold, Session } from "../core/protocol";
 import { modelHere } from "./choosing";
+import { beside, isBeside } from "./details/watch";
+import { forgetDraft } from "./drafting";
 import { whoAmI } from "./following";
 import { readWaiting } from "./memory/watch";
-import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, showsArchived, type Act } from "./state";
+import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, type Act } from "./state";
 import { s } from "./strings";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip" | "answer";
@@ -53,7 +55,9 @@ export const actions = {
 
   retry: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "retry"), turn_id ? { turn_id } : {}))),
   undo: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "undo"), turn_id ? { turn_id } : {}))),
-  edit: (turn_id: string, text: string) => here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text }))),
+  /** Other words for a message; its files stay with it. */
+  edit: (turn_id: string, text: string, attachments: readonly { id: string; name: string }[]) =>
+    here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text, ...(attachments.length ? { attachments } : {}) }))),
 
   /** What waits to be remembered is, once it is cleared: whoever does not want that says so first. */
   clear: () =>
@@ -117,29 +121,42 @@ export const actions = {
     return said;
   },
 
-  /** Gone from the list at once, from the disk only when there was time to think again. */
+  /** Gone from the list at once, from the disk only when there was time to think again; whoever leaves has thought. */
   delete: (id: string) => {
-    const undo: Act = { text: s.undo, run: () => (clearTimeout(timer), leave(id, false)) };
-    const go = async (remember: boolean) => {
+    let remember = true;
+    const go = async () => {
+      stay();
       const isGone = await attempt(async () => {
         if (!remember) await api.patch(at(id), { remember });
         await api.delete(at(id));
       });
       if (!isGone) leave(id, false);
     };
-    const apart = () => {
+    const stay = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => void go(false), THINK_MS);
+      removeEventListener("pagehide", go);
+    };
+    const undo: Act = { text: s.undo, run: () => (stay(), leave(id, false)) };
+    const apart = () => {
+      remember = false;
+      clearTimeout(timer);
+      timer = setTimeout(go, THINK_MS);
       say(s.deletedApart, undo);
     };
     leave(id, true);
     if (current.value === id) location.hash = "";
-    let timer = setTimeout(() => void go(true), THINK_MS);
+    let timer = setTimeout(go, THINK_MS);
+    addEventListener("pagehide", go);
     say(s.deleted, undo);
     void waits(id).then((isSo) => isSo && notice.value?.text === s.deleted && leaving.value.has(id) && say(s.deletedWaiting, undo, { text: s.memory.notIt, run: apart }));
   },
 
-  signOut: () => attempt(() => api.post("api/sign-out").then(() => location.reload())),
+  signOut: () =>
+    attempt(async () => {
+      await api.post("api/sign-out");
+      forgetDraft();
+      location.reload();
+    }),
 };
 
 /** Whether some of it is still to be remembered. */
@@ -192,10 +209,11 @@ export const slash: Record<string, (rest: string) => unknown> = {
   summarize: () => here(actions.summarise),
   compact: () => here(actions.summarise),
   continue: () => here(actions.goOn),
-  archive: () => current.value && actions.archive(current.value, !showsArchived.value),
+  archive: () => current.value && actions.archive(current.value, !session.value?.archived),
   remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
   memory: () => (location.hash = "memory"),
   agents: () => (location.hash = "agents"),
+  details: () => beside(!isBeside.value),
   search: () => (panel.value = "search"),
   settings: () => (panel.value = "settings"),
   help: () => (panel.value = "keyboard"),

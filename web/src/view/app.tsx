@@ -5,14 +5,15 @@ import { useEffect } from "preact/hooks";
 import { Asking } from "./asking";
 import { actions } from "./actions";
 import { Composer } from "./composer";
+import { beside, closeBeside, hasDetails, isBeside } from "./details/watch";
 import { Find, findIsOpen } from "./find";
-import { Bars } from "./icons";
+import { Bars, Columns } from "./icons";
 import { isTyping } from "./keyboard";
 import { List } from "./list";
 import { lazily } from "./lazily";
 import { MemoryPage } from "./memory/door";
 import { GoesOn } from "./moved";
-import { notify } from "./notify";
+import { finished, notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
 import { Passing } from "./passing";
 import { Remembered } from "./remembered";
@@ -20,10 +21,12 @@ import { Search } from "./search";
 import { SignIn } from "./signin";
 import { link, loading, me, ordered, current, panel, place, session, titleOf, waiting } from "./state";
 import { s } from "./strings";
+import { swiping } from "./swiping";
 import { Transcript } from "./transcript";
 
 const AgentsPage = lazily(async () => (await import("./agents/page")).Agents);
 const Settings = lazily(async () => (await import("./settings/sheet")).Settings);
+const Inspector = lazily(async () => (await import("./details/inspector")).Inspector);
 const Output = lazily(async () => (await import("./output")).Output);
 
 export function App() {
@@ -31,26 +34,29 @@ export function App() {
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
+  useEffect(swiping, []);
   useSignalEffect(() => {
-    const many = waiting.value.length;
+    const many = waiting.value.length + finished.value.size;
     document.title = [many ? `(${many})` : "", placeTitle() || (current.value ? titleOf(session.value) : s.name)].filter(Boolean).join(" ");
   });
   useSignalEffect(notify);
   if (me.value && !me.value.signed_in) return <SignIn />;
   if (!me.value) return <p class="waiting" role="status">{s.connecting}</p>;
   return (
-    <div class="page" data-panel={panel.value}>
+    <div class="page" data-panel={panel.value} data-beside={isBeside.value || undefined}>
       <List />
-      {panel.value === "list" && <button type="button" class="beside" aria-label={s.close} onClick={() => (panel.value = "")} />}
+      {(panel.value === "list" || isBeside.value) && <button type="button" class="beside" aria-label={s.close} onClick={() => (panel.value ? (panel.value = "") : beside(false))} />}
       <main>
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
           {place.value ? <h2>{placeTitle()}</h2> : current.value && <div class="named"><h2>{titleOf(session.value)}</h2><Remembered /></div>}
+          {hasDetails.value && <><span class="spread" /><button type="button" class="quiet" aria-label={s.details.title} title={s.details.toggle} aria-expanded={isBeside.value} onClick={() => beside(!isBeside.value)}><Columns /></button></>}
         </header>
         {place.value === "memory" ? <MemoryPage /> : place.value === "agents" ? <AgentsPage /> : <Above />}
         {(!panel.value || panel.value === "list") && <Passing />}
         {!place.value && <Dock />}
       </main>
+      {isBeside.value && <Inspector />}
       {panel.value === "settings" && <Settings />}
       {panel.value === "search" && <Search />}
       {panel.value === "palette" && <Palette />}
@@ -91,6 +97,7 @@ function press(event: KeyboardEvent): void {
   if (control && event.key === "k") panel.value = panel.value === "palette" ? "" : "palette";
   else if (control && event.key === "f" && current.value) findIsOpen.value = true;
   else if (control && event.key === "b") document.body.classList.toggle("no-list");
+  else if (control && event.key === "i" && hasDetails.value) beside(!isBeside.value);
   else if (event.altKey && event.key === "n") location.hash = "";
   else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) step(event.key === "ArrowUp" ? -1 : 1);
   else if (event.key === "Escape") return escape(event);
@@ -108,5 +115,6 @@ function step(by: number): void {
 function escape(event: KeyboardEvent): void {
   if (panel.value) panel.value = "";
   else if (findIsOpen.value) findIsOpen.value = false;
+  else if (closeBeside(event.target)) return;
   else if (!isTyping(event.target) || (event.target as HTMLTextAreaElement).value === "") void actions.stop();
 }

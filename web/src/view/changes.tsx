@@ -6,11 +6,11 @@ import { Refused } from "../core/api";
 import type { ChangedFile, ChangedFiles, RestoredFiles } from "../core/protocol";
 import { inWords } from "./actions";
 import { Counts, Diff } from "./diff";
-import { api, ask, me, open, say, tick } from "./state";
+import { api, ask, me, open, say, shape } from "./state";
 import { s } from "./strings";
 
 export function ChangeList({ run }: { run: string }) {
-  void tick.value;
+  void shape.value;
   const files = useSignal<readonly ChangedFile[] | null>(null);
   const leftOut = useSignal(0);
   const wrong = useSignal("");

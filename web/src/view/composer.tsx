@@ -2,27 +2,20 @@
 // being written. What is typed is kept for each conversation.
 
 import { computed, useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { IfBusy } from "../core/outbox";
-import type { Draft } from "../core/protocol";
-import { actions, attempt, slash } from "./actions";
+import { actions, slash } from "./actions";
 import { asksForWords } from "./asking";
+import { Choose, Dropping, Files, useAttaching } from "./attaching";
 import { Chooser } from "./chooser";
 import { called, Commands, completions, isPrompt } from "./commands";
 import { prompts } from "./choosing";
-import { send } from "./following";
-import { Clip } from "./icons";
+import { useDraft } from "./drafting";
+import { begunHere, send } from "./following";
 import { Spent } from "./spent";
-import { api, current, open, say, tick } from "./state";
+import { current, open, say, tick } from "./state";
 import { s } from "./strings";
-
-interface Attachment {
-  id: string;
-  name: string;
-}
-
-const DRAFT_MS = 800;
 
 function isAnyOf(...statuses: string[]): boolean {
   void tick.value;
@@ -41,18 +34,18 @@ function earlierMessages(): string[] {
 
 export function Composer() {
   const text = useSignal("");
-  const files = useSignal<Attachment[]>([]);
-  const uploading = useSignal(0);
+  const attaching = useAttaching();
   const back = useSignal(0);
   const marked = useSignal(-1);
   const looking = useRef(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const id = current.value;
-  useDraft(id, text);
+  const goesOn = useGoingOn(id);
+  useDraft(id, text, goesOn);
 
   useEffect(() => {
     area.current?.focus();
-    files.value = [];
+    if (!goesOn) attaching.clear();
     back.value = 0;
   }, [id]);
   useEffect(() => {
@@ -64,18 +57,19 @@ export function Composer() {
   }, [text.value, id]);
 
   // An answer has no files: with some, it is a message.
-  const answering = files.value.length || uploading.value ? null : asksForWords.value;
+  const hasFiles = attaching.given.value.some((each) => !each.wrong);
+  const answering = hasFiles ? null : asksForWords.value;
   const compose = answering ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
-    if (!words && !files.value.length) return;
+    if (attaching.isUploading() || (!words && !attaching.stored().length)) return;
     const command = called(words);
     if (answering && !(command && slash[command.name])) return void answer(answering, words);
     if (command && !prompts.value.some((each) => each.name === command.name)) {
       const run = slash[command.name];
       if (!run) return void perhaps(command.name, words, if_busy);
       run(command.rest);
-    } else void send(words, if_busy, files.value);
+    } else void send(words, if_busy, attaching.stored());
     empty();
   };
 
@@ -90,7 +84,7 @@ export function Composer() {
 
   const empty = () => {
     text.value = "";
-    files.value = [];
+    attaching.clear();
     back.value = 0;
     marked.value = -1;
   };
@@ -102,7 +96,7 @@ export function Composer() {
     const found = await isPrompt(name);
     looking.current = false;
     if (!found) return say(s.unknownCommand(name));
-    void send(words, if_busy, files.value);
+    void send(words, if_busy, attaching.stored());
     empty();
   };
 
@@ -125,17 +119,6 @@ export function Composer() {
     return true;
   };
 
-  const attach = async (given: Iterable<File>) => {
-    for (const file of given) {
-      uploading.value += 1;
-      await attempt(async () => {
-        const { id: blob, name } = await api.upload<Attachment>(file, file.name || "pasted.png");
-        files.value = [...files.value, { id: blob, name }];
-      });
-      uploading.value -= 1;
-    }
-  };
-
   const press = (event: KeyboardEvent) => {
     if (pick(event)) return event.preventDefault();
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -155,69 +138,36 @@ export function Composer() {
   };
 
   const busy = busyNow.value;
+  const hasMessage = text.value.trim() !== "" || hasFiles;
   const waits = waitsNow.value;
   return (
-    <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}
-      onDragOver={(event) => event.preventDefault()}
-      onDrop={(event) => (event.preventDefault(), void attach(event.dataTransfer?.files ?? []))}>
+    <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
       <Commands text={text.value} at={marked.value} choose={complete} />
-      {(files.value.length > 0 || uploading.value > 0) && (
-        <ul class="files">
-          {files.value.map((file) => <li key={file.id}>{file.name} <button type="button" class="quiet" aria-label={`${s.remove} ${file.name}`} onClick={() => (files.value = files.value.filter((each) => each !== file))}>×</button></li>)}
-          {uploading.value > 0 && <li role="status">{s.uploading}</li>}
-        </ul>
-      )}
+      <Dropping attaching={attaching} />
+      <Files attaching={attaching} />
       <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
         onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
-        onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); void attach(given); } }} />
-      {waits && text.value.trim() && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
+        onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
+      {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
       <p class="buttons">
-        <label class="quiet button" title={s.attach}>
-          <Clip /><span class="unseen">{s.attach}</span>
-          <input type="file" multiple class="unseen" onChange={(event) => { void attach(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
-        </label>
+        <Choose attaching={attaching} />
         <Chooser />
         <Spent />
         <span class="spread" />
-        {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
-        {busy && text.value.trim() && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
+        {busy && hasMessage && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
+        {busy && hasMessage && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
         {(busy || waits) && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
-        {(!busy || text.value.trim()) && <button type="submit" class="strong" disabled={uploading.value > 0}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
+        {(!busy || hasMessage) && <button type="submit" class="strong" disabled={attaching.isUploading()}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>
   );
 }
 
-/** A draft is kept on the server for each conversation, and comes back wherever one opens it. */
-function useDraft(id: string | null, text: { value: string }): void {
-  const kept = useRef("");
-  const written = useRef("");
-  written.current = text.value;
-  const keep = useRef(() => undefined as void);
-  keep.current = () => {
-    if (!id || written.current === kept.current) return;
-    kept.current = written.current;
-    void api.post(`api/sessions/${id}/draft`, { text: written.current }).catch(() => undefined);
-  };
-  // Before anything can be typed: what is typed first is not taken away.
-  useLayoutEffect(() => {
-    text.value = written.current = kept.current = "";
-    if (!id) return;
-    void api.get<Draft>(`api/sessions/${id}/draft`).then((draft) => {
-      if (current.value === id && !text.value) text.value = kept.current = draft.text;
-    }, () => undefined);
-    // Whoever leaves within the moment that a draft waits to be kept keeps it, too.
-    const mine = keep.current;
-    addEventListener("pagehide", mine);
-    return () => {
-      removeEventListener("pagehide", mine);
-      mine();
-    };
-  }, [id]);
-  useEffect(() => {
-    if (!id || text.value === kept.current) return;
-    const timer = setTimeout(() => keep.current(), DRAFT_MS);
-    return () => clearTimeout(timer);
-  });
+/** Whoever writes on while their first message is on its way goes on in the conversation that it began. */
+function useGoingOn(id: string | null): boolean {
+  const before = useRef(id);
+  const goesOn = before.current === null && id !== null && begunHere() === id;
+  useEffect(() => void (before.current = id), [id]);
+  return goesOn;
 }

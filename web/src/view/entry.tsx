@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import type { Entry, Turn, Work } from "../core/entries";
 import { clock } from "../core/times";
 import { actions } from "./actions";
+import { beside, pick } from "./details/watch";
 import { Attached } from "./files";
 import { lazily } from "./lazily";
 import { Markdown } from "./markdown";
@@ -111,7 +112,7 @@ function PieceView({ piece, turn }: { piece: Piece; turn: Turn }) {
 function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean }) {
   const editing = useSignal(false);
   const text = textOf(entry);
-  if (editing.value) return <Editing text={text} turn={turn} done={() => (editing.value = false)} />;
+  if (editing.value) return <Editing entry={entry} turn={turn} done={() => (editing.value = false)} />;
   return (
     <article class="asked" id={entry.id} aria-label={s.you}>
       <div class="words">{text}</div>
@@ -127,10 +128,11 @@ function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean 
   );
 }
 
-function Editing({ text, turn, done }: { text: string; turn: Turn; done: () => void }) {
-  const words = useSignal(text);
+function Editing({ entry, turn, done }: { entry: Entry; turn: Turn; done: () => void }) {
+  const words = useSignal(textOf(entry));
+  const files = entry.parts.flatMap((part) => (part.type === "file" ? [{ id: part.blob, name: part.name }] : []));
   const save = async () => {
-    if (words.value.trim() && (await actions.edit(turn.id, words.value))) done();
+    if ((words.value.trim() || files.length) && (await actions.edit(turn.id, words.value, files))) done();
   };
   return (
     <form class="asked editing" onSubmit={(event) => (event.preventDefault(), void save())}>
@@ -186,7 +188,7 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   if (!work) return null;
-  const again = turn.id && <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button>;
+  const again = turn.id && <><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></>;
   switch (work.status) {
     case "queued":
       return <p class="note quiet">{work.steers ? s.toldSoon : s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;
@@ -209,6 +211,15 @@ function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   }
 }
 
+/** Leads to all about an answer. */
+function More({ turn }: { turn: Turn }) {
+  const show = () => {
+    pick((turn.entries.findLast((entry) => entry.role === "assistant") ?? turn.entries[0])?.id ?? "");
+    beside(true);
+  };
+  return <button type="button" class="quiet" aria-label={s.details.ofAnswer} onClick={show}>{s.details.title}</button>;
+}
+
 function othersAhead(work: Work): boolean {
   return [...open.conversation.work.values()].some((other) => other.turn < work.turn && ["accepted", "running", "waiting", "queued"].includes(other.status));
 }
@@ -218,7 +229,7 @@ function Footer({ turn, work, children }: { turn: Turn; work: Work; children: Co
   const time = work.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
   const used = work.input_tokens + work.output_tokens > 0;
   const told = [
-    model, used ? s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens) : "",
+    model, used ? s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens, work.estimated_tokens) : "",
     used ? (work.cost_micros != null ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
   ].filter(Boolean);
   return <p class="footer">{told.join(" · ")} {children}</p>;

@@ -1,9 +1,11 @@
-// Ctrl+F: the whole conversation, also what is not loaded yet.
+// Ctrl+F: the whole conversation, also what is not loaded yet. From the newest message back, and within a message
+// from its last word back, every word that is looked for.
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
 import { loadEarlier, PAGE_MAX } from "./following";
+import type { Marking } from "./marking";
 import { api, current, loading, open } from "./state";
 import { s } from "./strings";
 
@@ -11,64 +13,129 @@ export const findIsOpen = signal(false);
 export const findText = signal("");
 
 const STILL_FRAMES = 20;
+const REPAINT_MS = 200;
 
 type Hit = FoundList["hits"][number];
 
 export function Find() {
   const hits = useSignal<readonly Hit[]>([]);
   const at = useSignal(0);
+  /** Which word of the message, from its last; and how many there are. */
+  const word = useSignal(0);
+  const words = useSignal(0);
+  const marking = useRef<Marking | null>(null);
+  const going = useRef(0);
   const input = useRef<HTMLInputElement>(null);
   const id = current.value;
   useEffect(() => input.current?.select(), []);
+  const paint = () => marking.current?.paint(hits.value.flatMap((hit) => document.getElementById(hit.message_id) ?? []));
+  useRepainting(paint);
+
+  const show = async () => {
+    const mine = ++going.current;
+    const hit = hits.value[at.value];
+    marking.current?.point(undefined);
+    if (!hit) return;
+    while (!open.conversation.entry(hit.message_id) && (await loadEarlier(PAGE_MAX).catch(() => false)));
+    let frames = STILL_FRAMES;
+    /** What comes into view gets its height only then, and moves what is below it: so it is brought there until all is still. */
+    const bring = () => {
+      // A call that is not shown by itself is found by its turn.
+      const node = document.getElementById(hit.message_id) ?? document.getElementById(open.conversation.turns.get(hit.turn)?.id ?? "");
+      if (!node || mine !== going.current) return;
+      const ranges = marking.current?.rangesIn(node) ?? [];
+      words.value = ranges.length;
+      word.value = Math.min(word.value, Math.max(ranges.length - 1, 0));
+      const range = ranges.at(-1 - word.value);
+      marking.current?.point(range);
+      center(node, range);
+      node.classList.add("found");
+      if (frames--) requestAnimationFrame(bring);
+      else setTimeout(() => node.classList.remove("found"), 1_500);
+    };
+    requestAnimationFrame(bring);
+  };
+
   useEffect(() => {
-    const words = findText.value.trim();
-    if (!words || !id || loading.value) return void (hits.value = []);
+    const looked = findText.value.trim();
+    const begin = (found: readonly Hit[]) => {
+      hits.value = found;
+      at.value = word.value = words.value = 0;
+      marking.current?.clear();
+    };
+    if (!looked || !id || loading.value) return begin([]);
     const stop = new AbortController();
-    const timer = setTimeout(() => {
-      const path = `api/search?q=${encodeURIComponent(words)}&session=${id}&limit=100`;
-      void api.get<FoundList>(path, stop.signal).then((list) => {
-        hits.value = list.hits;
-        at.value = 0;
-        if (list.hits[0]) void reveal(list.hits[0]);
-      }, () => undefined);
+    const timer = setTimeout(async () => {
+      try {
+        const list = await api.get<FoundList>(`api/search?q=${encodeURIComponent(looked)}&session=${id}&limit=100`, stop.signal);
+        const { Marking } = await import("./marking");
+        if (stop.signal.aborted) return;
+        begin(list.hits);
+        marking.current = new Marking(looked);
+        paint();
+        void show();
+      } catch {
+        return; // The line says what is wrong, and typing on asks again.
+      }
     }, 150);
     return () => {
       clearTimeout(timer);
       stop.abort();
     };
   }, [findText.value, id, loading.value]);
-  const move = (by: number) => {
+  useEffect(() => () => {
+    going.current += 1;
+    marking.current?.clear();
+  }, []);
+
+  const move = (by: 1 | -1) => {
     if (!hits.value.length) return;
-    at.value = (at.value + by + hits.value.length) % hits.value.length;
-    const hit = hits.value[at.value];
-    if (hit) void reveal(hit);
+    const next = word.value + by;
+    if (next >= 0 && next < words.value) word.value = next;
+    else {
+      at.value = (at.value + by + hits.value.length) % hits.value.length;
+      word.value = by > 0 ? 0 : Infinity;
+      words.value = 0;
+    }
+    void show();
   };
+  const told = s.findCount(hits.value.length ? at.value + 1 : 0, hits.value.length) + (words.value > 1 ? ` · ${s.findWord(word.value + 1, words.value)}` : "");
   return (
     <form class="find" role="search" onSubmit={(event) => (event.preventDefault(), move(1))}>
       <input ref={input} type="search" aria-label={s.find} placeholder={s.find} value={findText.value} onInput={(event) => (findText.value = event.currentTarget.value)} />
-      <span role="status">{findText.value.trim() && s.findCount(hits.value.length ? at.value + 1 : 0, hits.value.length)}</span>
-      <button type="button" class="quiet" aria-label={s.previous} onClick={() => move(-1)}>↑</button>
-      <button type="submit" class="quiet" aria-label={s.next}>↓</button>
+      <span role="status">{findText.value.trim() && told}</span>
+      <button type="submit" class="quiet" aria-label={s.next} title={s.next}>↑</button>
+      <button type="button" class="quiet" aria-label={s.previous} title={s.previous} onClick={() => move(-1)}>↓</button>
       <button type="button" class="quiet" aria-label={s.close} onClick={() => (findIsOpen.value = false)}>×</button>
     </form>
   );
 }
 
-/** Bring a message into view, loading what lies before it until it is there. */
-async function reveal(hit: Hit): Promise<void> {
-  while (!open.conversation.entry(hit.message_id) && (await loadEarlier(PAGE_MAX)));
-  bring(hit, STILL_FRAMES);
+/** Paint again what was drawn again, now and then rather than with every word. */
+function useRepainting(paint: () => void): void {
+  const again = useRef(paint);
+  again.current = paint;
+  useEffect(() => {
+    let timer = 0;
+    const watch = new MutationObserver(() => {
+      timer ||= window.setTimeout(() => ((timer = 0), again.current()), REPAINT_MS);
+    });
+    const turns = document.querySelector(".turns");
+    if (turns) watch.observe(turns, { childList: true, subtree: true, characterData: true });
+    return () => {
+      clearTimeout(timer);
+      watch.disconnect();
+    };
+  }, []);
 }
 
-/** What comes into view gets its height only then, and moves what is below it: so it is brought there until all is still. */
-function bring(hit: Hit, frames: number): void {
-  requestAnimationFrame(() => {
-    // A call that is not shown by itself is found by its turn.
-    const node = document.getElementById(hit.message_id) ?? document.getElementById(open.conversation.turns.get(hit.turn)?.id ?? "");
-    if (!node) return;
-    node.scrollIntoView({ block: "center" });
-    node.classList.add("found");
-    if (frames) bring(hit, frames - 1);
-    else setTimeout(() => node.classList.remove("found"), 1_500);
-  });
+/** Bring a word to the middle of what is read, or its message where the word is not drawn. */
+function center(node: Element, range: Range | undefined): void {
+  const box = node.closest(".transcript");
+  const around = range?.startContainer.parentElement;
+  (around ?? node).scrollIntoView({ block: around ? "nearest" : "center", inline: "nearest" });
+  const place = range?.getBoundingClientRect();
+  if (!box || !place?.height) return;
+  const middle = box.getBoundingClientRect().top + box.clientHeight / 2;
+  if (Math.abs(place.top - middle) > 1) box.scrollTop += place.top - middle;
 }

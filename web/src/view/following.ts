@@ -19,6 +19,8 @@ const LETTERS = "holdfast.letters";
 let line: Line | null = null;
 let frame = 0;
 let begun: string | null = null;
+/** The conversation that a message from the empty page has led to. */
+let ledTo: string | null = null;
 /** The conversation that was open last, if the server has it: a new one names it as the one before. */
 let before: string | null = null;
 
@@ -203,10 +205,14 @@ export async function send(text: string, if_busy: IfBusy = "queue", attachments:
   await carry();
 }
 
+export function begunHere(): string | null {
+  return ledTo;
+}
+
 async function carry(): Promise<void> {
   const done = await outbox.flush();
   // The conversation that the first letter began, unless someone has moved on meanwhile.
-  if (begun && current.value === null) location.hash = begun;
+  if (begun && current.value === null) location.hash = ledTo = begun;
   begun = null;
   if (!done) setTimeout(() => void carry(), 1_500);
 }

@@ -15,4 +15,5 @@ export const Clock = draw("M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11ZM8 5v3.2
 export const Gear = draw("M8 5.8a2.2 2.2 0 1 0 0 4.4 2.2 2.2 0 0 0 0-4.4ZM8 1.8v2M8 12.2v2M1.8 8h2M12.2 8h2M3.6 3.6 5 5M11 11l1.4 1.4M3.6 12.4 5 11M11 5l1.4-1.4");
 export const Ribbon = draw("M4.5 2.5h7v11L8 10.8l-3.5 2.7Z");
 export const People = draw("M8 2.8a2.6 2.6 0 1 0 0 5.2 2.6 2.6 0 0 0 0-5.2ZM3 13.5c.4-2.6 2.4-4 5-4s4.6 1.4 5 4");
+export const Columns = draw("M2.5 3h11v10h-11ZM10 3v10");
 export const Cross = draw("M4 4l8 8M12 4l-8 8");

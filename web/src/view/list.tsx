@@ -1,14 +1,16 @@
 // The list of conversations: what needs the owner first, then by day. Rows have one height, so that only those
 // in view are drawn, however many there are.
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../core/protocol";
 import { age, dayOf } from "../core/times";
 import { actions } from "./actions";
-import { Dots, Gear, Glass, Pen, People, Ribbon } from "./icons";
+import { Gear, Glass, Pen, People, Ribbon } from "./icons";
 import { needs, watch } from "./memory/watch";
-import { current, isDemo, model, now, ordered, panel, place, questions, sessions, showsArchived, titleOf } from "./state";
+import { Menu, type Item } from "./menu";
+import { lookForArchived, readOlder } from "./older";
+import { answering, current, hasArchived, now, ordered, panel, place, questions, rest, shelf, showsArchived, titleOf } from "./state";
 import { s } from "./strings";
 
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
@@ -42,7 +44,6 @@ export function lines(rows: readonly Session[], asking: ReadonlySet<string>, at:
 }
 
 function Row({ row, depth }: { row: Session; depth: number }) {
-  const menu = useSignal(false);
   const editing = useSignal(false);
   const title = titleOf(row);
   const state = row.status !== "idle" ? row.status : row.unread ? "unread" : "idle";
@@ -55,34 +56,45 @@ function Row({ row, depth }: { row: Session; depth: number }) {
         <span class="title">{title}</span>
         <time>{age(row.updated_at, now.value)}</time>
       </a>
-      <button class="quiet" type="button" aria-label={`${s.more}: ${title}`} aria-expanded={menu.value} onClick={() => (menu.value = !menu.value)}><Dots /></button>
-      {menu.value && (
-        <div class="menu" role="menu" onClick={() => (menu.value = false)} onKeyDown={(event) => event.key === "Escape" && (menu.value = false)}>
-          <button role="menuitem" type="button" onClick={() => (editing.value = true)}>{s.rename}</button>
-          <button role="menuitem" type="button" onClick={() => void actions.pin(row.id, !row.pinned)}>{row.pinned ? s.unpin : s.pin}</button>
-          <button role="menuitem" type="button" onClick={() => void actions.remember(row.id, !row.remember)}>{row.remember ? s.memory.dontRemember : s.memory.doRemember}</button>
-          {!row.successor_session_id && row.turns > 0 && <button role="menuitem" type="button" onClick={() => void actions.summarise(row.id)}>{s.commands.summarise}</button>}
-          {!row.successor_session_id && row.turns > 0 && <button role="menuitem" type="button" onClick={() => void actions.goOn(row.id)}>{s.commands.continue}</button>}
-          <button role="menuitem" type="button" onClick={() => void actions.archive(row.id, !row.archived)}>{row.archived ? s.unarchive : s.archive}</button>
-          <button role="menuitem" type="button" onClick={() => actions.delete(row.id)}>{s.delete}</button>
-        </div>
-      )}
+      <Menu id={row.id} title={title} items={itemsOf(row, () => (editing.value = true))} />
     </li>
   );
 }
 
+/** What can be done with a conversation. */
+function itemsOf(row: Session, rename: () => void): Item[] {
+  const goesOn = !row.successor_session_id && row.turns > 0;
+  return [
+    { text: s.rename, run: rename },
+    { text: row.pinned ? s.unpin : s.pin, run: () => actions.pin(row.id, !row.pinned) },
+    { text: row.remember ? s.memory.dontRemember : s.memory.doRemember, run: () => actions.remember(row.id, !row.remember) },
+    ...(goesOn ? [{ text: s.commands.summarise, run: () => actions.summarise(row.id) }, { text: s.commands.continue, run: () => actions.goOn(row.id) }] : []),
+    { text: row.archived ? s.unarchive : s.archive, run: () => actions.archive(row.id, !row.archived) },
+    { text: s.delete, run: () => actions.delete(row.id) },
+  ];
+}
+
 function Renaming({ row, done }: { row: Session; done: () => void }) {
   const input = useRef<HTMLInputElement>(null);
+  const isOver = useRef(false);
   useEffect(() => input.current?.select(), []);
-  const save = () => {
+  // Once: a field that goes away is left, too.
+  const end = (isWanted: boolean) => {
+    if (isOver.current) return;
+    isOver.current = true;
     const title = input.current?.value.trim();
-    if (title && title !== row.title) void actions.rename(row.id, title);
+    if (isWanted && title && title !== row.title) void actions.rename(row.id, title);
     done();
+  };
+  const press = (event: KeyboardEvent) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    end(false);
   };
   return (
     <li class="row">
-      <form onSubmit={(event) => (event.preventDefault(), save())}>
-        <input ref={input} defaultValue={row.title} aria-label={s.rename} maxLength={200} onBlur={save} onKeyDown={(event) => event.key === "Escape" && done()} />
+      <form onSubmit={(event) => (event.preventDefault(), end(true))}>
+        <input ref={input} defaultValue={row.title} aria-label={s.rename} maxLength={200} onBlur={() => end(true)} onKeyDown={press} />
       </form>
     </li>
   );
@@ -101,6 +113,15 @@ export function List() {
     watch.observe(node);
     return () => watch.disconnect();
   }, []);
+  useSignalEffect(() => {
+    const isNearEnd = top.value + height.value > (all.value.length - SPARE_ROWS) * ROW_PX;
+    if (isNearEnd && rest.value[shelf.value] !== null) void readOlder(shelf.value);
+    else void lookForArchived();
+  });
+  // Whoever brings the last one back from the archive looks at the others again: nothing else is left to show.
+  useSignalEffect(() => {
+    if (showsArchived.value && !hasArchived.value) showsArchived.value = false;
+  });
   const first = Math.max(0, Math.floor(top.value / ROW_PX) - SPARE_ROWS);
   const shown = all.value.slice(first, first + Math.ceil(height.value / ROW_PX) + 2 * SPARE_ROWS);
   return (
@@ -116,8 +137,8 @@ export function List() {
         </ul>
       </div>
       <footer>
-        {isDemo.value ? <span class="demo">{s.demoLabel}</span> : <span class="model" title={model.value?.why}>{model.value?.name}</span>}
-        {[...sessions.value.values()].some((row) => row.archived) && (
+        {answering.value?.name === "demo" ? <span class="demo">{s.demoLabel}</span> : <span class="model" title={answering.value?.why}>{answering.value?.name}</span>}
+        {hasArchived.value && (
           <button type="button" class="quiet" onClick={() => (showsArchived.value = !showsArchived.value)}>{showsArchived.value ? s.hideArchived : s.showArchived}</button>
         )}
         <a class="button quiet" href="#agents" aria-label={s.agents.title} title={s.agents.title} aria-current={place.value === "agents" ? "page" : undefined} onClick={() => (panel.value = "")}><People /></a>

@@ -3,10 +3,11 @@
 import { render } from "preact";
 import "./style/page.css";
 import { App } from "./app";
-import { begin, show } from "./following";
+import { begin, seen, show } from "./following";
 import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
-import { about, leaveUnasked, me, now, place } from "./state";
+import { watchLook } from "./notify";
+import { about, current, hidden, leaveUnasked, loading, me, now, place } from "./state";
 
 const opened = () => {
   const name = location.hash.slice(1);
@@ -30,5 +31,11 @@ addEventListener("hashchange", () => {
   leaveUnasked();
   void arrive();
 });
+document.addEventListener("visibilitychange", () => {
+  hidden.value = document.hidden;
+  // What was written meanwhile is read now.
+  if (current.value && !loading.value) void seen(current.value);
+});
+watchLook();
 await arrive();
 setInterval(() => (now.value = Date.now()), 30_000);

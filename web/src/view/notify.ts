@@ -1,10 +1,18 @@
-// A word from the browser when something is finished or needs the owner, for those who asked for it.
+// A word from the browser when something is finished or needs the owner, for those who asked for it; and what the
+// title counts. Whoever looks at the page, in whichever tab, sees it without.
 
-import { sessions, questions, titleOf } from "./state";
+import { signal } from "@preact/signals";
+import type { Session } from "../core/protocol";
+import { current, hidden, questions, sessions, titleOf } from "./state";
 import { s } from "./strings";
 
 const ALLOWED = "holdfast.notify";
-const before = new Map<string, string>();
+const LOOKED_AT = "holdfast.looked-at";
+/** What was last told of each conversation. */
+const before = new Map<string, { state: string; turns: number; unread: boolean }>();
+
+/** Conversations that came to an end of their work while nobody looked at them, and that nobody has looked at since. */
+export const finished = signal<ReadonlySet<string>>(new Set());
 
 export function wantsNotices(): boolean {
   return localStorage.getItem(ALLOWED) === "yes" && "Notification" in window && Notification.permission === "granted";
@@ -16,24 +24,56 @@ export async function askForNotices(wanted: boolean): Promise<boolean> {
   return given;
 }
 
-/** Called with every change of the list. */
-export function notify(): void {
-  const asking = questions.value;
-  for (const row of sessions.value.values()) {
-    const state = asking.has(row.id) ? "needs_you" : row.status;
-    const was = before.get(row.id);
-    before.set(row.id, state);
-    if (!was || was === state || !document.hidden || !wantsNotices()) continue;
-    const title = titleOf(row);
-    if (state === "needs_you") tell(s.notifyAsks(title), row.id, asking.get(row.id)?.find((each) => each.asked)?.asked?.question);
-    else if (was === "working" && state === "idle") tell(s.notifyDone(title), row.id);
-  }
+/** Hold a lock while somebody looks at this tab, so that the browser's other tabs know. */
+export function watchLook(): void {
+  const hold = () => {
+    if (document.hidden || !navigator.locks) return;
+    const looks = () => new Promise<void>((end) => document.addEventListener("visibilitychange", () => end(), { once: true }));
+    void navigator.locks.request(LOOKED_AT, { mode: "shared" }, looks);
+  };
+  hold();
+  document.addEventListener("visibilitychange", hold);
 }
 
-function tell(text: string, id: string, body = ""): void {
-  const told = new Notification(text, { tag: id, ...(body ? { body } : {}) });
+/** Called with every change of the list, of what is open, and of whether it is looked at. */
+export function notify(): void {
+  const ended = new Set(finished.peek());
+  for (const row of sessions.value.values()) {
+    const state = questions.value.has(row.id) ? "needs_you" : row.status;
+    const was = before.get(row.id);
+    before.set(row.id, { state, turns: row.turns, unread: row.unread });
+    if (!was) continue;
+    const isLookedAt = !hidden.value && current.value === row.id;
+    // Of an answer that took a moment only its end is told, and that there is something to read.
+    const isDone = isOver(state) && (was.state === "working" || (row.unread && (!was.unread || row.turns > was.turns)));
+    if (isDone && !isLookedAt) ended.add(row.id);
+    else if (isLookedAt || !isOver(state) || (was.unread && !row.unread)) ended.delete(row.id);
+    const text = isDone ? doneWords(row, state) : state === "needs_you" && was.state !== state ? s.notifyAsks(titleOf(row)) : "";
+    if (text && hidden.value && wantsNotices()) void speak(row.id, text);
+  }
+  for (const id of ended) if (!sessions.value.has(id)) ended.delete(id);
+  if (String([...ended]) !== String([...finished.peek()])) finished.value = ended;
+}
+
+function isOver(state: string): boolean {
+  return state === "idle" || state === "failed";
+}
+
+function doneWords(row: Session, state: string): string {
+  return state === "failed" ? s.notifyFailed(titleOf(row)) : s.notifyDone(titleOf(row));
+}
+
+async function speak(id: string, text: string): Promise<void> {
+  const asked = questions.value.get(id)?.find((each) => each.asked)?.asked?.question;
+  if (await isLookedAtElsewhere()) return;
+  const told = new Notification(text, { tag: id, ...(asked ? { body: asked } : {}) });
   told.onclick = () => {
     window.focus();
     location.hash = id;
   };
+}
+
+async function isLookedAtElsewhere(): Promise<boolean> {
+  if (!navigator.locks) return false;
+  return ((await navigator.locks.query()).held ?? []).some((lock) => lock.name === LOOKED_AT);
 }

@@ -3,7 +3,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { Refused } from "../core/api";
 import type { Entered } from "../core/protocol";
-import { begin, keepPageKey, show } from "./following";
+import { begin, keepPageKey } from "./following";
 import { api } from "./state";
 import { s } from "./strings";
 
@@ -28,8 +28,10 @@ export function SignIn() {
   const submit = async () => {
     try {
       keepPageKey((await api.post<Entered>("api/sign-in", { password: password.value })).page_key);
+      failed.value = "";
       await begin();
-      await show(null);
+      // To whatever the address names.
+      dispatchEvent(new HashChangeEvent("hashchange"));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       failed.value = error.message;

@@ -12,7 +12,7 @@ const TURNS = 20;
 const ROUND = 2 * Math.PI * 6;
 
 /** How many tokens the model was sent for its last answer; 0 where that says nothing about the next. */
-function contextTokens(conversation: Conversation): number {
+export function contextTokens(conversation: Conversation): number {
   const since = conversation.course.summary?.at ?? 0;
   for (const { live, entries } of conversation.ordered().slice(-TURNS).reverse()) {
     const last = live && entries.findLast((entry) => entry.context_tokens > 0);
@@ -49,5 +49,5 @@ function Cost() {
   const used = session.value?.usage;
   if (!used || used.input_tokens + used.output_tokens === 0) return null;
   const said = used.cost_micros === null ? s.priceUnknown : s.price(used.cost_micros / 1e6);
-  return <span class={used.cost_micros === null ? "note quiet unknown" : "note quiet"} title={s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens)}>{said}</span>;
+  return <span class={used.cost_micros === null ? "note quiet unknown" : "note quiet"} title={s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens, used.estimated_tokens)}>{said}</span>;
 }

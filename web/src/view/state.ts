@@ -23,6 +23,8 @@ export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
 export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
 export const letters = signal<readonly Letter[]>([]);
 export const now = signal(Date.now());
+/** Whether nobody looks at this tab. */
+export const hidden = signal(document.hidden);
 export const panel = signal<Panel>("");
 /** Something that can be done about what was said in passing. */
 export interface Act {
@@ -31,6 +33,9 @@ export interface Act {
 }
 export const notice = signal<{ text: string; acts: readonly Act[]; asks?: boolean } | null>(null);
 export const showsArchived = signal(false);
+/** From where the rest of the list and of the archive can be read; null: all of it is here. */
+export type Shelf = "list" | "archive";
+export const rest = signal<Readonly<Record<Shelf, string | null>>>({ list: null, archive: null });
 /** Conversations that are about to be deleted: out of sight, and not yet gone. */
 export const leaving = signal<ReadonlySet<string>>(new Set());
 
@@ -41,21 +46,30 @@ export const loading = signal<"" | "loading" | "failed" | "gone">("");
 
 export const open = { conversation: new Conversation() };
 
+/** Moves with every change to it but the growing of a text. */
+export const shape = computed(() => (void tick.value, `${current.value} ${open.conversation.shape}`));
+
 /** The conversation that is open as it was when it was asked for: the list may not have it, and does not say all. */
 export const looked = signal<Session | null>(null);
 const opened = computed(() => (looked.value?.id === current.value ? looked.value : null));
 export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? opened.value) : null));
 /** How much the model that answers here reads at once; 0: that is not known. */
 export const windowTokens = computed(() => opened.value?.window_tokens ?? 0);
-export const model = computed(() => models.value[0] ?? null);
+/** The server's own model, which agents have that name none; and the one that answers where nothing was chosen. */
+export const model = computed(() => models.value.at(-1) ?? null);
+export const answering = computed(() => models.value[0] ?? null);
 export const isDemo = computed(() => model.value?.name === "demo");
 export const waiting = computed(() => [...questions.value.values()].flat());
 
 /** What a conversation is called: until it has a title, how it begins. */
 export const titleOf = (row: Session | null) => row?.title || row?.opening || s.untitled;
 
+export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !leaving.value.has(row.id)));
+
+export const shelf = computed<Shelf>(() => (showsArchived.value ? "archive" : "list"));
+
 export const ordered = computed(() => {
-  const shown = [...sessions.value.values()].filter((each) => each.archived === showsArchived.value && !leaving.value.has(each.id));
+  const shown = [...sessions.value.values()].filter((each) => each.archived === (shelf.value === "archive") && !leaving.value.has(each.id));
   return shown.sort((a, b) => b.updated_at - a.updated_at);
 });
 
@@ -63,7 +77,8 @@ export const ordered = computed(() => {
 export function takeFeed(name: string, content: unknown): void {
   batch(() => {
     if (name === "feed_snapshot") {
-      const { sessions: rows, questions: asked } = content as FeedSnapshot;
+      const { sessions: rows, questions: asked, more } = content as FeedSnapshot;
+      rest.value = { list: more ? "" : null, archive: "" };
       sessions.value = new Map(rows.map((row) => [row.id, row]));
       const grouped = new Map<string, Question[]>();
       for (const question of asked) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);

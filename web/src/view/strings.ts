@@ -2,6 +2,7 @@
 
 import { agents } from "./words/agents";
 import { conversation } from "./words/conversation";
+import { details } from "./words/details";
 import { memory } from "./words/memory";
 import { set } from "./words/settings";
 
@@ -64,6 +65,7 @@ export const s = {
 
   find: "Find in this conversation",
   findCount: (at: number, all: number) => (all ? `${at} of ${all}` : "Nothing found."),
+  findWord: (at: number, all: number) => `word ${at} of ${all}`,
   next: "Next",
   previous: "Previous",
 
@@ -74,6 +76,7 @@ export const s = {
     ["Ctrl K", "Do anything"],
     ["Ctrl F", "Find in this conversation"],
     ["Ctrl B", "Show or hide the list"],
+    ["Ctrl I", "Show or hide the details"],
     ["Alt N", "New conversation"],
     ["Alt ↑ / ↓", "Previous or next conversation"],
     ["A · E · D", "Allow, edit, don't allow (when asked)"],
@@ -87,6 +90,8 @@ export const s = {
   set,
   memory,
   agents,
+  details,
   notifyDone: (title: string) => `${title}: finished`,
+  notifyFailed: (title: string) => `${title}: failed`,
   notifyAsks: (title: string) => `${title}: needs you`,
 } as const;

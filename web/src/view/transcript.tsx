@@ -8,7 +8,7 @@ import { modelHere } from "./choosing";
 import { discard, loadEarlier, seen, send } from "./following";
 import { Clock } from "./icons";
 import { CameFrom, Summarised } from "./moved";
-import { current, isDemo, letters, loading, open, panel, tick } from "./state";
+import { current, letters, loading, open, panel, tick } from "./state";
 import { Steady } from "./steady";
 import { s } from "./strings";
 
@@ -129,6 +129,7 @@ export function Transcript() {
             <section class="turn" key={letter.key}>
               <article class="asked pending" aria-label={s.you}>
                 <div class="words">{letter.text}</div>
+                {letter.attachments.length > 0 && <p class="note quiet">{letter.attachments.map((each) => each.name).join(", ")}</p>}
                 <p class="note" role="status">
                   <Clock /> {letter.refused ?? s.notSaved}
                   {letter.refused && <button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button>}
@@ -154,7 +155,7 @@ function Greeting() {
   return (
     <div class="greeting">
       <h2>{s.hello}</h2>
-      {isDemo.value ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
+      {modelHere.value === "demo" ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
       <p class="note quiet">{s.helloMore}</p>
       <ul>{s.tries.map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
     </div>

@@ -19,6 +19,9 @@ export interface AgentTold {
   readonly answers: boolean;
   readonly error: string;
   readonly digest: string;
+  readonly unasked: readonly (string)[];
+  readonly effort: "" | "high" | "low" | "medium";
+  readonly stays: boolean;
 }
 
 export interface AgentText {

@@ -23,6 +23,7 @@ export interface Session {
   readonly head: number | null;
   readonly remembered_at: number | null;
   readonly window_tokens: number | null;
+  readonly answering: string | null;
   readonly opening: string;
 }
 
@@ -31,6 +32,8 @@ export interface Used {
   readonly output_tokens: number;
   readonly cached_tokens: number;
   readonly cost_micros: number | null;
+  readonly written_tokens: number;
+  readonly estimated_tokens: number;
 }
 
 export interface SessionList {
@@ -123,6 +126,7 @@ export interface Run {
   readonly usage: Used;
   readonly steps: number;
   readonly detail: string;
+  readonly steers: string | null;
 }
 
 export interface Failure {

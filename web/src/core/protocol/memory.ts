@@ -29,6 +29,7 @@ export interface MemoryHealth {
 
 export interface WaitingList {
   readonly waiting: readonly (WaitingMemory)[];
+  readonly kept: readonly (KeptMemory)[];
 }
 
 export interface WaitingMemory {
@@ -43,6 +44,15 @@ export interface WaitingMemory {
   readonly retry_at: number | null;
   readonly detail: string;
   readonly deleted: boolean;
+}
+
+export interface KeptMemory {
+  readonly session_id: string;
+  readonly title: string;
+  readonly segment: number;
+  readonly from_turn: number;
+  readonly through_turn: number;
+  readonly detail: string;
 }
 
 export interface CommitTold {

@@ -121,6 +121,8 @@ export interface Usage {
   readonly output_tokens?: number;
   readonly cached_tokens?: number;
   readonly cost_micros?: number | null;
+  readonly written_tokens?: number;
+  readonly estimated_tokens?: number;
 }
 
 export interface ModelStepRetriedEvent {

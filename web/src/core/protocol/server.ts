@@ -38,6 +38,7 @@ export interface PriceTold {
   readonly input: number;
   readonly output: number;
   readonly cached: number | null;
+  readonly written: number | null;
 }
 
 export interface Me {
@@ -162,6 +163,8 @@ export interface ChannelTold {
   readonly received: number;
   readonly waiting: number;
   readonly delivered: Readonly<Record<string, number>>;
+  readonly undelivered: string;
+  readonly undelivered_at: number;
 }
 
 export interface ChannelTried {

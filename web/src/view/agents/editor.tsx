@@ -85,7 +85,7 @@ export function Editor({ name, agent, tools }: { name: string; agent: AgentTold 
   return (
     <section aria-labelledby="agent-name">
       <h3 id="agent-name"><label for="agent-file">{s.agents.text(name)}</label> {(isChanged || (isNew && text.value)) && <small class="note">{s.agents.unsaved}</small>}</h3>
-      {agent?.error && !isChanged && <p class="note wrong">{agent.answers ? s.agents.wrongNow : s.agents.wrongAlways} {agent.error}</p>}
+      {agent?.error && !isChanged && <p class="note wrong">{agent.stays ? s.agents.wrongStays : agent.answers ? s.agents.wrongNow : s.agents.wrongAlways} {agent.error}</p>}
       {isNew && !text.value && <p class="note quiet">{agent ? s.agents.noFile : s.agents.noAgent(name)}</p>}
       {theirs.value && <Conflict theirs={theirs.value} take={() => theirs.value && take(theirs.value)} save={() => void save(theirs.value?.digest ?? "")} busy={busy.value} />}
       <textarea ref={area} class="file" id="agent-file" aria-invalid={wrong.value ? "true" : undefined} aria-describedby="agent-wrong" rows={Math.min(24, Math.max(8, text.value.split("\n").length + 1))} spellcheck={false} wrap="off" readOnly={!isAdmin} value={text.value}

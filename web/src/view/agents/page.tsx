@@ -46,7 +46,7 @@ function List({ agents, name }: { agents: readonly AgentTold[]; name: string }) 
           <li key={each.name} aria-current={each.name === name ? "true" : undefined}>
             <a href={`#agents/${each.name}`}><b>{each.name}</b> <span class="note quiet">{each.model || model.value?.name}</span>
               {each.description && <span>{each.description}</span>}
-              {each.error && <span class="note wrong">{each.error}</span>}</a>
+              {[each.error, ...each.unasked].filter(Boolean).map((wrong) => <span key={wrong} class="note wrong">{wrong}</span>)}</a>
           </li>
         ))}
       </ul>

@@ -5,6 +5,7 @@ import { isDemo, link, panel } from "../state";
 import { s } from "../strings";
 import { about, askOffBy, failing, leaveNow, load, look, lookAgain, offBy, outcome, problem, words } from "./desk";
 import { Known } from "./known";
+import { Kept } from "./kept";
 import { Waiting } from "./waiting";
 
 const LOOK_MS = 3_000;
@@ -38,6 +39,7 @@ export function Memory() {
         {told && !problem.value && <Keeper />}
         {isDemo.value && told?.provider !== "off" && <p class="card"><span>{s.memory.demo}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
         {(told || problem.value) && <Waiting />}
+        {(told || problem.value) && <Kept />}
         {told && <Known />}
       </div>
     </div>

@@ -2,19 +2,23 @@
 
 import { computed, signal } from "@preact/signals";
 import { Refused } from "../../core/api";
-import type { WaitingList, WaitingMemory } from "../../core/protocol";
+import type { KeptMemory, WaitingList, WaitingMemory } from "../../core/protocol";
 import { api } from "../state";
 
 const READ_MS = 60_000;
 
 export const waiting = signal<readonly WaitingMemory[]>([]);
+/** What was taken back, and memory cannot forget. */
+export const kept = signal<readonly KeptMemory[]>([]);
 /** Something is asked, or did not go well. */
 export const needs = computed(() => waiting.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
 
 /** What waits now; as far as was known before while the server cannot be asked. */
 export async function readWaiting(): Promise<readonly WaitingMemory[]> {
   try {
-    waiting.value = (await api.get<WaitingList>("api/memory/waiting")).waiting;
+    const told = await api.get<WaitingList>("api/memory/waiting");
+    waiting.value = told.waiting;
+    kept.value = told.kept ?? [];
   } catch (error) {
     if (!(error instanceof Refused)) throw error; // Told elsewhere, and asked again soon.
   }

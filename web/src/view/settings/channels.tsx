@@ -58,6 +58,7 @@ function Channel({ told, changed }: { told: ChannelTold; changed: (list: Channel
         {told.connected && <button type="button" disabled={busy.value} aria-label={`${s.set.test} ${name}`} onClick={() => void test()}>{s.set.test}</button>}
         {told.connected && !told.fixed && <button type="button" class="quiet" disabled={busy.value} aria-label={`${s.set.disconnect} ${name}`} onClick={() => void disconnect()}>{s.set.disconnect}</button>}</p>
       {told.last_error && <p class="note wrong">{s.set.lastError(told.last_error_at ? age(told.last_error_at, now.value) : "", told.last_error)}</p>}
+      {told.undelivered && <p class="note wrong">{s.set.undelivered(age(told.undelivered_at, now.value), told.undelivered)}</p>}
       {!told.connected && told.name === "telegram" && <Connect busy={busy.value} connect={(token) => work(async () => changed(await api.post<ChannelList>("api/channels/telegram/connect", { token })))} />}
       {!told.connected && told.name === "webhook" && <p class="note quiet">{s.set.webhookHelp}</p>}
       <p role="status" class={tried.value?.ok === false ? "note wrong" : "note good"}>{busy.value ? s.set.testing : tried.value && (tried.value.ok ? s.set.works(tried.value.detail) : tried.value.detail)}</p>

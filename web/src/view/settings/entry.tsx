@@ -17,8 +17,8 @@ export function Entry() {
   const setPassword = () => attempt(async () => {
     await api.post("api/password", { password: password.value });
     password.value = "";
+    say(isSet.value ? s.set.passwordChanged : s.set.passwordSet);
     isSet.value = true;
-    say(s.set.passwordSet);
   });
   const remove = () => attempt(async () => {
     await api.delete("api/password");
@@ -42,12 +42,17 @@ function Tokens() {
   const tokens = useSignal<TokenList["tokens"]>([]);
   const name = useSignal("");
   const rights = useSignal<readonly string[]>(["read", "write"]);
-  const made = useSignal("");
+  const made = useSignal<TokenMade | null>(null);
   const load = () => attempt(async () => (tokens.value = (await api.get<TokenList>("api/tokens")).tokens));
   useEffect(() => void load(), []);
   const add = () => attempt(async () => {
-    made.value = (await api.post<TokenMade>("api/tokens", { name: name.value.trim(), rights: rights.value })).secret;
+    made.value = await api.post<TokenMade>("api/tokens", { name: name.value.trim(), rights: rights.value });
     name.value = "";
+    await load();
+  });
+  const revoke = (id: string) => attempt(async () => {
+    await api.delete(`api/tokens/${id}`);
+    if (made.value?.token.id === id) made.value = null;
     await load();
   });
   const toggle = (right: string) => (rights.value = rights.value.includes(right) ? rights.value.filter((each) => each !== right) : [...rights.value, right]);
@@ -58,7 +63,7 @@ function Tokens() {
       <ul>
         {tokens.value.map((token) => (
           <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => s.set.rights[each]).join(", ")} · {token.last_used_at ? s.set.lastUsed(age(token.last_used_at, now.value)) : s.set.neverUsed}</span><span class="spread" />
-            <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void attempt(() => api.delete(`api/tokens/${token.id}`)).then(load)}>{s.set.revoke}</button></li>
+            <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{s.set.revoke}</button></li>
         ))}
       </ul>
       <form class="buttons" onSubmit={(event) => (event.preventDefault(), void add())}>
@@ -66,7 +71,7 @@ function Tokens() {
         {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {s.set.rights[right]}</label>)}
         <button type="submit" disabled={!name.value.trim() || !rights.value.length}>{s.set.addToken}</button>
       </form>
-      {made.value && <p role="status"><code>{made.value}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value).then(() => say(s.copied))}>{s.copy}</button> <span class="note">{s.set.tokenOnce}</span></p>}
+      {made.value && <p role="status"><code>{made.value.secret}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value?.secret ?? "").then(() => say(s.copied))}>{s.copy}</button> <span class="note">{s.set.tokenOnce}</span></p>}
     </div>
   );
 }

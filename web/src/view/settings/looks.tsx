@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { askForNotices, wantsNotices } from "../notify";
+import { say } from "../state";
 import { s } from "../strings";
 
 const LOOK = "holdfast.look";
@@ -15,6 +16,11 @@ export function applyLook(look = localStorage.getItem(LOOK) ?? "system"): void {
 export function Looks() {
   const look = useSignal((localStorage.getItem(LOOK) ?? "system") as Look);
   const notices = useSignal(wantsNotices());
+  const ask = async (box: HTMLInputElement) => {
+    const isWanted = box.checked;
+    notices.value = box.checked = await askForNotices(isWanted);
+    if (isWanted && !notices.value) say(s.set.noticesRefused);
+  };
   const choose = (chosen: Look) => {
     look.value = chosen;
     localStorage.setItem(LOOK, chosen);
@@ -28,7 +34,7 @@ export function Looks() {
           {(Object.keys(s.set.looksOf) as Look[]).map((each) => <option key={each} value={each}>{s.set.looksOf[each]}</option>)}
         </select>
       </label>
-      <label class="check"><input type="checkbox" checked={notices.value} onChange={async (event) => (notices.value = await askForNotices(event.currentTarget.checked))} /> {s.set.notices}</label>
+      <label class="check"><input type="checkbox" checked={notices.value} onChange={(event) => void ask(event.currentTarget)} /> {s.set.notices}</label>
     </section>
   );
 }

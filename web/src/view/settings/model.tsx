@@ -4,7 +4,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
-import { api, isDemo, model, models, say } from "../state";
+import { answering, api, isDemo, model, models, say } from "../state";
 import { s } from "../strings";
 import { Connect } from "./connect";
 import { Fallbacks } from "./fallbacks";
@@ -38,6 +38,7 @@ export function ModelSection() {
     <section aria-labelledby="set-model">
       <h3 id="set-model">{s.set.model}</h3>
       <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{model.value?.why}</span>}</p>
+      {models.value.length > 1 && <p class="note">{answering.value?.name}: {answering.value?.why}</p>}
       {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{s.set.backToFound}</button></p>}
       <Found found={found} chosen={chosen} />
       <h4>{s.set.connect}</h4>
@@ -50,8 +51,8 @@ export function ModelSection() {
 }
 
 /** Whose model answers; else the first that is ready, else the first of all. */
-function firstOf({ models: [used], providers }: ModelList): string {
-  const its = used?.name.split(":")[0];
+function firstOf({ models: told, providers }: ModelList): string {
+  const its = told.at(-1)?.name.split(":")[0];
   const known = providers.filter((each) => each.name !== "local");
   return (known.find((each) => each.name === its) ?? known.find((each) => each.ready) ?? known[0])?.name ?? "";
 }
@@ -68,5 +69,5 @@ function Found({ found, chosen }: { found: readonly ProviderTold[]; chosen: Sign
 
 /** Say who answers now. */
 export function sayAnswers(told: ModelList): void {
-  say(s.set.nowAnswers(told.models[0]?.name ?? ""));
+  say(s.set.nowAnswers(told.models.at(-1)?.name ?? ""));
 }

@@ -1,7 +1,7 @@
 // What the agent may do without asking, and the settings that can be changed here.
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api } from "../state";
@@ -46,17 +46,30 @@ function Setting({ told, change }: { told: SettingTold; change: (name: string, v
   const label = s.set.names[told.name] ?? told.name.replaceAll("_", " ");
   const fixed = !told.changeable;
   const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
-  const read = (text: string) => (Array.isArray(told.value) ? text.split(",").map((each) => each.trim()).filter(Boolean) : typeof told.value === "number" ? Number(text) : text);
+  const field = useRef<HTMLInputElement>(null);
+  // What is said of it is what it is, whatever was typed.
+  useEffect(() => void (field.current && (field.current.value = shown)), [told]);
+  const save = async (node: HTMLInputElement | HTMLSelectElement) => {
+    if (!(await change(told.name, valueOf(node.value, told.value)))) node.value = shown;
+  };
   return (
     <label class="setting">
       <span><b>{label}</b> <span class="note quiet"><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
       {choices ? (
-        <select disabled={fixed} value={shown} onChange={(event) => void change(told.name, event.currentTarget.value)}>
+        <select disabled={fixed} value={shown} onChange={(event) => void save(event.currentTarget)}>
           {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each}>{each}</option>)}
         </select>
       ) : (
-        <input disabled={fixed} defaultValue={shown} onChange={(event) => void change(told.name, read(event.currentTarget.value))} />
+        <input ref={field} disabled={fixed} defaultValue={shown} onChange={(event) => void save(event.currentTarget)} />
       )}
     </label>
   );
+}
+
+/** What was typed as what the setting holds; nothing is its default, and what is no number is refused in words. */
+function valueOf(text: string, before: SettingTold["value"]): unknown {
+  if (Array.isArray(before)) return text.split(",").map((each) => each.trim()).filter(Boolean);
+  if (typeof before !== "number") return text;
+  if (!text.trim()) return null;
+  return Number.isNaN(Number(text)) ? text : Number(text);
 }

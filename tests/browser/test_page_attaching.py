@@ -1,0 +1,240 @@
+"""Files with a message: chosen, pasted and dropped; what cannot be sent is said before anything is."""
+
+import asyncio
+import base64
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Browser, FilePayload, Locator, expect
+
+from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX, TEXT_FILE_BYTES_MAX
+from tests.acceptance.talking import Speaker, speaking, talking
+from tests.browser.conftest import Guest, hosting
+from tests.browser.driving import WAIT_MS, Chat, Inn, violations
+
+CARRY = """({ name, type, base64, where }) => {
+    const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+    const given = new DataTransfer();
+    given.items.add(new File([bytes], name, { type }));
+    const target = document.querySelector(where);
+    const over = new DragEvent("dragover", { dataTransfer: given, bubbles: true, cancelable: true });
+    target.dispatchEvent(over);
+    const drop = new DragEvent("drop", { dataTransfer: given, bubbles: true, cancelable: true });
+    return [over, target.dispatchEvent(drop)].map((each) => each === over ? over.defaultPrevented : !each);
+}"""
+"""Drop a file: what Chromium does when one is let go of over the page. Whether the page took it in."""
+COPY = """async (base64) => {
+    const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+    const image = new Blob([bytes], { type: "image/png" });
+    await navigator.clipboard.write([new ClipboardItem({ "image/png": image })]);
+}"""
+
+
+def png(side: int) -> bytes:
+    """A square picture, as black as can be."""
+
+    def piece(name: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        )
+
+    rows = (b"\0" + b"\0" * side) * side
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    pieces = piece(b"IHDR", head) + piece(b"IDAT", zlib.compress(rows)) + piece(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + pieces
+
+
+def payload(name: str, content: bytes, kind: str = "text/plain") -> FilePayload:
+    return {"name": name, "mimeType": kind, "buffer": content}
+
+
+class Painter(Speaker):
+    """Looks at pictures, and has room for several."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "GET":
+            return await super().answer(request)
+        takes = {"input_modalities": ["text", "image"]}
+        told = {"id": "small", "context_length": 64_000, "architecture": takes}
+        return web.json_response({"object": "list", "data": [told]})
+
+
+@pytest.fixture(scope="module")
+def painter() -> Iterator[Speaker]:
+    with speaking(Painter()) as speaker:
+        yield speaker
+
+
+@pytest.fixture(scope="module")
+def inn(
+    painter: Speaker,
+    runner: asyncio.Runner,
+    browser: Browser,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Inn]:
+    with hosting(tmp_path_factory.mktemp("studio"), painter, runner, browser) as inn:
+        yield inn
+
+
+def shown(painter: Speaker) -> list[dict[str, Any]]:
+    """What the model was given with the last message."""
+    asked = [each for each in painter.asked if each.get("tools")][-1]["messages"][-1]["content"]
+    return asked if isinstance(asked, list) else [{"type": "text", "text": asked}]
+
+
+def attached(chat: Chat) -> Locator:
+    """The files that are to go with the message."""
+    return chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")
+
+
+def chooser(chat: Chat) -> Locator:
+    return chat.page.get_by_label("Attach a file")
+
+
+async def drop(chat: Chat, where: str, name: str, kind: str, content: bytes) -> None:
+    carried = {"name": name, "type": kind, "base64": base64.b64encode(content).decode(), "where": where}
+    assert await chat.page.evaluate(CARRY, carried) == [True, True], "the browser would have left the page"
+
+
+async def pictures(within: Locator) -> list[tuple[str, int]]:
+    """Every picture that is shown, by its name and how wide it really is."""
+    found: list[tuple[str, int]] = [
+        (each[0], each[1])
+        for each in await within.locator("img").evaluate_all(
+            "all => Promise.all(all.map((each) => (each.loading = 'eager', each.decode()).then(() =>"
+            " [each.alt, each.naturalWidth])))"
+        )
+    ]
+    return found
+
+
+async def test_pictures_and_text_come_in_all_three_ways_reach_the_model_and_stay(
+    guest: Guest, inn: Inn, painter: Speaker
+) -> None:
+    chat = await guest(permissions=["clipboard-read", "clipboard-write"])
+    await chooser(chat).set_input_files([payload("chosen.png", png(3), "image/png")])
+    await chat.page.evaluate(COPY, base64.b64encode(png(5)).decode())
+    await chat.message.focus()
+    await chat.page.keyboard.press("Control+v")
+    await expect(attached(chat)).to_have_count(2, timeout=WAIT_MS)
+    # Dropped where the conversation is, not where one writes.
+    await drop(chat, "main", "dropped.txt", "text/plain", b"Words in a file\n")
+    await expect(attached(chat)).to_have_text(
+        ["chosen.png ×", "image.png ×", "dropped.txt ×"], timeout=WAIT_MS
+    )
+    await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
+    assert await violations(chat.page) == []
+    await chat.say("what is this")
+    await chat.answered()
+    await expect(attached(chat)).to_have_count(0)
+    given = shown(painter)
+    assert sum(each["type"] == "image_url" for each in given) == 2, given
+    assert "Words in a file" in str(given)
+    for _ in range(2):
+        asked = chat.log.get_by_role("article", name="You")
+        await expect(asked.get_by_role("link", name="dropped.txt")).to_be_visible(timeout=WAIT_MS)
+        assert [width for _, width in await pictures(asked)] == [3, 5]
+        await chat.page.reload()
+        await chat.answered()
+    async with chat.page.expect_download() as download:
+        await chat.log.get_by_role("link", name="dropped.txt").click()
+    assert (await (await download.value).path()).read_bytes() == b"Words in a file\n"
+
+
+async def test_a_message_whose_words_are_changed_keeps_its_files(guest: Guest, painter: Speaker) -> None:
+    chat = await guest()
+    await chooser(chat).set_input_files([payload("kept.png", png(7), "image/png")])
+    await chat.say("first words")
+    await chat.answered()
+    asked = chat.turns.get_by_role("article", name="You")
+    await asked.hover()
+    await asked.get_by_role("button", name="Edit").click()
+    await chat.log.get_by_role("textbox", name="Edit").fill("other words")
+    await chat.button("Send instead").click()
+    await expect(asked).to_contain_text("other words", timeout=WAIT_MS)
+    await chat.answered()
+    assert await pictures(asked) == [("kept.png", 7)]
+    assert [each["type"] for each in shown(painter)].count("image_url") == 1
+
+
+async def test_what_is_not_taken_is_said_at_once_by_its_name_and_the_rest_is_sent(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await guest()
+    chat.visitor.excuse(r"status of 4(13|15)")
+    huge = tmp_path / "huge.bin"
+    with huge.open("wb") as file:
+        file.truncate(FILE_BYTES_MAX + 1)
+    await chooser(chat).set_input_files([
+        payload("program.exe", b"MZ\0\0\1\2", "application/octet-stream"),
+        payload("long.txt", b"x" * (TEXT_FILE_BYTES_MAX + 1)),
+        payload("fine.txt", b"Fine words"),
+        payload("empty.txt", b""),
+    ])  # fmt: skip
+    await chooser(chat).set_input_files(huge)
+    wrong = chat.page.get_by_role("list", name="Attached files").get_by_role("alert")
+    await expect(wrong).to_have_count(4, timeout=WAIT_MS)
+    for name, why in (
+        ("program.exe", "This file is not taken"), ("long.txt", "1000000"),
+        ("empty.txt", "it is empty"), ("huge.bin", "It has 20.0 MB"),
+    ):  # fmt: skip
+        await expect(wrong.filter(has_text=name)).to_contain_text(why)
+    await chat.page.get_by_role("button", name="Remove huge.bin").click()
+    await expect(wrong).to_have_count(3)
+    await chat.say("only the fine one")
+    await chat.answered()
+    asked = chat.log.get_by_role("article", name="You")
+    await expect(asked.get_by_role("link")).to_have_text(["fine.txt"])
+    await expect(attached(chat)).to_have_count(0)
+
+
+async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: Guest) -> None:
+    chat = await guest()
+    many = [payload(f"{number}.txt", f"words {number}".encode()) for number in range(ATTACHMENTS_MAX + 1)]
+    await chooser(chat).set_input_files(many)
+    wrong = chat.page.get_by_role("alert").filter(has_text=f"A message takes {ATTACHMENTS_MAX} files.")
+    await expect(wrong).to_have_count(1)
+    await expect(wrong).to_contain_text(f"{ATTACHMENTS_MAX}.txt")
+    await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
+    await chat.say("here they are")
+    await chat.answered()
+    await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(
+        ATTACHMENTS_MAX
+    )
+
+
+async def test_files_alone_are_a_message_also_while_an_answer_is_written(guest: Guest) -> None:
+    chat = await guest()
+    await chat.say("hold on")
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+    await chooser(chat).set_input_files([payload("alone.txt", b"Nothing else")])
+    await chat.button("Stop and send").click(timeout=WAIT_MS)
+    await expect(chat.turns.last.get_by_role("link", name="alone.txt")).to_be_visible(timeout=WAIT_MS)
+    await chat.answered(2)
+
+
+async def test_what_is_left_behind_with_a_conversation_does_not_come_along(guest: Guest, inn: Inn) -> None:
+    async with talking(inn.server.address) as api:
+        one, other = await api.begin(title="Files here"), await api.begin(title="Not here")
+    chat = await guest(one)
+    held = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await chat.page.route("**/api/files?*", hold)
+    await chooser(chat).set_input_files([payload("slow.txt", b"On its way")])
+    await expect(attached(chat)).to_contain_text("Uploading…")
+    await chat.page.goto(f"{inn.server.address}#{other}")
+    await expect(attached(chat)).to_have_count(0)
+    async with chat.page.expect_response("**/api/files?*"):
+        held.set()
+    await chat.say("no files")
+    await chat.answered()
+    await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(0)

@@ -1,0 +1,91 @@
+"""Connecting a model in the settings, as somebody who has a key and an address and types both wrong first."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Browser, expect
+
+from tests.acceptance.talking import Speaker, speaking
+from tests.acceptance.test_http_models import NOBODY
+from tests.browser.conftest import Guest, hosting
+from tests.browser.driving import WAIT_MS, Inn
+
+RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
+
+
+class Doorman(Speaker):
+    """Answers only those who have the key, and only below `/v1`."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if not request.path.startswith("/v1/"):
+            return web.json_response({"error": {"message": "nothing here"}}, status=404)
+        if request.headers.get("authorization") != f"Bearer {RIGHT}":
+            return web.json_response({"error": {"message": "Incorrect API key provided."}}, status=401)
+        if request.method == "POST" and (await request.json())["model"] != "small":
+            return web.json_response({"error": {"message": "no such model"}}, status=404)
+        return await super().answer(request)
+
+
+@pytest.fixture(scope="module")
+def doorman() -> Iterator[Doorman]:
+    with speaking(Doorman()) as speaker:
+        assert isinstance(speaker, Doorman)
+        yield speaker
+
+
+@pytest.fixture(scope="module")
+def inn(
+    doorman: Doorman, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Inn]:
+    """A server with nothing but its demo."""
+    nothing = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": "", **NOBODY}
+    with hosting(tmp_path_factory.mktemp("new"), doorman, runner, browser, **nothing) as inn:
+        yield inn
+
+
+async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it_answers(
+    guest: Guest, doorman: Doorman
+) -> None:
+    chat = await guest()
+    await chat.page.get_by_role("button", name="Connect a model").click()
+    form = chat.page.get_by_role("region", name="Model", exact=True)
+    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    said, test = form.locator("form [role=status]"), form.get_by_role("button", name="Test", exact=True)
+    root = doorman.url.removesuffix("/v1")
+    host = root.removeprefix("http://")
+    model = form.get_by_role("combobox", name="Model name")
+    await model.fill("small")
+    tried = (
+        ("http://127.0.0.1:9/v1", RIGHT, "small", "No connection to 127.0.0.1:9: Connection refused."),
+        (root, RIGHT, "small", f"There is nothing at {root}: the base URL is {doorman.url}."),
+        (
+            doorman.url,
+            WRONG,
+            "small",
+            f"{host} refused the key from the settings (401): Incorrect API key provided.",
+        ),
+        (doorman.url, RIGHT, "smal", f"{host} does not list a model smal; it has small."),
+        (doorman.url, RIGHT, "small", f"small at {host} answers."),
+    )
+    for url, key, name, words in tried:
+        await form.get_by_label("Base URL").fill(url)
+        await form.get_by_label("Key").fill(key)
+        await model.fill(name)
+        await test.click()
+        await expect(said).to_contain_text(words, timeout=WAIT_MS)
+        assert key not in await chat.page.content()
+    await form.get_by_role("button", name="Use this model").click()
+    await expect(form).to_contain_text("openai:small answers.", timeout=WAIT_MS)
+    await chat.page.keyboard.press("Escape")
+    await chat.say("hello there")
+    await chat.answered()
+    await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text("hello there")
+    # The key is kept, and shown to nobody.
+    await chat.page.reload()
+    await chat.page.get_by_role("button", name="Settings").click()
+    await expect(form).to_contain_text("A key is kept here.", timeout=WAIT_MS)
+    await expect(form.get_by_label("Key")).to_have_value("")
+    await form.get_by_role("button", name="Forget OpenAI").click()
+    await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)

@@ -1,0 +1,114 @@
+"""What is typed and not sent: there after a reload, in another browser, and gone once it is sent."""
+
+import asyncio
+from typing import Any
+
+from playwright.async_api import expect
+
+from tests.acceptance.talking import Api, talking
+from tests.browser.conftest import Guest
+from tests.browser.driving import WAIT_MS, Inn
+from tests.browser.test_page_attaching import attached, chooser, payload, png
+
+
+async def begun(inn: Inn) -> str:
+    async with talking(inn.server.address) as api:
+        return await api.begin()
+
+
+async def kept(api: Api, session: str, text: str) -> None:
+    """Return once the server has this draft."""
+    await api.until(f"/api/sessions/{session}/draft", "text", text)
+
+
+async def test_what_is_typed_is_there_after_a_reload_and_in_another_browser_until_it_is_sent(
+    guest: Guest, inn: Inn
+) -> None:
+    session = await begun(inn)
+    chat = await guest(session)
+    async with talking(inn.server.address) as api:
+        await chat.message.fill("Half a sent")
+        await kept(api, session, "Half a sent")
+        other = await guest(session)
+        await expect(other.message).to_have_value("Half a sent", timeout=WAIT_MS)
+        # At once, before it can have been kept in passing.
+        await other.message.fill("Half a sentence")
+        await other.page.reload()
+        await expect(other.message).to_have_value("Half a sentence", timeout=WAIT_MS)
+        await kept(api, session, "Half a sentence")
+        await chat.page.reload()
+        await expect(chat.message).to_have_value("Half a sentence", timeout=WAIT_MS)
+        await chat.say("Half a sentence, and its end")
+        await chat.answered()
+        await kept(api, session, "")
+        await chat.page.reload()
+        await chat.answered()
+        await expect(chat.message).to_have_value("")
+
+
+async def test_each_conversation_has_its_own_and_one_that_has_not_begun_too(guest: Guest, inn: Inn) -> None:
+    async with talking(inn.server.address) as api:
+        places = {title: await api.begin(title=title) for title in ("The one", "The other")}
+    places[""] = ""
+    chat = await guest()
+
+    async def move(title: str) -> None:
+        """Go there without loading the page anew."""
+        await chat.page.evaluate("at => void (location.hash = at)", places[title])
+        where = chat.page.get_by_role("main").get_by_role("heading", name=title or "What can I do for you?")
+        await expect(where).to_be_visible(timeout=WAIT_MS)
+
+    for title in ("", "The one", "The other"):
+        await move(title)
+        await chat.message.fill(f"Draft of {title}")
+    for title in ("The one", "", "The other"):
+        await move(title)
+        await expect(chat.message).to_have_value(f"Draft of {title}", timeout=WAIT_MS)
+    await move("")
+    await chat.page.reload()
+    await expect(chat.message).to_have_value("Draft of ", timeout=WAIT_MS)
+    await chat.say("for a new one, then")
+    await chat.answered()
+    await move("")
+    await expect(chat.message).to_have_value("")
+    await chat.page.reload()
+    await expect(chat.message).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.message).to_have_value("")
+
+
+async def test_what_is_written_while_the_first_message_is_on_its_way_is_not_lost(
+    guest: Guest, inn: Inn
+) -> None:
+    chat = await guest()
+    held = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await chat.page.route("**/api/sessions", hold)
+    await chat.message.fill("first of all")
+    await chat.message.press("Enter")
+    await expect(chat.message).to_have_value("")
+    await chat.message.press_sequentially("and second")
+    await chooser(chat).set_input_files([payload("second.txt", b"With it")])
+    await expect(attached(chat)).to_have_text(["second.txt ×"], timeout=WAIT_MS)
+    held.set()
+    await chat.answered()
+    await expect(chat.message).to_have_value("and second")
+    await expect(attached(chat)).to_have_count(1)
+    async with talking(inn.server.address) as api:
+        await kept(api, chat.session, "and second")
+    await chat.message.press("Enter")
+    await chat.answered(2)
+    await expect(chat.turns.last.get_by_role("link", name="second.txt")).to_be_visible()
+
+
+async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sent(guest: Guest) -> None:
+    """The model of this inn reads, and sees nothing."""
+    chat = await guest()
+    await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
+    said = chat.page.get_by_role("alert").filter(has_text="cannot take images")
+    await expect(said).to_contain_text("openai:small cannot take images.", timeout=WAIT_MS)
+    await chat.page.get_by_role("button", name="Remove seen.png").click()
+    await expect(said).to_have_count(0)

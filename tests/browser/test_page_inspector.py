@@ -1,0 +1,227 @@
+"""Beside a conversation: more about it, an answer or a call, in a column, or in a sheet without room."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import FloatRect, Locator, expect
+
+from tests.browser.conftest import Guest
+from tests.browser.driving import PHONE, WAIT_MS, Chat, tab_to, too_small, violations
+
+WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
+NARROW: dict[str, Any] = {"viewport": {"width": 1000, "height": 700}}
+WATCH = """aside => {
+    window.drawn = 0;
+    new MutationObserver(all => { window.drawn += all.length; })
+        .observe(aside, { childList: true, subtree: true, characterData: true, attributes: true });
+}"""
+
+
+def aside(chat: Chat) -> Locator:
+    return chat.page.get_by_role("complementary", name="Details")
+
+
+def part(chat: Chat, title: str) -> Locator:
+    """A part of what is told, by its heading."""
+    heading = chat.page.get_by_role("heading", name=title, exact=True)
+    return aside(chat).locator("section").filter(has=heading)
+
+
+async def opened(chat: Chat) -> Locator:
+    await chat.button("Details").click()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    return aside(chat)
+
+
+async def box_of(node: Locator) -> FloatRect:
+    box = await node.bounding_box()
+    assert box is not None
+    return box
+
+
+async def test_it_is_a_third_column_that_this_browser_remembers(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await expect(chat.button("Details")).to_have_count(0)
+    await chat.say("hello there")
+    await chat.answered()
+    assert not any("inspector-" in each for each in chat.visitor.asked), "nothing of it is loaded before"
+    await opened(chat)
+    its, reading = await box_of(aside(chat)), await box_of(chat.page.get_by_role("main"))
+    assert its["width"] == 380
+    assert its["x"] == reading["x"] + reading["width"]
+    await expect(part(chat, "Who answers")).to_contain_text("openai:small")
+    await expect(part(chat, "Used so far")).to_contain_text(re.compile(r"\d+ in.*\d+ out"))
+    await chat.page.reload()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await aside(chat).get_by_role("button", name="Close").click()
+    await expect(aside(chat)).to_have_count(0)
+    await chat.page.reload()
+    await chat.answered()
+    await expect(aside(chat)).to_have_count(0)
+
+
+async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("look 2")
+    await chat.answered()
+    keyboard = chat.page.keyboard
+    await keyboard.press("Control+i")
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.message).to_be_focused()
+    await tab_to(chat.page, chat.button("Details of this answer"))
+    await keyboard.press("Enter")
+    await expect(part(chat, "What was asked")).to_contain_text("look 2")
+    await tab_to(chat.page, part(chat, "Steps").get_by_role("button").first)
+    await keyboard.press("Enter")
+    await expect(part(chat, "Asked for")).to_be_visible()
+    await keyboard.press("Control+i")
+    await expect(aside(chat)).to_have_count(0)
+    await keyboard.press("Control+k")
+    await keyboard.type("hide the details")
+    await keyboard.press("Enter")
+    await expect(aside(chat)).to_be_visible()
+    await chat.page.evaluate("document.activeElement.blur()")
+    await keyboard.press("?")
+    sheet = chat.page.get_by_role("dialog", name="Keyboard")
+    await expect(sheet).to_contain_text("Ctrl I")
+
+
+async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("run seq 1 40000")
+    await chat.allow.click()
+    await chat.answered()
+    await opened(chat)
+    await chat.log.locator(".tool .fold").click()
+    await expect(part(chat, "Asked for")).to_contain_text("seq 1 40000")
+    await expect(part(chat, "Output").locator("pre")).to_contain_text("40000")
+    await expect(aside(chat)).to_contain_text(re.compile(r"Took\s*[\d.]+ m?s"))
+    await aside(chat).get_by_role("button", name="Open all of it").click()
+    whole = part(chat, "All of the output").locator("pre")
+    await expect(whole).to_contain_text("\n20000\n", timeout=WAIT_MS)
+    await aside(chat).get_by_role("button", name="Answer").click()
+    await expect(part(chat, "Answer")).to_contain_text("openai:small")
+    await expect(part(chat, "Steps").get_by_role("button")).to_contain_text("seq 1 40000")
+    await aside(chat).get_by_role("button", name="Conversation").click()
+    await expect(part(chat, "Who answers")).to_be_visible()
+
+
+async def test_one_goes_from_one_call_of_an_answer_to_the_next(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("look 3")
+    await chat.answered()
+    await chat.button("Details of this answer").click()
+    await part(chat, "Steps").get_by_role("button").nth(1).click()
+    await expect(aside(chat)).to_contain_text("2 of 3")
+    await chat.button("Next step").click()
+    await expect(aside(chat)).to_contain_text("3 of 3")
+    await expect(chat.button("Next step")).to_be_disabled()
+    await chat.button("Previous step").click()
+    await expect(aside(chat)).to_contain_text("2 of 3")
+
+
+async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    written = json.dumps({"path": "beside.py", "content": "one = 1\ntwo = 2\n"})
+    await chat.page.set_input_files(
+        "input[type=file]", {"name": "plan.txt", "mimeType": "text/plain", "buffer": b"a plan"}
+    )
+    await expect(chat.page.get_by_role("button", name="Remove plan.txt")).to_be_visible(timeout=WAIT_MS)
+    await chat.say("this is the plan")
+    await chat.answered()
+    await chat.say(f"use write_file {written}")
+    await chat.allow.click()
+    await chat.answered(2)
+    await opened(chat)
+    await expect(part(chat, "Attached files").get_by_role("link", name="plan.txt")).to_be_visible()
+    await part(chat, "Changed files").get_by_role("button", name=re.compile("^beside.py")).click()
+    listed = part(chat, "Changed files").locator(".changes")
+    await listed.get_by_role("button", name=re.compile("beside.py")).click()
+    await expect(listed.locator(".diff .plus").first).to_have_text("+one = 1\n")
+    await chat.say("hold")
+    await expect(part(chat, "Now")).to_contain_text("Writing the answer.", timeout=WAIT_MS)
+    await chat.say("and then this")
+    await expect(part(chat, "Waiting to be answered")).to_contain_text("and then this", timeout=WAIT_MS)
+    await chat.button("Stop").click()
+    await chat.button("Answer it now").click()
+    await chat.answered(4)
+    await expect(part(chat, "Waiting to be answered")).to_have_count(0)
+    await expect(part(chat, "Now")).to_have_count(0)
+
+
+async def test_a_call_that_runs_is_told_as_it_prints_and_as_it_ends(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("run echo first; sleep 30")
+    await chat.allow.click()
+    await opened(chat)
+    await expect(part(chat, "Now").locator("pre")).to_have_text("first", timeout=WAIT_MS)
+    await part(chat, "Now").get_by_role("button", name=re.compile("shell")).click()
+    await expect(aside(chat).locator(".facts")).to_contain_text("running")
+    await expect(part(chat, "Output").locator("pre")).to_have_text("first\n")
+    await chat.button("Stop").click()
+    await chat.reads("Stopped.")
+    await expect(aside(chat).locator(".facts")).not_to_contain_text("running", timeout=WAIT_MS)
+
+
+async def test_it_is_not_drawn_again_with_every_word(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("count 2000")
+    await opened(chat)
+    await expect(part(chat, "Now")).to_be_visible(timeout=WAIT_MS)
+    await chat.counts_to(20)
+    await aside(chat).evaluate(WATCH)
+    await chat.counts_to(100)
+    assert await chat.page.evaluate("window.drawn") == 0
+    await chat.button("Stop").click()
+    await expect(part(chat, "Now")).to_have_count(0, timeout=WAIT_MS)
+    assert await chat.page.evaluate("window.drawn") > 0, "what happens is drawn"
+
+
+async def test_without_room_it_is_a_sheet_that_leaves_free_where_one_writes(guest: Guest) -> None:
+    chat = await guest(**NARROW)
+    await chat.say("hold")
+    await expect(chat.button("Stop")).to_be_visible(timeout=WAIT_MS)
+    before = await box_of(chat.page.get_by_role("main"))
+    await opened(chat)
+    await expect(aside(chat).get_by_role("group")).to_be_focused()
+    assert await box_of(chat.page.get_by_role("main")) == before
+    await chat.button("Stop").hover()  # Fails where something lies over it.
+    its, log = await box_of(aside(chat)), await box_of(chat.log)
+    assert its["width"] == pytest.approx(380, abs=1)
+    assert log["y"] <= its["y"] + 1
+    assert its["y"] + its["height"] <= log["y"] + log["height"] + 1
+    await chat.page.keyboard.press("Escape")
+    await expect(aside(chat)).to_have_count(0)
+    await expect(chat.button("Details")).to_be_focused()
+    await expect(chat.button("Stop")).to_be_visible()
+    await chat.button("Stop").click()
+    await chat.reads("Stopped.")
+    await opened(chat)
+    await chat.page.reload()
+    await chat.reads("Stopped.")
+    await expect(aside(chat)).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+async def test_axe_finds_no_violation_in_it(scheme: Any, size: dict[str, Any], guest: Guest) -> None:
+    chat = await guest(color_scheme=scheme, **size)
+    await chat.say("look 2 and write up")
+    await chat.answered()
+    await opened(chat)
+    await expect(part(chat, "Used so far")).to_contain_text("out")
+    found = {"conversation": await violations(chat.page)}
+    small = await too_small(chat.page) if size is PHONE else []
+    await aside(chat).get_by_role("button", name="Close").click()
+    await chat.button("Details of this answer").click()
+    await expect(part(chat, "Steps")).to_be_visible()
+    found["answer"] = await violations(chat.page)
+    small += await too_small(chat.page) if size is PHONE else []
+    await part(chat, "Steps").get_by_role("button").first.click()
+    await expect(part(chat, "Output")).to_be_visible()
+    found["call"] = await violations(chat.page)
+    small += await too_small(chat.page) if size is PHONE else []
+    assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
+    assert small == []

@@ -1,0 +1,278 @@
+"""The list of conversations: its menu by mouse and by keyboard, and what each of its lines does and keeps."""
+
+import re
+from dataclasses import dataclass
+
+from playwright.async_api import Locator, expect
+
+from tests.acceptance.conftest import Running
+from tests.acceptance.talking import Api, talking, until
+from tests.browser.conftest import Guest
+from tests.browser.driving import WAIT_MS, Chat, Inn, Visitor, sign_in, violations
+
+
+@dataclass
+class Row:
+    """A conversation in the list, found by words that only its title has."""
+
+    chat: Chat
+    title: str
+
+    @property
+    def line(self) -> Locator:
+        return self.chat.page.get_by_role("navigation").locator("li.row").filter(has_text=self.title)
+
+    @property
+    def more(self) -> Locator:
+        return self.line.get_by_role("button", name=f"More: {self.title}", exact=True)
+
+    @property
+    def menu(self) -> Locator:
+        return self.line.get_by_role("menu")
+
+    def item(self, name: str) -> Locator:
+        return self.menu.get_by_role("menuitem", name=name, exact=True)
+
+    async def choose(self, name: str) -> None:
+        """With a mouse: what can be pressed shows when the line is pointed at."""
+        await self.line.hover(timeout=WAIT_MS)
+        await self.more.click()
+        await self.item(name).click()
+        await expect(self.menu).to_have_count(0)
+
+    async def gone(self) -> None:
+        await expect(self.line).to_have_count(0, timeout=WAIT_MS)
+
+    async def below(self, head: str) -> None:
+        """Return once it stands below the heading `head`, as the first there or later."""
+        before = self.line.locator("xpath=preceding-sibling::li[contains(@class,'head')][1]")
+        await expect(before).to_have_text(head, timeout=WAIT_MS)
+
+
+async def listed(guest: Guest, inn: Inn, title: str) -> tuple[Row, str]:
+    """A page with a conversation of that title in its list, which is not open."""
+    async with talking(inn.server.address) as api:
+        session = await api.begin(title=title)
+    row = Row(await guest(), title)
+    await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+    return row, session
+
+
+async def test_what_is_pinned_stays_on_top_here_and_in_other_browsers(guest: Guest, inn: Inn) -> None:
+    row, _ = await listed(guest, inn, "Pin this one")
+    other, _ = await listed(guest, inn, "A newer one")
+    await row.below("Today")
+    await row.choose("Pin")
+    await row.below("Pinned")
+    await Row(other.chat, row.title).below("Pinned")
+    await row.chat.page.reload()
+    await row.below("Pinned")
+    await row.choose("Unpin")
+    await row.below("Today")
+
+
+async def test_a_new_name_is_typed_in_the_list_or_left(guest: Guest, inn: Inn) -> None:
+    row, session = await listed(guest, inn, "Old name here")
+    patched: list[str] = []
+    row.chat.page.on("request", lambda asked: patched.append(asked.url) if asked.method == "PATCH" else None)
+    await row.line.get_by_role("link").click()
+    await row.choose("Rename")
+    field = row.chat.page.get_by_role("textbox", name="Rename")
+    await expect(field).to_be_focused()
+    await field.fill("Never mind")
+    await field.press("Escape")
+    await expect(field).to_have_count(0)
+    await expect(row.line).to_have_count(1)
+    assert patched == []
+    # The keyboard is where it was, and can go on.
+    await expect(row.more).to_be_focused()
+    await row.more.press("Enter")
+    await row.item("Rename").press("Enter")
+    await field.fill("New name here")
+    await field.press("Enter")
+    renamed = Row(row.chat, "New name here")
+    await expect(renamed.line).to_have_count(1, timeout=WAIT_MS)
+    await expect(
+        row.chat.page.get_by_role("main").get_by_role("heading", name="New name here")
+    ).to_be_visible()
+    await expect(row.chat.page).to_have_title(re.compile("New name here$"))
+    await expect(renamed.more).to_be_focused()
+    async with talking(inn.server.address) as api:
+        assert (await api.get(f"/api/sessions/{session}"))["title"] == "New name here"
+    assert len(patched) == 1
+
+
+async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(guest: Guest, inn: Inn) -> None:
+    row, _ = await listed(guest, inn, "Done with this")
+    page = row.chat.page
+    await row.choose("Archive")
+    await row.gone()
+    await page.reload()
+    await expect(row.chat.message).to_be_visible(timeout=WAIT_MS)
+    await page.get_by_role("button", name="Show archived").click()
+    await row.choose("Bring back")
+    # Nothing else is put away: the others are shown again, and this one among them.
+    await row.below("Today")
+    await expect(page.get_by_role("button", name="Hide archived")).to_have_count(0)
+
+
+async def test_the_oldest_conversations_and_those_put_away_are_reached_by_scrolling(
+    visitor: Visitor, server: Running
+) -> None:
+    """More of both than a page is told of when it opens."""
+    async with talking(server.address) as api:
+        for number in range(230):
+            await api.begin(title=f"Conversation {number:03}.")
+        shown = (await api.get("/api/sessions?limit=200"))["cursor"]
+        assert shown is not None
+    page = await sign_in(visitor, server.link)
+    rows = page.get_by_role("navigation").locator(".rows")
+    await expect(rows).to_contain_text("Conversation 229.", timeout=WAIT_MS)
+    await scroll_to(rows, "Conversation 000.")
+    async with talking(server.address) as api:
+        for row in (await api.get("/api/sessions?limit=130"))["sessions"]:
+            await api.ask("PATCH", f"/api/sessions/{row['id']}", {"archived": True})
+    await page.reload()
+    await page.get_by_role("button", name="Show archived").click(timeout=WAIT_MS)
+    await expect(rows).to_contain_text("Conversation 229.", timeout=WAIT_MS)
+    await scroll_to(rows, "Conversation 100.")
+    await expect(rows).not_to_contain_text("Conversation 099.")
+
+
+async def scroll_to(rows: Locator, words: str) -> None:
+    """Scroll to the end, again and again, until `words` are in sight."""
+
+    async def is_there() -> bool:
+        await rows.evaluate("rows => rows.scrollTo(0, rows.scrollHeight)")
+        return words in await rows.inner_text()
+
+    await until(is_there, WAIT_MS / 1000)
+
+
+async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
+    guest: Guest, inn: Inn
+) -> None:
+    row, session = await listed(guest, inn, "Delete me later")
+    page = row.chat.page
+    await page.clock.install()
+    await row.line.get_by_role("link").click()
+    await expect(page.get_by_role("main").get_by_role("heading", name=row.title)).to_be_visible(
+        timeout=WAIT_MS
+    )
+    await row.choose("Delete")
+    await row.gone()
+    await expect(page).to_have_url(re.compile("#?$"))  # Nobody stays in what is deleted.
+    await row.chat.told.get_by_role("button", name="Undo").click()
+    await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+    await page.clock.fast_forward(10_000)
+    async with talking(inn.server.address) as api:
+        assert await is_there(api, session)
+        await row.choose("Delete")
+        await row.gone()
+        assert await is_there(api, session)
+        await page.clock.fast_forward(10_000)
+        await until(lambda: is_gone(api, session))
+    await row.gone()
+
+
+async def is_there(api: Api, session: str) -> bool:
+    await api.get(f"/api/sessions/{session}")
+    return api.status == 200
+
+
+async def is_gone(api: Api, session: str) -> bool:
+    return not await is_there(api, session)
+
+
+async def test_whoever_deletes_something_and_leaves_has_deleted_it(guest: Guest, inn: Inn) -> None:
+    row, session = await listed(guest, inn, "Delete me and leave")
+    await row.choose("Delete")
+    await row.gone()
+    await row.chat.page.close()
+    async with talking(inn.server.address) as api:
+        await until(lambda: is_gone(api, session), 15)
+
+
+async def test_a_menu_is_closed_by_whoever_presses_elsewhere_and_only_one_is_open(
+    guest: Guest, inn: Inn
+) -> None:
+    row, _ = await listed(guest, inn, "Menu of one")
+    # A newer one stands above it, where no menu covers it.
+    async with talking(inn.server.address) as api:
+        await api.begin(title="Menu of another")
+    another = Row(row.chat, "Menu of another")
+    await expect(another.line).to_have_count(1, timeout=WAIT_MS)
+    await row.more.click()
+    await expect(row.menu).to_be_visible()
+    await another.more.click()
+    await expect(another.menu).to_be_visible()
+    await expect(row.menu).to_have_count(0)
+    await row.chat.page.get_by_role("main").click(position={"x": 300, "y": 200})
+    await expect(another.menu).to_have_count(0)
+
+
+async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: Guest, inn: Inn) -> None:
+    row, _ = await listed(guest, inn, "By keyboard alone")
+    keyboard = row.chat.page.keyboard
+    await row.more.focus()
+    await keyboard.press("Enter")
+    await expect(row.item("Rename")).to_be_focused()
+    assert await violations(row.chat.page) == []
+    await keyboard.press("ArrowDown")
+    await expect(row.item("Pin")).to_be_focused()
+    await keyboard.press("End")
+    await expect(row.item("Delete")).to_be_focused()
+    await keyboard.press("ArrowDown")
+    await expect(row.item("Rename")).to_be_focused()
+    await keyboard.press("ArrowUp")
+    await expect(row.item("Delete")).to_be_focused()
+    await keyboard.press("Escape")
+    await expect(row.menu).to_have_count(0)
+    await expect(row.more).to_be_focused()
+    await keyboard.press("ArrowDown")
+    await expect(row.item("Rename")).to_be_focused()
+    await keyboard.press("Tab")
+    await expect(row.menu).to_have_count(0)
+    await row.more.focus()
+    await keyboard.press("Enter")
+    await keyboard.press("ArrowDown")
+    await keyboard.press("Enter")
+    await row.below("Pinned")
+
+
+async def test_escape_in_a_menu_does_not_stop_the_answer(guest: Guest) -> None:
+    chat = await guest()
+    await chat.say("hold on")
+    await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
+    line = chat.page.get_by_role("navigation").locator("li.row[aria-current]")
+    await line.get_by_role("button").click()
+    await chat.page.keyboard.press("Escape")
+    await expect(line.get_by_role("menu")).to_have_count(0)
+    await line.get_by_role("button").click()
+    await line.get_by_role("menuitem", name="Rename").click()
+    field = chat.page.get_by_role("textbox", name="Rename")
+    await field.fill("")
+    await field.press("Escape")
+    await expect(field).to_have_count(0)
+    await expect(chat.button("Stop")).to_be_visible()
+    await chat.button("Stop").click()
+    await chat.reads("Stopped.")
+    await expect(chat.log.get_by_text("Stopped.")).to_have_count(1)
+
+
+async def test_all_of_a_menu_is_in_sight_wherever_its_line_is(guest: Guest, inn: Inn) -> None:
+    async with talking(inn.server.address) as api:
+        for number in range(14):
+            await api.begin(title=f"Line {number} of 14")
+    chat = await guest(viewport={"width": 1100, "height": 320})
+    rows = chat.page.get_by_role("navigation").locator("li.row").filter(has_text="of 14")
+    await expect(rows).to_have_count(14, timeout=WAIT_MS)
+    for at in (0, 4, 13):
+        line = rows.nth(at)
+        await line.scroll_into_view_if_needed()
+        await line.get_by_role("button").click()
+        for name in ("Rename", "Delete"):
+            item = line.get_by_role("menuitem", name=name, exact=True)
+            await expect(item).to_be_in_viewport(ratio=1)
+            await item.click(trial=True)
+        await chat.page.keyboard.press("Escape")

@@ -1,0 +1,125 @@
+"""On a phone a finger brings the list and the details, and whatever else a finger does still does that."""
+
+import json
+import re
+
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import Guest
+from tests.browser.driving import PHONE, WAIT_MS, Chat
+
+MOVES = 6
+LONG_LINE = f"words = '{'many words ' * 20}'"
+
+
+async def swipe(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Put a finger down at `start`, and lift it at `end`."""
+    line = await page.context.new_cdp_session(page)
+    (x, y), (to_x, to_y) = start, end
+    await line.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for step in range(1, MOVES + 1):
+        share = step / MOVES
+        point = {"x": x + (to_x - x) * share, "y": y + (to_y - y) * share}
+        await line.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+    await line.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    await line.detach()
+
+
+async def right(page: Page, y: float = 300) -> None:
+    await swipe(page, (90, y), (300, y + 10))
+
+
+async def left(page: Page, y: float = 300) -> None:
+    await swipe(page, (300, y), (90, y + 10))
+
+
+def listed(chat: Chat) -> Locator:
+    return chat.page.get_by_role("navigation", name="Conversations")
+
+
+def aside(chat: Chat) -> Locator:
+    return chat.page.get_by_role("complementary", name="Details")
+
+
+async def test_the_list_lies_to_the_left_and_the_details_to_the_right(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    await chat.say("hello there")
+    await chat.answered()
+    await right(chat.page)
+    await expect(listed(chat)).to_be_visible()
+    await left(chat.page)
+    await expect(listed(chat)).not_to_be_visible()
+    await left(chat.page)
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await right(chat.page)
+    await expect(aside(chat)).to_have_count(0)
+    await expect(listed(chat)).not_to_be_visible()
+    # The same by buttons, and beside it is the way back.
+    await chat.button("Details").tap()
+    await expect(aside(chat)).to_be_visible()
+    await chat.page.touchscreen.tap(15, 400)
+    await expect(aside(chat)).to_have_count(0)
+    # A new conversation has no details yet, and still a list.
+    await chat.page.evaluate("location.hash = ''")
+    await expect(chat.button("Details")).to_have_count(0)
+    await left(chat.page)
+    await right(chat.page)
+    await expect(listed(chat)).to_be_visible()
+    await expect(aside(chat)).to_have_count(0)
+
+
+async def test_scrolling_selecting_and_writing_bring_nothing(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    await chat.say("hello there")
+    await chat.answered()
+    page = chat.page
+    await swipe(page, (200, 200), (290, 420))
+    await swipe(page, (4, 300), (250, 300))
+    box = await chat.message.bounding_box()
+    assert box is not None
+    await right(page, box["y"] + 20)
+    await chat.log.get_by_role("article", name="Assistant").evaluate(
+        "node => getSelection().selectAllChildren(node)"
+    )
+    await right(page)
+    await left(page)
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    await expect(listed(chat)).not_to_be_visible()
+    await expect(aside(chat)).to_have_count(0)
+    await page.evaluate("getSelection().removeAllRanges()")
+    await right(page)
+    await expect(listed(chat)).to_be_visible()
+
+
+async def test_what_scrolls_sideways_scrolls(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    await chat.say(f"use write_file {json.dumps({'path': 'swiped.py', 'content': LONG_LINE})}")
+    await chat.allow.tap()
+    await chat.answered()
+    await chat.button("Details of this answer").tap()
+    await aside(chat).get_by_role("button", name=re.compile("write_file")).tap()
+    code = aside(chat).locator(".diff")
+    await expect(code).to_be_visible(timeout=WAIT_MS)
+    box = await code.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    await swipe(chat.page, (300, y), (120, y))
+    await expect(code).to_have_js_property("scrollTop", 0)
+    await chat.page.wait_for_function("document.querySelector('.inspector .diff').scrollLeft > 50")
+    await swipe(chat.page, (120, y), (340, y))
+    await chat.page.wait_for_function("document.querySelector('.inspector .diff').scrollLeft < 50")
+    await expect(aside(chat)).to_be_visible()
+    await right(chat.page, 700)
+    await expect(aside(chat)).to_have_count(0)
+
+
+async def test_nothing_slides_for_those_who_do_not_want_it(guest: Guest) -> None:
+    names = {}
+    for motion in ("no-preference", "reduce"):
+        chat = await guest(reduced_motion=motion, **PHONE)
+        await chat.say("hello there")
+        await chat.answered()
+        await chat.button("Details").tap()
+        await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+        names[motion] = await aside(chat).evaluate("node => getComputedStyle(node).animationName")
+    assert names == {"no-preference": "from-right", "reduce": "none"}

@@ -1,0 +1,61 @@
+// What is read beside a conversation: about it, about an answer, about a call.
+
+import { count } from "./count";
+
+const number = (many: number) => many.toLocaleString("en");
+
+export const details = {
+  title: "Details",
+  toggle: "Show or hide the details",
+  ofAnswer: "Details of this answer",
+  way: "What the details are about",
+  conversation: "Conversation",
+  answer: "Answer",
+  pickHint: "Press a message or a step to see more about it.",
+
+  now: "Now",
+  writes: "Writing the answer.",
+  waits: "Waiting for you.",
+  since: (took: string) => `Begun ${took} ago`,
+  last: "The last lines that it printed",
+
+  who: "Who answers",
+  agent: "Agent",
+  model: "Model",
+  folder: "Folder",
+  begun: "Begun",
+  told: "What it is told",
+
+  used: "Used so far",
+  tokens: "Tokens",
+  cost: "Cost",
+  window: "Window",
+  windowUsed: (read: number, window: number) => `${number(read)} of ${number(window)} tokens`,
+  windowUnknown: (read: number) => `${count(read, "token")} read`,
+
+  queue: "Waiting to be answered",
+  changed: "Changed files",
+  attached: "Attached files",
+  none: "None.",
+  onlyLoaded: "Of the messages that are loaded.",
+  loadEarlier: "Load earlier ones",
+
+  asked: "What was asked",
+  when: "When",
+  took: "Took",
+  state: "State",
+  states: {
+    accepted: "about to begin", cancelled: "stopped", completed: "finished", failed: "failed", interrupted: "stopped with the server",
+    queued: "waits for the message before it", running: "under way", waiting: "waits for you",
+  },
+  steps: "Steps",
+  brought: "From memory",
+  nothingBrought: "Nothing was brought from memory.",
+
+  done: "finished",
+  ms: (ms: number) => (ms < 1_000 ? `${ms} ms` : ms < 90_000 ? `${(ms / 1_000).toFixed(1)} s` : `${Math.round(ms / 60_000)} min`),
+  previous: "Previous step",
+  next: "Next step",
+  reason: "Reason",
+  cut: "Its end, while it runs",
+} as const;
