@@ -12,7 +12,8 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,13 +21,14 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from tests.beside import beside
 from tests.telegram_faults import Fault
 from tests.telegram_html import BadMarkup, Entity, parsed
 
 TOKEN = "123456:AAtestTOKENtestTOKENtestTOKENtest00"
 US = {"id": 123456, "is_bot": True, "first_name": "Holdfast", "username": "holdfast_test_bot"}
 TEXT_MAX, CAPTION_MAX, PRESS_BYTES_MAX = 4096, 1024, 64
-WAIT_S = 20.0
+WAIT_S = 60.0
 NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the"
     " same as a current content and reply markup of the message"
@@ -57,6 +59,7 @@ class Shown:
     thread: str = ""
     file: bytes | None = None
     file_kind: str = ""
+    file_name: str = ""
     versions: list[str] = field(default_factory=list)
 
 
@@ -311,7 +314,7 @@ class TelegramApi:
         text, entities = _read(asked, "caption", CAPTION_MAX, "message caption")
         result = self._show(chat, asked, text, entities)
         shown = self._chats[chat][-1]
-        shown.file, shown.file_kind = asked[kind], kind
+        shown.file, shown.file_kind, shown.file_name = asked[kind], kind, asked[kind].name
         return result
 
     def _editMessageText(self, asked: Json) -> Json:
@@ -427,31 +430,27 @@ async def serving(api: TelegramApi | None = None, port: int = 0) -> AsyncIterato
         await runner.cleanup()
 
 
-@contextlib.contextmanager
-def on_a_thread(api: TelegramApi | None = None) -> Iterator[TelegramApi]:
+def on_a_thread(api: TelegramApi | None = None) -> AbstractContextManager[TelegramApi]:
     """A platform on a thread of its own: the tests that use it may block, and kill what talks to it."""
-    api, ready, loop = api or TelegramApi(), threading.Event(), asyncio.new_event_loop()
-    over = asyncio.Event()
+    return beside(serving(api))
 
-    async def serve() -> None:
-        async with serving(api):
-            ready.set()
-            await over.wait()
 
-    thread = threading.Thread(target=lambda: (loop.run_until_complete(serve()), loop.close()), daemon=True)
-    thread.start()
-    assert ready.wait(WAIT_S)
-    try:
-        yield api
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join(WAIT_S)
+class _Upload(bytes):
+    """A file as it was sent, and what it is called."""
+
+    name: str
+
+    @classmethod
+    def of(cls, field: web.FileField) -> "_Upload":
+        upload = cls(field.file.read())
+        upload.name = field.filename
+        return upload
 
 
 async def _parameters(request: web.Request) -> Json:
     asked: Json = dict(request.query)
     for name, value in (await request.post()).items():
-        asked[name] = value.file.read() if isinstance(value, web.FileField) else value
+        asked[name] = _Upload.of(value) if isinstance(value, web.FileField) else value
     for name, value in list(asked.items()):  # Files are named in a field and attached in another.
         if isinstance(value, str) and value.startswith("attach://"):
             asked[name] = asked.pop(value.removeprefix("attach://"))

@@ -52,7 +52,7 @@ async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
         at.app.say("first")
         await at.shown("begun …")
         await typed(at, "/undo")
-        assert [text.rstrip() for text in at.app.texts()] == ["begun", "*Taken back.*"]
+        assert [text.rstrip() for text in at.app.texts()] == ["begun\n\n*Taken back.*", "*Taken back.*"]
         assert (await home.store.session(await at.session())).live_turns == 0
 
 
@@ -109,6 +109,17 @@ async def typed_now(at: Desk, text: str, marked: str) -> str:
 
     await at.home.until(is_so, f"{marked} in {at.app.texts()}")
     return next(each for each in at.app.texts() if marked in each)
+
+
+async def test_a_conversation_without_a_title_is_known_by_its_first_words(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        await typed(at, "What is the weather like?\nTell me.")
+        assert "1. What is the weather like? (here)" in await typed(at, "/sessions")
+        assert await typed(at, "/title") == "This conversation is called: What is the weather like?"
+        assert (await typed(at, "/status")).startswith("**What is the weather like?**: ready.")
+        await typed(at, "/new")
+        assert "Untitled (here)" in await typed(at, "/sessions")
+        assert await typed(at, "/switch 2") == "Now in: What is the weather like?"
 
 
 async def test_sessions_are_numbered_and_switch_goes_to_one_and_back(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.gateway.splitting import LIMIT_MIN, first, pieces, size_of, split
+from holdfast.gateway.splitting import LIMIT_MIN, pieces, size_of, split
+from holdfast.gateway.writing import GOES_ON, Writing
 
 LINES = st.one_of(
     st.just(""),
@@ -50,10 +51,18 @@ def test_code_is_closed_in_every_piece_but_one_that_never_was(text: str, limit: 
     assert not found or is_open(found[-1].text) == is_open(text)
 
 
-@given(TEXTS, st.integers(LIMIT_MIN, 900))
-def test_the_first_piece_is_found_without_the_others(text: str, limit: int) -> None:
-    text = f"Well. {text}"
-    assert first(text, limit) == split(text, limit)[0]
+@settings(deadline=None)
+@given(TEXTS, st.integers(LIMIT_MIN, 900), st.integers(1, 400))
+def test_what_is_cut_while_it_is_written_is_cut_as_the_whole_is(text: str, limit: int, step: int) -> None:
+    writing, shown = Writing(limit), dict[int, str]()
+    for at in range(0, len(text), step):
+        writing.add(text[at : at + step])
+        shown |= dict(writing.begin())
+        assert all(size_of(each.removesuffix(GOES_ON)) <= limit for each in shown.values())
+    whole = split(text, limit)
+    # The last may become several; all before it stay what they are.
+    assert list(shown) == list(range(len(shown))) and len(shown) <= len(whole)
+    assert [shown[n] for n in range(len(shown) - 1)] == whole[: max(len(shown) - 1, 0)]
 
 
 def test_a_text_that_is_ten_times_as_long_takes_about_ten_times_as_long() -> None:

@@ -100,6 +100,15 @@ async def test_files_go_out_as_pictures_or_documents_with_their_words() -> None:
         assert shown[2].file == b"some text"
 
 
+async def test_files_go_out_by_their_names_and_those_without_one_by_what_they_are() -> None:
+    async with talking() as talk:
+        talk.shelf.blobs = {"p": PNG, "t": b"some text"}
+        names = ("Bericht – Ärger.txt", "../../etc/pass\u202ewd")
+        await talk.channel.send(HERE, Outgoing("Two", files=("t", "p", "t"), names=names), "k")
+        called = [each.file_name for each in talk.api.shown(ADA)]
+        assert called == ["Bericht – Ärger.txt", "passwd", "text.txt"]
+
+
 async def test_a_picture_that_is_none_to_telegram_goes_as_a_document() -> None:
     async with talking() as talk:
         talk.shelf.blobs = {"p": PNG}

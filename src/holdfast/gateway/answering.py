@@ -27,7 +27,8 @@ from holdfast.gateway import presses
 from holdfast.gateway.asking import TOO_LONG, is_too_long
 from holdfast.gateway.presses import Press, Verb
 from holdfast.gateway.router import NOWHERE, Done, Place, said
-from holdfast.store.ports import Question, Store
+from holdfast.store.attention import Question
+from holdfast.store.ports import Store
 
 ANSWERED = "This was answered already, or is no longer asked."
 OVERTAKEN = "Something was said here meanwhile, so nothing was changed. Say it again if you still want it."
@@ -61,7 +62,9 @@ class Answering:
         self._engine = engine
 
     async def press(self, row: InboundRow, place: Place, press: Press) -> Done | None:
-        """What a button says."""
+        """What a button says, if it was put into that chat: whoever made it up has pressed nothing."""
+        if not await self._was_offered(row, place, press):
+            return said(ANSWERED)
         if press.verb == "again":
             session_id = SessionId(press.what)
             # One without its turn was for the last one of its day, which may be another by now.
@@ -74,6 +77,13 @@ class Answering:
                 return await self._told(place, press, NOWHERE, said(ANSWERED))
             done = await self._press(row, session_id, press)
         return await self._told(place, press, session_id, done) if done is not None else None
+
+    async def _was_offered(self, row: InboundRow, place: Place, press: Press) -> bool:
+        """Whether the chat shows that very button, or did when this was first taken up."""
+        if await self._store.offered(place.key, str(press)) is not None:
+            return True
+        # What was assigned before was let through then, and what came of it took the button away.
+        return bool((await self._store.assign(row.no, NOWHERE, 0)).session_id)
 
     async def _press(self, row: InboundRow, session_id: SessionId, press: Press) -> Done | None:
         run_id = RunId(press.what)

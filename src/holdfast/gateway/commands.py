@@ -11,7 +11,7 @@ from holdfast.domain import slash
 from holdfast.domain.agents import MAIN
 from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.chats import Button, InboundRow, Outgoing
-from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchSession, SessionExists
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.reading import STATUS, title_of
@@ -77,7 +77,7 @@ class Commands:
             case "title":
                 return await self._title(place, command.rest)
             case "sessions":
-                return Done((_listed("", await self._conversations(place), place, self._clock.now_ms()),))
+                return Done((await self._listed("", await self._conversations(place), place),))
             case "status":
                 return said(await self._status(place))
             case "model":
@@ -109,7 +109,7 @@ class Commands:
         if assigned.state == "done":
             return None
         session = await self._store.session(assigned.session_id)
-        words = f"Now in: {title_of(session.title)}"
+        words = f"Now in: {await self._called(session)}"
         if await self._answering.questions(session.id):
             words += "\nSomething is being asked there: see /status."
         await self._outbox.leave(place.key)
@@ -133,7 +133,7 @@ class Commands:
     async def _switch(self, row: InboundRow, place: Place, rest: str) -> Done | None:
         if not rest:
             head = "Which one? Type /switch and its number, or words of its title."
-            return Done((_listed(head, await self._conversations(place), place, self._clock.now_ms()),))
+            return Done((await self._listed(head, await self._conversations(place), place),))
         if rest.isascii() and rest.isdecimal():
             numbered = await self._numbered(place)
             number = int(rest[:9])
@@ -147,14 +147,14 @@ class Commands:
             return await self.switch_to(row, place, (exact or found)[0].id)
         if not found:
             return said("No conversation is called that. Type /sessions to see the newest.")
-        return Done((_listed("Which of these?", found, place, self._clock.now_ms()),))
+        return Done((await self._listed("Which of these?", found, place),))
 
     async def _title(self, place: Place, title: str) -> Done:
         if not place.session_id:
             return said(NO_CONVERSATION)
         if not title:
             session = await self._store.session(place.session_id)
-            return said(f"This conversation is called: {title_of(session.title)}")
+            return said(f"This conversation is called: {await self._called(session)}")
         await self._engine.verbs.rename(place.session_id, title)
         return said(f"Called: {title_of(title)}")
 
@@ -178,7 +178,7 @@ class Commands:
         if not place.session_id:
             return NO_CONVERSATION
         session = await self._store.session(place.session_id)
-        lines = [f"**{title_of(session.title)}**: {STATUS[session.status].lower()}."]
+        lines = [f"**{await self._called(session)}**: {STATUS[session.status].lower()}."]
         lines.append(await self._model(place))
         questions = await self._answering.questions(session.id)
         for question in questions[:1]:
@@ -254,16 +254,20 @@ class Commands:
         own = place.route.sessions if place.route is not None else ()
         return place.chat.kind == "dm" or session_id in own
 
+    async def _called(self, session: SessionRow) -> str:
+        """What people know it by: its title, or how it begins."""
+        stands = {} if session.title else await self._store.standings((session.id,))
+        return title_of(session.title, stands[session.id].opening if session.id in stands else "")
 
-def _listed(head: str, found: Sequence[SessionRow], place: Place, now: Instant) -> Outgoing:
-    if not found:
-        return Outgoing("There are no conversations yet. Say something to begin one.")
-    lines, buttons = [head] if head else [], []
-    for number, session in enumerate(found, 1):
-        here = " (here)" if session.id == place.session_id else ""
-        lines.append(f"{number}. {title_of(session.title)}{here}, {_ago(now - session.updated_at)}")
-        buttons.append(Button(str(number), str(Press("switch", session.id))))
-    return Outgoing("\n".join(lines), tuple(buttons))
+    async def _listed(self, head: str, found: Sequence[SessionRow], place: Place) -> Outgoing:
+        if not found:
+            return Outgoing("There are no conversations yet. Say something to begin one.")
+        lines, buttons, now = [head] if head else [], [], self._clock.now_ms()
+        for number, session in enumerate(found, 1):
+            here = " (here)" if session.id == place.session_id else ""
+            lines.append(f"{number}. {await self._called(session)}{here}, {_ago(now - session.updated_at)}")
+            buttons.append(Button(str(number), str(Press("switch", session.id))))
+        return Outgoing("\n".join(lines), tuple(buttons))
 
 
 def _ago(ms: int) -> str:

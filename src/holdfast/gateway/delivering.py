@@ -2,21 +2,21 @@
 
 An edit may be repeated. A first message whose outcome nobody knows is sent again where the app can tell that
 it is the same one; elsewhere an answer or a question is sent again and says so, more slowly each time, and a
-notice is let be.
+notice is let be. One that its app never takes is passed by in the end: see `stubborn`.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from holdfast.domain import facts as f
-from holdfast.domain.chats import Chat, DeliveryRow, Outgoing, RouteRow
-from holdfast.domain.clock import Clock
+from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
 from holdfast.domain.ids import MessageId
 from holdfast.domain.limits import (
@@ -30,12 +30,21 @@ from holdfast.gateway.keeping import Bell
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.state import Ledger
+from holdfast.gateway.stubborn import TOLD, Stubborn
+from holdfast.gateway.taking_back import is_marked
 from holdfast.store.ports import Append, Store
 
 LOOK_S = 5.0
 """How often it is looked for what is due, hint or no hint."""
 _LOOK_AHEAD = 4
 """Times as many as are sent at once are looked up together."""
+_WELL_AFTER = 3
+"""Tries after which a failure has the app itself asked how it is."""
+_TRIES_MAX = 5
+_NOT_ALLOWED = "not_allowed"
+_OPEN = ("waiting", "sending", "changed")
+
+_Over = Literal["in_doubt", "dropped"]
 
 
 def key_of(route: str, row: DeliveryRow) -> str:
@@ -68,6 +77,8 @@ class Delivering:
         self._next: list[tuple[str, DeliveryRow]] = []
         self._doubts: dict[tuple[str, int], int] = {}
         self._held: dict[str, float] = {}
+        self._stubborn = Stubborn(clock)
+        self._looked_at = 0
 
     def ring(self) -> None:
         """There may be something to deliver."""
@@ -104,6 +115,10 @@ class Delivering:
             self._next = list(await self._store.due(self._ledger.channel.name, self._clock.now_ms(), many))
             self._ledger.waiting = len(self._next)
             self._begin_some()
+        now = self._clock.now_ms()
+        if abs(now - self._looked_at) >= LOOK_S * 1000:
+            self._looked_at = now
+            await self._begin_held_up(now)
 
     def _begin_some(self) -> bool:
         """Set going what was found. Whether all places are taken now."""
@@ -111,10 +126,20 @@ class Delivering:
         while self._next and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
             key, row = self._next.pop(0)
             if key not in self._tasks and self._held.get(key, 0.0) <= now:
-                task = asyncio.create_task(self._deliver(key, row), name=f"delivering {key}")
-                self._tasks[key] = task
-                task.add_done_callback(partial(self._ended, key))
+                self._spawn(key, self._deliver(key, row))
         return len(self._tasks) >= DELIVERIES_AT_ONCE_MAX
+
+    async def _begin_held_up(self, now: Instant) -> None:
+        """What stands behind a message that its app never takes is tried in its stead."""
+        held_up = await self._store.held_up(self._ledger.channel.name, now, DELIVERIES_AT_ONCE_MAX)
+        for key, n, behind in held_up:
+            if key not in self._tasks and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
+                self._spawn(key, self._pass_by(key, n, behind))
+
+    def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"delivering {key}")
+        self._tasks[key] = task
+        task.add_done_callback(partial(self._ended, key))
 
     def _ended(self, key: str, task: "asyncio.Task[None]") -> None:
         del self._tasks[key]
@@ -134,17 +159,54 @@ class Delivering:
                 self._held[key] = asyncio.get_running_loop().time() + LOOK_S
             return
         self._held.pop(key, None)
+        after = await self._carry_out(route, row)
+        if after.retry_at:
+            delay_s = max(0, after.retry_at - self._clock.now_ms()) / 1000
+            asyncio.get_running_loop().call_later(delay_s, self.ring)
+
+    async def _carry_out(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
+        """One try, and its outcome written down."""
+        key = route.chat.route
         try:
             after = await self._attempt(route, row)
         except asyncio.CancelledError:
             await self._hand_back(key, row)
             raise
         await self._store.settle_delivery(key, after)
-        if after.state in ("sent", "in_doubt", "dropped"):
-            self._doubts.pop((key, n), None)
-        elif after.retry_at:
-            delay_s = max(0, after.retry_at - self._clock.now_ms()) / 1000
-            asyncio.get_running_loop().call_later(delay_s, self.ring)
+        if after.state not in _OPEN:
+            self._doubts.pop((key, row.n), None)
+            self._stubborn.forget((key, row.n))
+        return after
+
+    async def _pass_by(self, key: str, n: int, behind: DeliveryRow) -> None:
+        """Say what is behind a stubborn message. If only that gets through, the other is over."""
+        route, begun = await self._store.route(key), await self._store.begin_delivery(key, behind.n)
+        if route is None or begun is None or (await self._carry_out(route, begun)).state != "sent":
+            return
+        stubborn = await self._store.begin_delivery(key, n)
+        # That edits get through says nothing about messages.
+        if stubborn is None or (stubborn.state != "changed" and begun.state == "changed"):
+            return
+        after = await self._carry_out(route, stubborn)
+        again = await self._store.begin_delivery(key, n) if after.state in _OPEN else None
+        if again is None:
+            return
+        if again.state == "changed" and again.kind == "answer" and not is_marked(again.body):
+            after = await self._send_anew(route.chat, again)
+        else:
+            after = self._over(again, "in_doubt" if again.state == "sending" else "dropped", again.failure)
+        await self._store.settle_delivery(key, after)
+        if after.state in ("in_doubt", "dropped"):
+            await self._tell_lost(key, n)
+
+    async def _tell_lost(self, key: str, n: int) -> None:
+        told = NewDelivery(f"lost:{n}", 0, "notice", Outgoing(TOLD))
+        for _ in range(_TRIES_MAX):
+            route = await self._store.route(key)
+            at = route.cursor if route is not None else 0
+            # Whoever follows its conversation may move it along meanwhile.
+            if route is None or await self._store.plan(key, route.session_id, at, at, [told]):
+                return
 
     async def _hand_back(self, key: str, row: DeliveryRow) -> None:
         """It may have been sent, and who began it is no longer at it: the next need not wait for them."""
@@ -157,7 +219,7 @@ class Delivering:
         if self._clock.now_ms() - row.made_at > DELIVERY_MS_MAX:
             return self._over(row, "dropped", f.Failure("too_old", "It could not be said for too long."))
         if not await self._pairing.may_hear(route.chat):
-            return self._over(row, "dropped", f.Failure("not_allowed", "Nobody there may speak any more."))
+            return self._over(row, "dropped", f.Failure(_NOT_ALLOWED, "Nobody there may speak any more."))
         if row.state == "changed":
             return await self._edit(route.chat, row)
         body, is_again = row.body, False
@@ -187,13 +249,10 @@ class Delivering:
             self._doubts[name] = self._doubts.get(name, 0) + 1
         if failure.final:
             return self._over(row, "dropped" if failure.arrived is False else "in_doubt", _reason(failure))
-        self._ledger.count("retried")
         # What may have been sent before is still so, whatever became of this try.
         in_doubt = failure.arrived is None or is_again
-        return replace(
-            row, state="sending" if in_doubt else "waiting", failure=_reason(failure),
-            retry_at=self._retry_at(row, failure.retry_after_ms or 0, self._doubts.get(name, 0)),
-        )  # fmt: skip
+        later = await self._later(chat, row, failure, self._doubts.get(name, 0))
+        return replace(later, state="sending" if in_doubt else "waiting")
 
     async def _edit(self, chat: Chat, row: DeliveryRow) -> DeliveryRow:
         channel = self._ledger.channel
@@ -209,10 +268,8 @@ class Delivering:
             return replace(row, state="sent", failure=None, retry_at=0)
         if not failure.final:
             # Repeating an edit does no harm, whatever became of it.
-            self._ledger.count("retried")
-            retry_at = self._retry_at(row, failure.retry_after_ms or 0)
-            return replace(row, failure=_reason(failure), retry_at=retry_at)
-        if row.kind != "answer":
+            return await self._later(chat, row, failure)
+        if row.kind != "answer" or is_marked(row.body):
             return self._over(row, "dropped", _reason(failure))
         # It cannot be changed any more; what it says now is not to be lost.
         return await self._send_anew(chat, row)
@@ -226,8 +283,19 @@ class Delivering:
             return replace(row, state="sent", platform_id=sent, failure=None, retry_at=0)
         if sent.final or sent.arrived is not False:
             return self._over(row, "in_doubt" if sent.arrived is None else "dropped", _reason(sent))
+        return await self._later(chat, row, sent)
+
+    async def _later(
+        self, chat: Chat, row: DeliveryRow, failure: ChannelFailure, doubts: int = 0
+    ) -> DeliveryRow:
+        """It is tried again, and until then it says why. Who asks for patience has nothing against it."""
         self._ledger.count("retried")
-        return replace(row, failure=_reason(sent), retry_at=self._retry_at(row, sent.retry_after_ms or 0))
+        may_be_alone = failure.retry_after_ms is None and row.attempts >= _WELL_AFTER
+        is_well = may_be_alone and (await self._ledger.channel.health()).ok
+        return replace(
+            row, failure=self._stubborn.reason((chat.route, row.n), failure, is_well, row.failure),
+            retry_at=self._retry_at(row, failure.retry_after_ms or 0, doubts),
+        )  # fmt: skip
 
     async def _try(self, work: Callable[[], Awaitable[str]]) -> str | ChannelFailure:
         """What the app calls it, or why it does not know it."""
@@ -254,10 +322,10 @@ class Delivering:
         with suppress(NoSuchSession):
             await self._store.append(Append(route.session_id, (fact,)))
 
-    def _over(
-        self, row: DeliveryRow, state: Literal["in_doubt", "dropped"], failure: f.Failure | None
-    ) -> DeliveryRow:
+    def _over(self, row: DeliveryRow, state: _Over, failure: f.Failure | None) -> DeliveryRow:
         self._ledger.count(state)
+        if failure is not None and row.kind != "notice" and failure.code != _NOT_ALLOWED:
+            self._ledger.lost(failure.detail)
         return replace(row, state=state, failure=failure, retry_at=0)
 
     def _retry_at(self, row: DeliveryRow, after_ms: int, doubts: int = 0) -> int:

@@ -178,7 +178,7 @@ class _Post:
         for each in map(sound, inbound):
             self.ledger.came()
             is_meant = each.chat.kind == "dm" or each.addressed
-            if is_meant and not await self._strangers.turned_away(each):
+            if each.moved_from or (is_meant and not await self._strangers.turned_away(each)):
                 kept.append(each)
         if kept:
             await self._store.receive(*kept)

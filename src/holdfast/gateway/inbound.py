@@ -157,6 +157,8 @@ class Inbox:
                 if wait_s := self._pace.wait_s(key):
                     await self._sleep(wait_s)
                 pending = _Pending(lane.popleft())
+                if pending.row.inbound.moved_from:
+                    await self._heard_out(router.before_moving(pending.row.inbound).route)
                 while (again_s := await self._attempt(pending)) is not None:
                     # Not while holding a place: others go on meanwhile.
                     await self._sleep(again_s)
@@ -164,6 +166,11 @@ class Inbox:
         finally:
             # Nothing can line up between the last look and this: there is no await.
             del self._lanes[key], self._tasks[key]
+
+    async def _heard_out(self, key: str) -> None:
+        """Return once nothing waits any more that was said in another chat."""
+        while key in self._lanes and not self._closed:
+            await self._sleep(RETRY_S)
 
     async def _attempt(self, pending: _Pending) -> float | None:
         """Take one thing up. None: it is dealt with; else how long to wait before it is tried again."""
@@ -187,6 +194,9 @@ class Inbox:
 
     async def _take_up(self, pending: _Pending) -> None:
         row, inbound = pending.row, pending.row.inbound
+        if inbound.moved_from:
+            await self._move(row)
+            return
         is_meant = inbound.chat.kind == "dm" or inbound.addressed
         if not is_meant or not await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
             await self._store.finish(row.no)
@@ -208,6 +218,23 @@ class Inbox:
             done = router.said(" ".join(filter(None, (str(refusal), refusal.advice))))
         if done is not None:
             await self._finish(row, place, done)
+
+    async def _move(self, row: InboundRow) -> None:
+        """A chat has taken the place of another: it is where that one was, and is told the rest."""
+        before = await self._store.route(router.before_moving(row.inbound).route)
+        here = await self._store.route(row.inbound.chat.route)
+        if before is None or (here is not None and here.session_id):
+            await self._store.finish(row.no)
+            return
+        # Written down first: whoever has to do it again finds the other chat nowhere.
+        assigned = await self._store.assign(row.no, before.session_id, before.cursor)
+        left = structs.replace(before, session_id=router.NOWHERE, cursor=0)
+        await self._store.put_route(left)
+        self._outbox.moved(left)
+        sessions, now = before.sessions, self._clock.now_ms()
+        at = RouteRow(row.inbound.chat, assigned.session_id, sessions, assigned.expect, now)
+        await self._store.finish(row.no, (), at)
+        self._outbox.moved(at)
 
     async def _perform(self, row: InboundRow, place: Place) -> Done | None:
         """What is done for it. None: it was dealt with before."""

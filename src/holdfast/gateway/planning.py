@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.domain import facts as f
 from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, Outgoing
 from holdfast.domain.codec import Event, Unknown
+from holdfast.domain.files import files_among
 from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
 from holdfast.domain.parts import AnyPart, File, text_of
@@ -22,10 +23,10 @@ from holdfast.gateway import asking
 from holdfast.gateway.activity import line_of
 from holdfast.gateway.asking import Question
 from holdfast.gateway.presses import Press
-from holdfast.gateway.splitting import first, split
+from holdfast.gateway.splitting import split
+from holdfast.gateway.taking_back import Undone
+from holdfast.gateway.writing import GOES_ON, Writing
 
-GOES_ON = " …"
-"""Behind the words of an answer that is still being written: it never ends up as it was begun."""
 _QUOTED_CHARS_MAX = 280
 _PAGE_KEY = re.compile(r"[0-9a-f]{32}")
 _KEY_PART_CHARS_MAX = KEY_CHARS_MAX // 2 - 1
@@ -55,7 +56,7 @@ def in_pieces(body: Outgoing, chars_max: int) -> list[Outgoing]:
     if not found and not body.files:
         return []
     last = found.pop() if found else Outgoing()
-    return [*found, replace(last, buttons=body.buttons, files=body.files)]
+    return [*found, replace(last, buttons=body.buttons, files=body.files, names=body.names)]
 
 
 class _Run(msgspec.Struct):
@@ -78,13 +79,12 @@ class Plan:
         self.seen = cursor
         """Up to here events were taken in."""
         self._runs: dict[RunId, _Run] = {}
-        self._words_max = 2 * chars_max
-        self._writing: dict[MessageId, str] = {}
-        self._last_shown = "", ""
-        self._begun: set[MessageId] = set()
+        self._writing: dict[MessageId, Writing] = {}
         self._questions: dict[str, Question] = {}
         self._calls: dict[str, f.ToolIntended] = {}
         self._undone: str = ""
+        self._taken_back: list[Undone] = []
+        self._newly_undone: list[Undone] = []
         self._moved_at: Seq = 0
         self._fresh: dict[tuple[str, int], NewDelivery] = {}
 
@@ -112,24 +112,29 @@ class Plan:
         self._fresh.clear()
         return fresh
 
+    def take_undone(self) -> list[Undone]:
+        """What was taken back since the last time: what was said there before is to say so."""
+        found, self._newly_undone = self._newly_undone, []
+        return found
+
     @property
     def has_words(self) -> bool:
-        """Whether an answer is being written of which nobody has seen anything."""
-        return any(words and name not in self._begun for name, words in self._writing.items())
+        """Whether an answer is being written of which nobody has seen anything, or not all that is full."""
+        return any(writing.is_unseen for writing in self._writing.values())
 
     def begin_writing(self) -> list[NewDelivery]:
-        """The first words of an answer that is being written, if there is one that nobody has seen yet."""
-        for message_id, words in self._writing.items():
-            if message_id not in self._begun and words:
-                self._begun.add(message_id)
-                return [NewDelivery(message_id, 0, "answer", Outgoing(self._so_far(words)))]
+        """The first words of an answer, or of its next piece, if there are some that nobody has seen yet."""
+        for message_id, writing in self._writing.items():
+            if writing.is_unseen:
+                said = writing.begin()
+                return [NewDelivery(message_id, n, "answer", Outgoing(text)) for n, text in said]
         return []
 
-    def being_written(self) -> tuple[MessageId, Outgoing] | None:
-        """An answer that has begun, and what there is of it now."""
-        for message_id, words in self._writing.items():
-            if message_id in self._begun:
-                return message_id, Outgoing(self._so_far(words))
+    def being_written(self) -> NewDelivery | None:
+        """The piece of an answer that has begun, and what there is of it now."""
+        for message_id, writing in self._writing.items():
+            if (said := writing.under_way) is not None:
+                return NewDelivery(message_id, said[0], "answer", Outgoing(said[1]))
         return None
 
     @property
@@ -137,18 +142,18 @@ class Plan:
         """Answers that are being written."""
         return list(self._writing)
 
-    def was_begun(self, message_id: MessageId) -> None:
-        """Its first words were planned before this plan began."""
-        self._begun.add(message_id)
+    def was_begun(self, message_id: MessageId, piece: int) -> None:
+        """The first words of that piece were planned before this plan began."""
+        self._writing[message_id].note_begun(piece)
 
     def leave(self) -> list[NewDelivery]:
         """The chat turns to another conversation: what is being written ends here as it stands."""
-        left = self.being_written()
-        if left is None:
-            return []
-        message_id, body = left
-        words = body.text.removesuffix(GOES_ON) + "\n\n*It goes on in that conversation.*"
-        return [NewDelivery(message_id, 0, "answer", Outgoing(words))]
+        for message_id, writing in self._writing.items():
+            if writing.was_begun and (said := writing.begin()):
+                n, text = said.pop()
+                said.append((n, text.removesuffix(GOES_ON) + "\n\n*It goes on in that conversation.*"))
+                return [NewDelivery(message_id, n, "answer", Outgoing(text)) for n, text in said]
+        return []
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
@@ -181,8 +186,12 @@ class Plan:
                     self._runs[fact.run_id] = _Run(fact.turn, fact.turn_id)
                     self._echo(fact)
                 self._undone = ""
+                self._taken_back = [each.before(fact.turn) for each in self._taken_back]
             case f.TurnsUndone():
                 self._undone = fact.reason
+                undone = Undone(fact.from_turn, fact.reason)
+                self._taken_back.append(undone)
+                self._newly_undone.append(undone)
                 said = {"undo": "Taken back.", "retry": "Answering again.", "edit": ""}[fact.reason]
                 if said:
                     self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
@@ -206,33 +215,27 @@ class Plan:
 
     def _write(self, fact: f.TextAppended) -> None:
         # Only what was begun after the cursor: the beginning of the others is not known here.
-        words = self._writing.get(fact.message_id)
-        if words is None or (not words and not fact.text.strip()):
+        writing = self._writing.get(fact.message_id)
+        if writing is None:
             return
-        if not words:
+        if writing.is_blank and fact.text.strip():
             self._tell_tools(fact.run_id)
-        # What is past the first piece is shown once it is settled: it is not gathered here.
-        if len(words) < self._words_max:
-            self._writing[fact.message_id] = words + fact.text[: self._words_max]
+        writing.add(fact.text)
 
     def _settle(self, fact: f.MessageSettled) -> None:
         self._writing.pop(fact.message_id, None)
-        self._begun.discard(fact.message_id)
         # What nobody worked for here is a copy: it was told where it was said.
         if fact.role != "assistant" or fact.late or fact.run_id is None:
             return
-        files = tuple(part.blob for part in fact.parts if isinstance(part, File))
-        bodies = in_pieces(Outgoing(text_of(fact.parts), files=files), self._chars_max)
-        if bodies and fact.run_id is not None:
+        files = files_among(fact.parts)
+        blobs, names = tuple(each.blob for each in files), tuple(each.name for each in files)
+        body = Outgoing(text_of(fact.parts), files=blobs, names=names)
+        bodies = in_pieces(body, self._chars_max)
+        if bodies:
             self._tell_tools(fact.run_id)
+        undone = next((each for each in self._taken_back if each.holds(fact.turn)), None)
         for n, body in enumerate(bodies):
-            self._say(fact.message_id, "answer", body, n)
-
-    def _so_far(self, words: str) -> str:
-        if self._last_shown[0] is not words:
-            shown = first(words, self._chars_max - _SPARE_CHARS).rstrip() + GOES_ON
-            self._last_shown = words, shown
-        return self._last_shown[1]
+            self._say(fact.message_id, "answer", body if undone is None else undone.marked(body), n)
 
     # Calls and what is asked about them.
 
@@ -303,7 +306,7 @@ class Plan:
                 self._run(fact.run_id).status = "working"
             case f.ModelStepStarted():
                 self._run(fact.run_id, fact.turn).status = "working"
-                self._writing[fact.message_id] = ""
+                self._writing[fact.message_id] = Writing(self._chars_max - _SPARE_CHARS)
             case f.RunResumed():
                 self._run(fact.run_id).status = "working"
                 self._go_on(fact.run_id)

@@ -1,8 +1,9 @@
 """Where a chat is: from a chat to its conversation, and on to another."""
 
 import msgspec
+from msgspec import structs
 
-from holdfast.domain.chats import Chat, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.chats import Chat, Inbound, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import Seq, SessionId
@@ -39,6 +40,11 @@ class Done(msgspec.Struct, frozen=True):
 
 def said(text: str) -> Done:
     return Done((Outgoing(text),))
+
+
+def before_moving(inbound: Inbound) -> Chat:
+    """The chat whose place the one that this came from has taken."""
+    return structs.replace(inbound.chat, chat=inbound.moved_from, thread="")
 
 
 async def find(store: Store, chat: Chat) -> Place:

@@ -19,6 +19,10 @@ _SENTENCE = re.compile("[.!?:;…][\"')\\]]*\\s|[\u3002\uff01\uff1f]")
 _SPACE = re.compile(r"\s")
 
 
+Fence = tuple[str, str] | None
+"""The code that is open: its fence, and its language."""
+
+
 class Piece(msgspec.Struct, frozen=True):
     """A stretch of a text. `opening` and `closing` are what it takes to be whole by itself."""
 
@@ -41,31 +45,42 @@ def split(text: str, limit: int) -> list[str]:
     return [piece.text for piece in pieces(text, limit) if piece.chunk.strip()]
 
 
-def first(text: str, limit: int) -> str:
-    """The first piece, however long `text` is: more than what decides it is not looked at."""
-    found = (piece.text for piece in pieces(text[: 2 * limit], limit) if piece.chunk.strip())
-    return next(found, "")
+def full_piece(text: str, limit: int, fence: Fence) -> tuple[Piece, Fence] | None:
+    """The first piece of a text that goes on, and the code that is open after it: as `pieces` would cut it.
+
+    None while there is too little to know where it ends. `fence` is the code that is open before it.
+    """
+    room = limit - size_of(_opening(fence))
+    # So much decides where it is cut, and nothing of what comes after that.
+    return _piece(text, limit, fence) if len(text) >= room + _AHEAD_CHARS else None
 
 
-def pieces(text: str, limit: int) -> Iterator[Piece]:
+def pieces(text: str, limit: int, fence: Fence = None) -> Iterator[Piece]:
     """Stretches that together are `text`."""
     assert limit >= LIMIT_MIN, f"{limit} is too short a piece"
-    fence: tuple[str, str] | None = None
     at = 0
     while at < len(text):
-        opening = f"{fence[0]}{fence[1]}\n" if fence is not None else ""
-        room = limit - size_of(opening)
         # Only what decides this piece: looking at all the rest each time makes a long text slow.
-        ahead = text[at : at + room + _AHEAD_CHARS]
-        if size_of(ahead) <= room:
-            # As it was written, closed or not: there is no next piece that it could spoil.
-            yield Piece(opening, ahead, "")
-            return
-        # Sixteen, and the end of a line before them: the longest that closing can take.
-        chunk = ahead[: _cut(ahead, _fitting(ahead, room - 17), fence)]
-        at += len(chunk)
-        fence = _fence_after(chunk, fence)
-        yield Piece(opening, chunk, f"\n{fence[0]}" if fence is not None else "")
+        piece, fence = _piece(text[at : at + limit + _AHEAD_CHARS], limit, fence)
+        at += len(piece.chunk)
+        yield piece
+
+
+def _piece(text: str, limit: int, fence: Fence) -> tuple[Piece, Fence]:
+    opening = _opening(fence)
+    room = limit - size_of(opening)
+    ahead = text[: room + _AHEAD_CHARS]
+    if size_of(ahead) <= room:
+        # As it was written, closed or not: there is no next piece that it could spoil.
+        return Piece(opening, ahead, ""), None
+    # Sixteen, and the end of a line before them: the longest that closing can take.
+    chunk = ahead[: _cut(ahead, _fitting(ahead, room - 17), fence)]
+    fence = _fence_after(chunk, fence)
+    return Piece(opening, chunk, f"\n{fence[0]}" if fence is not None else ""), fence
+
+
+def _opening(fence: Fence) -> str:
+    return f"{fence[0]}{fence[1]}\n" if fence is not None else ""
 
 
 def _fitting(text: str, room: int) -> int:
@@ -76,7 +91,7 @@ def _fitting(text: str, room: int) -> int:
     return at
 
 
-def _cut(text: str, window: int, fence: tuple[str, str] | None) -> int:
+def _cut(text: str, window: int, fence: Fence) -> int:
     """Where to cut within the first `window` characters: the best place that is not too early."""
     places = _lines(text, window, fence)
     for kinds in (("paragraph",), ("paragraph", "line"), ("paragraph", "line", "code")):
@@ -94,7 +109,7 @@ def _cut(text: str, window: int, fence: tuple[str, str] | None) -> int:
     return window
 
 
-def _lines(text: str, window: int, fence: tuple[str, str] | None) -> list[tuple[int, str]]:
+def _lines(text: str, window: int, fence: Fence) -> list[tuple[int, str]]:
     """Where lines begin, and how good a place that is to cut."""
     found: list[tuple[int, str]] = []
     start = 0
@@ -113,13 +128,13 @@ def _lines(text: str, window: int, fence: tuple[str, str] | None) -> list[tuple[
     return found
 
 
-def _fence_after(chunk: str, fence: tuple[str, str] | None) -> tuple[str, str] | None:
+def _fence_after(chunk: str, fence: Fence) -> Fence:
     for line in chunk.split("\n"):
         fence = _after_line(line, fence)
     return fence
 
 
-def _after_line(line: str, fence: tuple[str, str] | None) -> tuple[str, str] | None:
+def _after_line(line: str, fence: Fence) -> Fence:
     """Which code is open after a line: its fence, and its language."""
     match = _FENCE.match(line)
     if match is None:

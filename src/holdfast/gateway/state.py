@@ -19,7 +19,8 @@ class ChannelState(msgspec.Struct, frozen=True):
     """A chat app as people see it in the settings.
 
     `serving`: this process listens to it and sends; another does if not, or nobody can. `last_error` is what
-    went wrong last, and stays until something went well again.
+    went wrong last, and stays until something went well again. `undelivered` is why the last message that was
+    let be could not be said; it stays.
     """
 
     name: str
@@ -30,6 +31,8 @@ class ChannelState(msgspec.Struct, frozen=True):
     received: int
     waiting: int
     delivered: "dict[Outcome, int]"
+    undelivered: str = ""
+    undelivered_at: Instant = 0
 
 
 class Ledger:
@@ -47,6 +50,8 @@ class Ledger:
         self._last_seen_at: Instant = 0
         self._last_error = ""
         self._last_error_at: Instant = 0
+        self._undelivered = ""
+        self._undelivered_at: Instant = 0
 
     def came(self) -> None:
         """Something came from the app."""
@@ -65,6 +70,11 @@ class Ledger:
         self._last_error = detail[:_DETAIL_CHARS_MAX]
         self._last_error_at = self._clock.now_ms()
 
+    def lost(self, detail: str) -> None:
+        """A message was let be: nobody in its chat will see it."""
+        self._undelivered = detail[:_DETAIL_CHARS_MAX]
+        self._undelivered_at = self._clock.now_ms()
+
     def fault(self, what: str, error: BaseException) -> None:
         """Something went wrong in this program: it is told where its operator reads."""
         self.failed(f"{what}: {type(error).__name__}")
@@ -74,5 +84,5 @@ class Ledger:
     def state(self) -> ChannelState:
         return ChannelState(
             self.channel.name, self.serving, self._last_seen_at, self._last_error, self._last_error_at,
-            self.received, self.waiting, dict(self.delivered),
+            self.received, self.waiting, dict(self.delivered), self._undelivered, self._undelivered_at,
         )  # fmt: skip

@@ -14,14 +14,16 @@ from msgspec.structs import replace
 
 from holdfast.domain.chats import NewDelivery, Outgoing, RouteRow
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
-from holdfast.domain.ids import MessageId, Seq, SessionId
+from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.gateway.keeping import Bell
 from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.planning import GOES_ON, Plan
+from holdfast.gateway.planning import Plan
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.router import followed
 from holdfast.gateway.state import Ledger
+from holdfast.gateway.taking_back import Undone
+from holdfast.gateway.writing import GOES_ON
 from holdfast.store.ports import Follower, Store
 
 LOOK_S = 30.0
@@ -36,6 +38,8 @@ FIRST_WORDS_S = 0.4
 _LIVE_S_MAX = 5.0
 _TRIES_MAX = 5
 _LOOK_BACK = 10
+_TAKEN_BACK_MAX = 200
+"""Of a chat and of its conversation, among how many messages those are looked for that were taken back."""
 _ROUTES_MAX = 1_000_000
 
 
@@ -261,6 +265,8 @@ class Telling:
         """Plan what is new. False: the chat is somewhere else."""
         plan, key = following.plan, following.route.chat.route
         fresh, done = plan.take(), plan.done
+        for undone in plan.take_undone():
+            fresh += await self._taken_back(following, undone, fresh)
         if not fresh and done == following.cursor:
             return True
         if not await self._store.plan(key, following.route.session_id, following.cursor, done, fresh):
@@ -269,6 +275,20 @@ class Telling:
         if fresh:
             self._planned()
         return True
+
+    async def _taken_back(
+        self, following: _Following, undone: Undone, fresh: list[NewDelivery]
+    ) -> list[NewDelivery]:
+        """What the chat was told of turns that are taken back, or is about to be, as it reads from now on."""
+        if not self._ledger.channel.abilities.edits:
+            return []
+        route = following.route
+        page = await self._store.messages(route.session_id, None, _TAKEN_BACK_MAX)
+        turns = {str(each.row.id): each.row.turn for each in page.messages}
+        rows = await self._store.deliveries(route.chat.route, _TAKEN_BACK_MAX)
+        told = [NewDelivery(row.source, row.piece, row.kind, row.body) for row in rows]
+        known = {(each.source, each.piece): each for each in (*told, *fresh)}
+        return undone.among(list(known.values()), turns)
 
     def _begin(self, route: RouteRow) -> _Following:
         abilities = self._ledger.channel.abilities
@@ -283,8 +303,10 @@ class Telling:
             for event in events:
                 plan.add(event)
         for message_id in plan.unfinished:
-            if await self._store.delivery(route.chat.route, message_id, 0) is not None:
-                plan.was_begun(message_id)
+            piece = 0
+            while await self._store.delivery(route.chat.route, message_id, piece) is not None:
+                plan.was_begun(message_id, piece)
+                piece += 1
 
 
 class _Live:
@@ -304,7 +326,7 @@ class _Live:
         self._ledger = ledger
         self._following = following
         self._every_s = ledger.channel.abilities.edit_every_ms / 1000
-        self._shown: tuple[MessageId, Outgoing] | None = None
+        self._shown: NewDelivery | None = None
         self._platform_id = ""
         self._words_at = 0.0
         self._edit_at = 0.0
@@ -328,7 +350,7 @@ class _Live:
         written = plan.being_written()
         if written is not None:
             if _now() >= self._edit_at and self._is_behind():
-                await self._edit(*written)
+                await self._edit(written)
         elif _now() >= self._typing_at:
             self._typing_at = _now() + TYPING_S
             with suppress(HoldfastError, TimeoutError):
@@ -337,7 +359,7 @@ class _Live:
         return True
 
     async def _begin_writing(self) -> bool:
-        """Plan the first words of an answer, once there are some."""
+        """Plan the first words of an answer, or of its next piece, once there are some."""
         plan, now = self._following.plan, _now()
         if not plan.has_words:
             self._words_at = 0.0
@@ -347,9 +369,9 @@ class _Live:
         if now < self._words_at:
             return True
         self._words_at = 0.0
-        first = plan.begin_writing()
-        self._edit_at, self._shown, self._platform_id = now + self._every_s, _named(first), ""
-        return await self._plan(first)
+        fresh = plan.begin_writing()
+        self._edit_at, self._shown, self._platform_id = now + self._every_s, fresh[-1], ""
+        return await self._plan(fresh)
 
     async def _plan(self, fresh: list[NewDelivery]) -> bool:
         route, cursor = self._following.route, self._following.cursor
@@ -362,13 +384,13 @@ class _Live:
         written = self._following.plan.being_written()
         return written is not None and written != self._shown
 
-    async def _edit(self, message_id: MessageId, body: Outgoing) -> None:
+    async def _edit(self, written: NewDelivery) -> None:
         self._edit_at = _now() + self._every_s
         chat = self._following.route.chat
-        if self._shown is None or self._shown[0] != message_id:
+        if self._shown is None or (self._shown.source, self._shown.piece) != (written.source, written.piece):
             self._platform_id = ""
         if not self._platform_id:
-            row = await self._store.delivery(chat.route, message_id, 0)
+            row = await self._store.delivery(chat.route, written.source, written.piece)
             if row is None or row.state != "sent":
                 return
             self._platform_id = row.platform_id
@@ -376,17 +398,13 @@ class _Live:
             return
         try:
             async with asyncio.timeout(_LIVE_S_MAX):
-                await self._ledger.channel.edit(chat, self._platform_id, body)
-            self._shown = message_id, body
+                await self._ledger.channel.edit(chat, self._platform_id, written.body)
+            self._shown = written
         except ChannelFailure as failure:
             # The next edit says more anyway; but not before the app wants to hear it.
             self._edit_at += (failure.retry_after_ms or 0) / 1000
         except (TimeoutError, StoreFault):
             pass
-
-
-def _named(fresh: list[NewDelivery]) -> tuple[MessageId, Outgoing] | None:
-    return (MessageId(fresh[0].source), fresh[0].body) if fresh else None
 
 
 def _now() -> float:

@@ -99,6 +99,9 @@ class Desk:
     async def waiting(self) -> Sequence[Debt]:
         return [self._explained(debt) for debt in await self._ledger.open_debts(DEBTS_SHOWN_MAX)]
 
+    async def kept(self) -> Sequence[Debt]:
+        return await self._ledger.kept_debts(DEBTS_SHOWN_MAX)
+
     async def commit(self, session_id: SessionId | None) -> MemoryTold:
         if session_id is not None:
             await self._check_session(session_id)

@@ -3,7 +3,7 @@
 All words for that are here and nowhere else. Messages are shown shortened: of a long one its beginning and
 its end, of a tool's output its beginning alone. A stretch that is longer than a model is shown at once is
 read in several goes, each of which knows what those before it found; of what is longer than all of them, the
-oldest messages are left out.
+oldest messages are left out. How much that is at once depends on the model's window.
 """
 
 import json
@@ -66,18 +66,18 @@ class _Answer(msgspec.Struct, frozen=True):
     facts: Annotated[tuple[_Found, ...], msgspec.Meta(max_length=EXTRACT_FACTS_MAX)]
 
 
-def goes(messages: Sequence[Said]) -> list[str]:
+def goes(messages: Sequence[Said], chars_max: int = EXTRACT_CHARS_MAX) -> list[str]:
     """A stretch as the model is shown it, in as many goes as it takes, within bounds; none if nobody spoke.
 
-    The oldest come first.
+    The oldest come first. `chars_max` is how much it is shown at once.
     """
     windows: list[list[str]] = []
     size = 0
     if not any(said.role == "user" and said.text.strip() for said in messages):
         return []
     # From the newest on, so that what does not fit at all is the oldest.
-    for line in reversed([line for said in messages if (line := _line(said))]):
-        if not windows or size + len(line) > EXTRACT_CHARS_MAX:
+    for line in reversed([line for said in messages if (line := _line(said, chars_max))]):
+        if not windows or size + len(line) > chars_max:
             if len(windows) == EXTRACT_GOES_MAX:
                 break
             windows.append([])
@@ -141,15 +141,15 @@ def _objects(text: str) -> Iterator[Mapping[str, object]]:
             yield found
 
 
-def _line(said: Said) -> str:
+def _line(said: Said, chars_max: int) -> str:
     """One message, after its speaker's name. Further lines are indented: none passes for another message."""
     text = said.text.strip()
     if said.role not in _NAMES or not text:
         return ""
     if said.role == "tool":
         text = text if len(text) <= _OUTPUT_CHARS_MAX else f"{text[:_OUTPUT_CHARS_MAX]} […]"
-    elif len(text) > _MESSAGE_CHARS_MAX:
-        half = _MESSAGE_CHARS_MAX // 2
+    elif len(text) > (most := min(_MESSAGE_CHARS_MAX, chars_max)):
+        half = most // 2
         text = f"{text[:half]} […] {text[-half:]}"
     of_tool = "".join(each if each.isprintable() else " " for each in said.name)
     name = " ".join((_NAMES[said.role], *of_tool.split()))

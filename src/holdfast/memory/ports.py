@@ -27,6 +27,10 @@ class OwnerGone(HoldfastError):
     code, status = "owner_gone", 409
 
 
+class AskedTooMuch(ProviderFailure):
+    """Memory failed: {detail}."""
+
+
 class Said(msgspec.Struct, frozen=True):
     """A message as memory is told of it; `name` is a tool's."""
 
@@ -130,6 +134,8 @@ class Ledger(Protocol):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]: ...
 
+    async def kept_debts(self, limit: int) -> Sequence[Debt]: ...
+
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
     ) -> Sequence[Debt]: ...
@@ -144,7 +150,8 @@ class Ledger(Protocol):
 
 
 Asking = Callable[[str, str], Awaitable[str]]
-"""A model's whole answer to instructions and a text. Raises HoldfastError."""
+"""A model's whole answer to instructions and a text. Raises AskedTooMuch where that does not fit its window,
+and HoldfastError."""
 Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Where texts lie in meaning, in their order. Raises ProviderFailure."""
 

@@ -14,7 +14,6 @@ from holdfast.domain.errors import HoldfastError, MemoryOff, StoreFault
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
     PROVIDER_ASK_S_MAX,
-    RECALL_MS_MAX,
     RECALL_REST_S,
     RECALLED_BYTES_MAX,
     RECALLED_MAX,
@@ -45,7 +44,8 @@ class NotHere(HoldfastError):
 class Presence:
     """`provider` is the present one, `owner` the present agent; both are None where nothing is remembered.
 
-    `recalls` counts what came of asking at turns' starts: found, none, slow, failed, resting.
+    A turn's start waits `recall_s` for it. `recalls` counts what came of that: found, none, slow, failed,
+    resting.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Presence:
         session: Callable[[SessionId], Awaitable[SessionRow]],
         titles: Titles,
         clock: Clock,
+        recall_s: float,
         mask: Masking = identity,
     ) -> None:
         self._provider = provider
@@ -64,6 +65,7 @@ class Presence:
         self._session = session
         self._titles = titles
         self._clock = clock
+        self._recall_s = recall_s
         self._mask = mask
         self._is_relied_on = True
         self._rests_until: Instant = 0
@@ -115,7 +117,7 @@ class Presence:
             self.recalls["resting"] += 1
             return ()
         try:
-            found = await self._ask(provider, query, scope, RECALL_MS_MAX / 1000)
+            found = await self._ask(provider, query, scope, self._recall_s)
         except HoldfastError as error:
             self._let_rest()
             self.recalls["slow" if isinstance(error, ProviderSlow) else "failed"] += 1
@@ -130,7 +132,7 @@ class Presence:
 
     async def _try(self, provider: Provider, query: str, scope: str) -> None:
         try:
-            await self._ask(provider, query, scope, RECALL_MS_MAX / 1000)
+            await self._ask(provider, query, scope, self._recall_s)
             self._is_relied_on = True
         except HoldfastError:
             self._let_rest()

@@ -63,6 +63,8 @@ _CALLED_S = 3_600
 
 Mode = Literal["polling", "webhook"]
 _T = TypeVar("_T")
+_Named = tuple[bytes, str]
+"""A file and what it is called."""
 
 
 class WrongSecret(HoldfastError):
@@ -302,14 +304,17 @@ class Telegram:
     # What goes out.
 
     async def send(self, chat: Chat, message: Outgoing, key: str) -> str:
-        files = [await self._kept.get_blob(digest) for digest in message.files]
+        files = [(await self._kept.get_blob(digest), name) for digest, name in message.named_files]
         target = Target(int(chat.chat), int(chat.thread) if chat.thread else None)
         try:
             return await self._send(chat, target, message, files)
         except Refusal as refusal:
-            if not refusal.moved_to:
+            # A topic that is gone leaves its chat, and a group that became a larger one its successor.
+            is_gone = target.thread is not None and refusal.says("message thread not found")
+            if not refusal.moved_to and not is_gone:
                 raise
-            return await self._send(chat, Target(refusal.moved_to, target.thread), message, files)
+            elsewhere = Target(refusal.moved_to or target.chat, None if is_gone else target.thread)
+            return await self._send(chat, elsewhere, message, files)
 
     async def edit(self, chat: Chat, platform_id: str, message: Outgoing) -> None:
         rows, at, number = _rows(message.buttons), int(chat.chat), int(platform_id)
@@ -332,7 +337,7 @@ class Telegram:
     async def show_typing(self, chat: Chat) -> None:
         await self._line.show_typing(Target(int(chat.chat), int(chat.thread) if chat.thread else None))
 
-    async def _send(self, chat: Chat, target: Target, message: Outgoing, files: list[bytes]) -> str:
+    async def _send(self, chat: Chat, target: Target, message: Outgoing, files: list[_Named]) -> str:
         """The words, below the first file if they fit there; then whatever files there are more."""
         rows = _rows(message.buttons)
 
@@ -354,9 +359,10 @@ class Telegram:
             raise
         return str(sent)
 
-    async def _post(self, target: Target, file: bytes, rows: Rows, words: Words) -> int:
+    async def _post(self, target: Target, named: _Named, rows: Rows, words: Words) -> int:
+        file, name = named
         media_type = likely_type(file[:HEAD_BYTES])
-        name = clean_name("", media_type)
+        name = clean_name(name, media_type)
         if kind_of(media_type) == "image" and media_type != GIF and len(file) <= PHOTO_BYTES_MAX:
             try:
                 return await self._line.post(target, file, name, True, words, rows)

@@ -93,6 +93,7 @@ class _Message(msgspec.Struct, frozen=True):
     reply_to_message: _Replied | None = None
     message_thread_id: int = 0
     is_topic_message: bool = False
+    migrate_from_chat_id: int = 0
 
 
 class _Press(msgspec.Struct, frozen=True):
@@ -172,6 +173,9 @@ def _pressed(update_id: int, press: _Press) -> Inbound | None:
 
 def _said(update_id: int, message: _Message, us: Us) -> Inbound | None:
     chat, sender = _chat(message), message.from_
+    if chat is not None and message.migrate_from_chat_id:
+        # A group that became a larger one has another name from then on, and begins with this.
+        return Inbound(chat, str(update_id), "", moved_from=str(message.migrate_from_chat_id))
     if chat is None or sender is None or sender.is_bot:
         return None
     said = _without_name(message.text or message.caption, us)

@@ -168,7 +168,7 @@ class Webhook:
     # What goes out.
 
     async def send(self, chat: Chat, message: Outgoing, key: str) -> str:
-        files = [await self._blobs.get_blob(digest) for digest in message.files]
+        files = [(await self._blobs.get_blob(digest), name) for digest, name in message.named_files]
         body = {"type": "message", **_place(chat), **_said(message, files)}
         return await self._post(body, key) or key
 
@@ -240,19 +240,19 @@ def _place(chat: Chat) -> dict[str, Any]:
     return {"chat": chat.chat, "kind": chat.kind, "thread": chat.thread}
 
 
-def _said(message: Outgoing, files: list[bytes]) -> dict[str, Any]:
+def _said(message: Outgoing, files: list[tuple[bytes, str]]) -> dict[str, Any]:
     return {
         "text": message.text,
         "buttons": [{"text": each.text, "press": each.press} for each in message.buttons],
-        "files": [_enclosed(file) for file in files],
+        "files": [_enclosed(*each) for each in files],
         "again": message.is_again,
     }
 
 
-def _enclosed(file: bytes) -> dict[str, str]:
+def _enclosed(file: bytes, name: str) -> dict[str, str]:
     media_type = likely_type(file[:HEAD_BYTES])
     return {
-        "name": clean_name("", media_type),
+        "name": clean_name(name, media_type),
         "media_type": media_type,
         "content": base64.b64encode(file).decode(),
     }

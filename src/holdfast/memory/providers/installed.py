@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from holdfast.domain.limits import PROVIDER_OPEN_S_MAX
-from holdfast.memory.patience import Raised, heard
+from holdfast.memory.patience import Raised, heard, heard_now
 from holdfast.memory.ports import Asking, OwnerGone, Provider
 
 GROUP = "holdfast.memory"
@@ -128,11 +128,7 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
             loaded.set_result(found)
 
     def load() -> None:
-        found: object
-        try:
-            found = entry.load()
-        except BaseException as error:
-            found = error
+        found = heard_now(entry.load)
         with contextlib.suppress(RuntimeError):  # Nobody waits any more.
             loop.call_soon_threadsafe(hand_over, found)
 
@@ -142,8 +138,8 @@ async def _load(entry: EntryPoint, wait_s: float) -> Make:
             found = await loaded
     except TimeoutError:
         raise NotReady(name=entry.name, why=f"it was not loaded within {wait_s:g} s") from None
-    if isinstance(found, BaseException):
-        raise BadProvider(name=entry.name, why=_told(Raised(found))) from found
+    if isinstance(found, Raised):
+        raise BadProvider(name=entry.name, why=_told(found)) from found.error
     if not callable(found):
         raise BadProvider(name=entry.name, why=f"{entry.value} cannot be called")
     return cast(Make, found)

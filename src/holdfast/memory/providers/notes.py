@@ -6,17 +6,18 @@ another says replaces it. Notes are found by their words, and by their meaning w
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
 from holdfast.domain.ids import Ids
-from holdfast.domain.limits import EXTRACT_KNOWN_MAX, MEMORIES_MAX
+from holdfast.domain.limits import EXTRACT_CHARS_MAX, EXTRACT_CHARS_MIN, EXTRACT_KNOWN_MAX, MEMORIES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.secrets import Masking, identity
 from holdfast.memory.extraction import INSTRUCTIONS, as_known, facts_in, goes, said_at, shown
 from holdfast.memory.meaning import Meaning, merged
-from holdfast.memory.ports import Asking, Embedding, Health, Notebook, ProviderFailure, Segment
+from holdfast.memory.ports import AskedTooMuch, Asking, Embedding, Health, Notebook, ProviderFailure, Segment
 
 _TOPIC_CHARS_MAX = 16_000
 """What of a person's words is used to find the notes that a stretch may replace: the newest."""
@@ -120,7 +121,7 @@ class Notes:
         if conversation and await self._store.count_notes() >= MEMORIES_MAX:
             # Before a model is asked for what could not be kept.
             raise ProviderFailure(detail=f"there are {MEMORIES_MAX} notes already; forget some of them")
-        fresh = await self._found(segment, conversation)
+        fresh = await self._found_within(segment, EXTRACT_CHARS_MAX)
         first, last = (segment.turns[0][0], segment.turns[-1][1]) if segment.turns else (0, 0)
         origin = Origin("model", segment.session_id, first, last)
         receipt, _ = await self._store.add_notes(
@@ -129,16 +130,31 @@ class Notes:
         self._changed(segment.scope)
         return receipt
 
-    async def _found(self, segment: Segment, conversation: Sequence[str]) -> list[NewNote]:
-        """What is new in a stretch. What one go of it found is known to the next, which may replace it."""
+    async def _found_within(self, segment: Segment, chars_max: int) -> list[NewNote]:
+        """What is new in a stretch, of which the model is shown so much at once, or less if it has to be."""
+        while True:
+            try:
+                return await self._found(segment, goes(segment.messages, chars_max), chars_max)
+            except AskedTooMuch:
+                # Nothing was kept of it yet: it is read again, in smaller goes.
+                chars_max //= 2
+                if chars_max < EXTRACT_CHARS_MIN:
+                    raise
+
+    async def _found(self, segment: Segment, conversation: Sequence[str], chars_max: int) -> list[NewNote]:
+        """What one go of a stretch found is known to the next, which may replace it."""
         known, ids, fresh = dict[str, str](), dict[str, str](), dict[str, NewNote]()
         if conversation:
             topic = "\n".join(said.text for said in reversed(segment.messages) if said.role == "user")
             notes = await self._store.find_notes(segment.scope, topic[:_TOPIC_CHARS_MAX], EXTRACT_KNOWN_MAX)
             # Numbers instead of ids, which a small model may not copy well.
             said = said_at(segment.messages)
-            known = {f"k{n}": as_known(note, said) for n, note in enumerate(notes, 1)}
-            ids = {f"k{n}": note.id for n, note in enumerate(notes, 1)}
+            shown_as = [(note.id, as_known(note, said)) for note in notes]
+            fitting = [
+                each for each, size in zip(shown_as, _sizes(shown_as), strict=True) if size <= chars_max
+            ]
+            known = {f"k{n}": text for n, (_, text) in enumerate(fitting, 1)}
+            ids = {f"k{n}": note_id for n, (note_id, _) in enumerate(fitting, 1)}
         for text in conversation:
             offered = frozenset(known)
             for fact in facts_in(await self._ask(INSTRUCTIONS, shown(known, text))):
@@ -164,6 +180,11 @@ class Notes:
     def _changed(self, scope: str | None = None) -> None:
         if self._meaning is not None:
             self._meaning.learn(scope)
+
+
+def _sizes(shown_as: Sequence[tuple[str, str]]) -> Iterator[int]:
+    """How long the notes are up to each of them."""
+    return accumulate(len(text) for _, text in shown_as)
 
 
 def _failure(error: HoldfastError) -> ProviderFailure:

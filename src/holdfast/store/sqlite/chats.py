@@ -7,12 +7,10 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.chats import Chat, DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.chats import FAILED_ALONE, Chat, DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Instant
-from holdfast.domain.errors import LeaseHeld
-from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.domain.ids import ProcessId, Seq, SessionId
 from holdfast.domain.limits import CHANNEL_LEASE_MS
-from holdfast.store.ports import Lease
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import Columns
 from holdfast.store.sqlite.sql import one, rows, run, value
@@ -91,6 +89,13 @@ def due(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence
     return [(row[0], _DELIVERIES.read(row[1:])) for row in found]
 
 
+def held_up(
+    db: apsw.Connection, channel: str, now: Instant, limit: int
+) -> Sequence[tuple[str, int, DeliveryRow]]:
+    found = rows(db, "held_up_deliveries", channel, now, limit, f'"{FAILED_ALONE}"')
+    return [(row[0], row[1], _DELIVERIES.read(row[2:])) for row in found]
+
+
 def begin(
     tx: Tx, key: str, n: int, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]
 ) -> DeliveryRow | None:
@@ -128,14 +133,11 @@ def deliveries(db: apsw.Connection, key: str, limit: int) -> Sequence[DeliveryRo
     return [_DELIVERIES.read(row) for row in rows(db, "deliveries", key, limit)]
 
 
-def claim_name(
-    tx: Tx, name: str, process_id: ProcessId, lease_ms: int, is_alive: Callable[[ProcessId], bool]
-) -> Lease:
-    epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
-    if holder and holder != process_id and expires_at > tx.at and is_alive(ProcessId(holder)):
-        raise LeaseHeld(run_id=name)
-    run(tx.db, "put_lease", name, epoch + 1, process_id, tx.at + lease_ms)
-    return Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms)
+def offered(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
+    # As it stands in a body. Words that happen to hold the same are told apart by reading it.
+    carried = '"press":' + msgspec.json.encode(press).decode()
+    found = map(_DELIVERIES.read, rows(db, "deliveries_with", key, carried))
+    return next((row for row in found if any(press == each.press for each in row.body.buttons)), None)
 
 
 def sweep(tx: Tx, before: Instant, limit: int) -> int:

@@ -1,0 +1,65 @@
+"""A stretch that is longer than a model's window: it is read in smaller goes, and never owed for ever."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.domain.clock import FakeClock
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import EXTRACT_GOES_MAX, EXTRACT_KNOWN_MAX
+from holdfast.domain.memories import NewNote, Origin
+from holdfast.memory.ports import AskedTooMuch, ProviderFailure, Said, Segment
+from holdfast.memory.providers.notes import Notes
+from holdfast.store.sqlite.store import SqliteStore
+
+BONN = "The user lives in Bonn."
+
+
+class Narrow:
+    """A model that takes so many characters and no more, and notes where a person lives."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.answered = 0
+
+    async def __call__(self, instructions: str, text: str) -> str:
+        if len(instructions) + len(text) > self.window:
+            raise AskedTooMuch(detail="it does not fit")
+        self.answered += 1
+        facts = [{"text": BONN}] if "User: I live in Bonn." in text else []
+        return msgspec.json.encode({"facts": facts}).decode()
+
+
+def stretch() -> Segment:
+    """Much that was answered, and then something worth noting."""
+    answers = [Said(f"m_{n}", "assistant", n, "I see. " * 2_000) for n in range(30)]
+    return Segment(
+        "a", SessionId("s_1"), "", "", ((1, 9),), (*answers, Said("m_u", "user", 99, "I live in Bonn."))
+    )
+
+
+@pytest.mark.parametrize("window", [30_000, 9_000, 5_000])
+async def test_a_stretch_that_does_not_fit_the_window_is_read_in_smaller_goes(
+    tmp_path: Path, window: int
+) -> None:
+    clock, model = FakeClock(), Narrow(window)
+    store = await SqliteStore.open(tmp_path)
+    known = [NewNote(f"Something {n} about Bonn. " + "x" * 1_800) for n in range(EXTRACT_KNOWN_MAX)]
+    await store.add_notes("known", "r", Origin("user"), "", known)
+    notes = Notes(store, model, Ids(clock), clock)
+    assert await notes.commit(stretch())
+    assert BONN in [each.text for each in (await store.notes("", "", None, 100)).memories]
+    assert 1 <= model.answered <= 2 * EXTRACT_GOES_MAX
+    await notes.close()
+    await store.close()
+
+
+async def test_a_model_that_can_be_shown_next_to_nothing_fails_and_says_why(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = await SqliteStore.open(tmp_path)
+    notes = Notes(store, Narrow(10), Ids(clock), clock)
+    with pytest.raises(ProviderFailure, match="it does not fit"):
+        await notes.commit(stretch())
+    await notes.close()
+    await store.close()
