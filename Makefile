@@ -30,7 +30,8 @@ run: ## Start Holdfast, needing only what users need (ARGS="--port 9000" adds op
 
 test: browser check ## Check, then run every test, some of them in a browser
 	@$(PAGE) test
-	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	@# In the order of their names: files with few tests that take long come before the many quick ones.
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 types: setup ## Write the page's types anew from the server's declarations
 	@$(PY) tools/protocol_types.py

@@ -18,9 +18,10 @@ from tempfile import TemporaryDirectory
 import uvloop
 from rich.console import Console
 
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.machine import Bystanders, family_s
+from bench.report import report
 from bench.stage import percentile
-from bench.table import Line, at_most, print_table, shown, write_json
+from bench.table import Line, at_most, shown
 from bench.turn.processes import Process, running
 from holdfast.domain.clock import SystemClock
 from holdfast.gateway.pairing import Pairing, Sender
@@ -223,14 +224,7 @@ def main() -> int:
     Path(".cache").mkdir(exist_ok=True)
     bystanders = Bystanders(family_s)
     lines = uvloop.run(measure(console, QUICK if chosen.quick else FULL))
-    others = round(bystanders.cores(), 2)
-    print_table(lines, "Many chats on one server", console, doubtful=others > OTHERS_CORES_MAX)
-    if others > OTHERS_CORES_MAX:
-        console.print(
-            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
-        )
-    if chosen.json:
-        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    report(lines, "Many chats on one server", console, bystanders, chosen.quick, chosen.json)
     return 0
 
 

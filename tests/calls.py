@@ -91,7 +91,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def read_pids(folder: Path, count: int, within_s: float = 5) -> list[int]:
+def read_pids(folder: Path, count: int, within_s: float = 30) -> list[int]:
     """The process ids that a command has written to `folder`, one in each file, once there are `count`."""
     until = time.monotonic() + within_s
     while True:

@@ -2,16 +2,26 @@
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that is slow, or stands still for a while, is no fault of what is tested.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_configure() -> None:
-    """Whoever starts tests in the background starts them with these ignored, and with them all they start."""
+    """Whoever starts tests in the background starts them with these ignored, and with them all they start.
+
+    Of the many processes that tests start, the first keeps what it has compiled for all others.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.domain.clock import SystemClock
+from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.ids import Ids
 from holdfast.domain.keys import Entrance, digest_of
 from holdfast.engine.keyring import Keyring
@@ -20,10 +20,13 @@ from tests.keys import TOKEN
 
 OWN = digest_of(TOKEN)
 """What lets tests in, as an entrance knows it."""
+KEY_MS = 900_000
 
 
-def keyring_of(here: House, code_ms: int = 900_000, sign_in_ms: int = 900_000) -> Keyring:
-    return Keyring(here.store, SystemClock(), Ids(SystemClock()), code_ms, sign_in_ms)
+def keyring_of(here: House, clock: Clock | None = None) -> Keyring:
+    """Codes and sign-ins that last for `KEY_MS`."""
+    clock = clock or SystemClock()
+    return Keyring(here.store, clock, Ids(clock), KEY_MS, KEY_MS)
 
 
 async def signed_in(keyring: Keyring, address: str) -> dict[str, str]:

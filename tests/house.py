@@ -1,6 +1,7 @@
 """A whole engine in one process, with a model that says what the test tells it to."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +47,8 @@ from holdfast.store.sqlite.store import SqliteStore
 
 UNLIMITED = Allowance()
 Boundary = Callable[[SessionId], None]
+WAIT_S = 30.0
+"""How long something that must come about may take, on a machine that is slow or held up."""
 Line = ModelDelta | asyncio.Event | Exception
 """What a step does next: says something, waits until told, or fails."""
 
@@ -173,11 +176,10 @@ class House:
 
     async def until(self, is_so: Callable[[], Any], what: str = "it") -> None:
         """Wait until `is_so` (a coroutine function) says yes."""
-        for _ in range(1000):
-            if await is_so():
-                return
+        until = time.monotonic() + WAIT_S
+        while not await is_so():
+            assert time.monotonic() < until, f"{what} did not come about"
             await asyncio.sleep(0.005)
-        raise AssertionError(f"{what} did not come about")
 
     async def until_run(self, run_id: RunId | None, *statuses: str) -> RunRow:
         async def is_so() -> bool:

@@ -1,7 +1,6 @@
 """MCP servers as a server of ours has them, for tests: real processes behind real walls, called by name."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -83,13 +82,6 @@ async def housed(
         yield house
     finally:
         await house.servers.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """An MCP server of the older kind in plain Python, for tests: quick to start, and as rude as it is told to.
 
 Run as a program, with words that say how it behaves: `rubbish` prints what is no message, `crowd` has a
-thousand tools, `wrong` some that cannot be used, `unlisted` a list that is none, `exits` ends at once,
-`mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its first call, `restless`
-has one more tool each time that it is asked, and says so at once.
+thousand tools, `wrong` some that cannot be used, `rude` some that are none, `unlisted` a list that is none,
+`exits` ends at once, `mute` never answers, `floods` says too much, `slow` begins late, `once` ends with its
+first call, `restless` has one more tool each time that it is asked, and says so at once.
 """
 
 import json
@@ -23,13 +23,13 @@ SURROGATE = '{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text"
 GROWN = {"name": "grown", "inputSchema": ANY, "annotations": LOOKS}
 
 
-def tools(words: list[str]) -> list[dict[str, Any]]:
+def tools(words: list[str]) -> list[Any]:
     """What it lists."""
     looks = (
         "look", "environment", "read", "connect", "spawn", "odd", "spell", "half", "strange", "complain",
         "with.dots and spaces", "big", "grow", "resources", "ask",
     )  # fmt: skip
-    found: list[dict[str, Any]] = [{"name": "act", "description": "Acts.", "inputSchema": ANY}]
+    found: list[Any] = [{"name": "act", "description": "Acts.", "inputSchema": ANY}]
     found.append({"name": "act_again", "inputSchema": ANY, "annotations": {"idempotentHint": True}})
     found += [{"name": name, "inputSchema": ANY, "annotations": LOOKS} for name in looks]
     found.append({"name": "look", "description": "Another.", "inputSchema": ANY})
@@ -43,6 +43,9 @@ def tools(words: list[str]) -> list[dict[str, Any]]:
         found.append({"name": "huge", "inputSchema": huge})
         found.append({"name": "either", "inputSchema": either})
         found.append({"name": "n" * 100, "inputSchema": ANY, "description": "d" * 100_000})
+    if "rude" in words:
+        found[1:1] = [{"name": "flat", "inputSchema": {"type": "string"}}, {"name": "bare"}]
+        found += [{"name": "texts", "inputSchema": "none"}, {"inputSchema": ANY}, 7]
     found += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(words.count("asked"))]
     return [*found, GROWN] if "grown" in words else found
 
@@ -80,7 +83,7 @@ def pry(name: str, path: str) -> dict[str, Any]:
         if name == "read":
             found = Path(path).read_text() if Path(path).is_file() else str(list(Path(path).iterdir()))
         else:
-            with socket.create_connection(("127.0.0.1", int(path)), timeout=5):
+            with socket.create_connection(("127.0.0.1", int(path)), timeout=30):
                 found = "connected"
     except OSError as error:
         return text(str(error), isError=True)

@@ -9,6 +9,7 @@ from holdfast.agent.models.http_model import Answer
 from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
+from tests.decoding import decoded
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "claude-opus-5", Secret(""), protocol="messages")
 MARK = {"type": "ephemeral"}
@@ -100,24 +101,14 @@ TALKED: list[ModelDelta] = [
     CallDelta(0, "shell", 'and":"ls"}'),
     CallDelta(1, "now", ""),
     CallDelta(1, "now", "{}"),
-    StepEnd("tool_calls", Usage(26, 15, 16)),
+    StepEnd("tool_calls", Usage(26, 15, 16, written_tokens=3)),
 ]
 """What it says."""
 
 
 def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
     """What an answer in these chunks says, and how it failed if it did."""
-    answer = Answer(ENDPOINT, MessagesWire())
-    deltas: list[ModelDelta] = []
-    try:
-        for piece in chunks:
-            for delta in answer.feed(piece):
-                deltas.append(delta)
-        for delta in answer.end():
-            deltas.append(delta)
-    except ModelFailure as failure:
-        return deltas, failure
-    return deltas, None
+    return decoded(Answer(ENDPOINT, MessagesWire()), chunks)
 
 
 def marks(body: dict[str, Any]) -> list[str]:

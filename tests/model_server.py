@@ -25,11 +25,18 @@ KEY = "sk-test-0123456789abcdef"
 PROFILE = Profile("test", 100_000)
 ASKED = Request("Be brief.", (UserMessage((Text("Hello?"),)),))
 SHELL = ToolSpec("shell", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
-CALM = Patience(connect_s=5, first_byte_s=10, between_chunks_s=10, error_body_s=10, trailer_s=10, drain_s=1)
+CALM = Patience(
+    connect_s=30, first_byte_s=30, between_chunks_s=30, error_body_s=30, trailer_s=30, drain_s=1
+)  # fmt: skip
 """For servers that answer, on a machine that may be busy."""
 SHORT = Patience(
-    connect_s=1.0, first_byte_s=0.3, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
+    connect_s=30, first_byte_s=30, between_chunks_s=0.2, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
 )
+"""For servers that begin to answer and fall silent."""
+IMPATIENT = Patience(
+    connect_s=30, first_byte_s=0.3, between_chunks_s=30, error_body_s=0.2, trailer_s=0.1, drain_s=0.05
+)
+"""For servers that never begin."""
 
 Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

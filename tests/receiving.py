@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +12,6 @@ from pathlib import Path
 EXAMPLE = Path(__file__).resolve().parents[1] / "docs/examples/memory_receiver.py"
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 START_S_MAX = 30
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

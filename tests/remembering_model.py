@@ -147,7 +147,7 @@ class Rememberer(Speaker):
         if refused:
             return refused
         pieces = reply(body) if not self.chat.rubbish else _pieces_of("Qwxz.")
-        return await writing(request, _paced(pieces) if pieces is not None else pieces_for(_bare(body)))
+        return await writing(request, _paced(pieces) if pieces is not None else pieces_for(_bare(body), self))
 
     def _found(self, body: dict[str, Any]) -> str:
         if self.extraction.rubbish:

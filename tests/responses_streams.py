@@ -13,7 +13,7 @@ from tests.model_server import event
 
 USED = {
     "input_tokens": 36,
-    "input_tokens_details": {"cached_tokens": 32},
+    "input_tokens_details": {"cached_tokens": 32, "cache_write_tokens": 3},
     "output_tokens": 87,
     "output_tokens_details": {"reasoning_tokens": 64},
     "total_tokens": 123,
@@ -114,5 +114,5 @@ TOLD: list[ModelDelta] = [
     CallDelta(1, "shell", ""),
     CallDelta(1, "shell", '{"command":"pwd"}'),
     CallDelta(0, "shell", 'and":"ls"}'),
-    StepEnd("tool_calls", Usage(36, 87, 32)),
+    StepEnd("tool_calls", Usage(36, 87, 32, written_tokens=3)),
 ]

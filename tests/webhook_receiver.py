@@ -6,17 +6,18 @@ import hashlib
 import hmac
 import json
 import secrets
-import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import web
 
-WAIT_S = 20.0
+from tests.beside import beside
+
+WAIT_S = 60.0
 Fault = Literal["silent", "dropped"] | tuple[int, dict[str, str]]
 """Falls silent or hangs up once it has taken a call; or refuses it with a status and headers."""
 
@@ -124,22 +125,6 @@ async def receiving(receiver: Receiver | None = None) -> AsyncIterator[Receiver]
         await runner.cleanup()
 
 
-@contextmanager
-def receiving_on_a_thread(receiver: Receiver | None = None) -> Iterator[Receiver]:
+def receiving_on_a_thread(receiver: Receiver | None = None) -> AbstractContextManager[Receiver]:
     """A receiver beside a test that blocks."""
-    receiver, ready, loop = receiver or Receiver(), threading.Event(), asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with receiving(receiver):
-            ready.set()
-            await over.wait()
-
-    thread = threading.Thread(target=lambda: (loop.run_until_complete(serve()), loop.close()), daemon=True)
-    thread.start()
-    assert ready.wait(WAIT_S)
-    try:
-        yield receiver
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join(WAIT_S)
+    return beside(receiving(receiver))

@@ -13,8 +13,9 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
-from holdfast import office
 from holdfast.domain import agents_told, facts, local_model, parts
+from holdfast.office.channels import ChannelTried
+from holdfast.office.models import Tried
 from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
@@ -28,8 +29,8 @@ ANSWERS: Mapping[str, Structs] = {
     ),
     "server": (
         shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
-        password.PasswordTold, password.SignInList, settings.SettingList, office.Tried, backups.BackupList,
-        about.About, channels.ChannelList, office.ChannelTried, channels.StrangerList, channels.SenderList,
+        password.PasswordTold, password.SignInList, settings.SettingList, Tried, backups.BackupList,
+        about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
         mcp.McpList, local_model.LocalTold,
     ),
     "agents": (

@@ -14,13 +14,13 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.machine import Bystanders, family_s
 from bench.memory.installed.slow_memory import SLOW_S
 from bench.memory.talking import Side
-from bench.table import Line, at_most, print_table, shown, write_json
+from bench.report import report
+from bench.table import Line, at_most, shown
 from bench.turn.processes import ROOT, running
 from bench.turn.reader import ENTRY
-from holdfast.domain.limits import RECALL_MS_MAX
 from holdfast.memory.providers.installed import FOLDER
 
 TALKS = 6
@@ -30,7 +30,7 @@ PACE_S = 0.03
 RATIO_MAX = 1.1
 NEAR_MS = 2.0
 """Where so little lies between two sides, they are the same to people."""
-FIRST_MS_MAX = RECALL_MS_MAX + 25
+FIRST_MS_MAX = 250 + 25
 """What the turn that waits for a slow memory may take more: that long, and the noise of one single turn."""
 INSTALLED = Path(__file__).with_name("installed")
 SIDES: Mapping[str, str] = MappingProxyType(
@@ -136,15 +136,9 @@ def main() -> int:
     Path(".cache").mkdir(exist_ok=True)
     bystanders, turns = Bystanders(family_s), 30 if chosen.quick else TURNS
     lines = uvloop.run(measure(console, turns))
-    others = round(bystanders.cores(), 2)
-    doubtful = others > OTHERS_CORES_MAX
-    print_table(lines, f"{turns} turns in {TALKS} conversations each", console, doubtful=doubtful)
-    if doubtful:
-        console.print(
-            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
-        )
-    if chosen.json:
-        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    report(
+        lines, f"{turns} turns in {TALKS} conversations each", console, bystanders, chosen.quick, chosen.json
+    )
     return 0
 
 

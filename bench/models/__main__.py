@@ -10,8 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
-from bench.table import Line, print_table, write_json
+from bench.machine import Bystanders, family_s
+from bench.report import report
+from bench.table import Line
 from bench.turn.processes import ROOT, running
 
 STREAMS = 50
@@ -90,17 +91,8 @@ def main() -> int:
     console = Console(width=None if Console().is_terminal else 150)
     bystanders = Bystanders(family_s)
     lines = measure(console, STREAMS, 5 if chosen.quick else SECONDS)
-    others = round(bystanders.cores(), 2)
-    doubtful = others > OTHERS_CORES_MAX
-    print_table(
-        lines, "Models' answers as they stream, read by our adapters and by SDKs", console, doubtful=doubtful
-    )
-    if doubtful:
-        console.print(
-            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
-        )
-    if chosen.json:
-        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    title = "Models' answers as they stream, read by our adapters and by SDKs"
+    report(lines, title, console, bystanders, chosen.quick, chosen.json)
     return 0
 
 

@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench.machine import OTHERS_CORES_MAX, Bystanders, described, family_s
+from bench.machine import Bystanders, family_s
 from bench.page.answers import settled_answer
 from bench.page.questions import FULL, QUICK, Desk, Scale, first_load_lines, live_lines, open_lines, tab_lines
 from bench.page.visit import visiting
-from bench.table import Line, print_table, write_json
+from bench.report import report
+from bench.table import Line
 from bench.turn.history import tell_long_history
 from bench.turn.processes import running
 
@@ -51,14 +52,7 @@ def main() -> int:
     Path(".cache").mkdir(exist_ok=True)
     bystanders = Bystanders(family_s)
     lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL))
-    others = round(bystanders.cores(), 2)
-    print_table(lines, "The page, in Chromium", console, doubtful=others > OTHERS_CORES_MAX)
-    if others > OTHERS_CORES_MAX:
-        console.print(
-            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
-        )
-    if chosen.json:
-        write_json(lines, {**described(), "others_cores": others, "quick": chosen.quick}, chosen.json)
+    report(lines, "The page, in Chromium", console, bystanders, chosen.quick, chosen.json)
     return 0
 
 

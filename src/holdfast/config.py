@@ -31,6 +31,8 @@ _AUTHORITY = rf"([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(
 """A name or an address, as a browser says it, and a port. What no browser says would never be answered to."""
 _STEP = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
 """One step of a path that neither browsers nor proxies rewrite."""
+Url = Annotated[str, msgspec.Meta(pattern=r"\A(https?://\S+)?\Z")]
+"""An address over HTTP, or nothing."""
 Origin = Literal["command line", "environment", "file"]
 """Where a value was given."""
 
@@ -42,11 +44,11 @@ class ConfigError(HoldfastError):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """What people are told of a setting."""
+    """What people are told of a setting; `default` where its value alone would not tell."""
 
     help: str
     allowed: str
-    default: str
+    default: str = ""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Address to listen on; one beyond this machine needs a password or a token first.",
             allowed="an address or a name of this machine",
-            default="127.0.0.1",
         ),
     ] = "127.0.0.1"
     port: Annotated[
@@ -75,7 +76,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Port to listen on; 0 takes any. When it is not given and taken, the next free one is used.",
             allowed="a whole number from 0 to 65535",
-            default="8787",
         ),
     ] = 8787
     auth: Annotated[
@@ -83,7 +83,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Whether one has to sign in. `off` is for a machine of one's own, and listens on it alone.",
             allowed="on or off",
-            default="on",
         ),
     ] = "on"
     public_url: Annotated[
@@ -92,7 +91,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="The address that people use, where it is a proxy's or a tunnel's; its path is taken off.",
             allowed="an address like https://example.org/holdfast",
-            default="none",
         ),
     ] = ""
     allowed_hosts: Annotated[
@@ -100,7 +98,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Further names, with a port where it is not the usual one, that the server answers to.",
             allowed="a list of names like box.lan or box.lan:8443",
-            default="none",
         ),
     ] = ()
     open_browser: Annotated[
@@ -108,7 +105,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="`auto` opens the page at the start where there is a screen and a terminal.",
             allowed="auto or never",
-            default="auto",
         ),
     ] = "auto"
     durability: Annotated[
@@ -116,7 +112,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="`full` survives power loss; `normal` is faster and survives a kill of the process.",
             allowed="full or normal",
-            default="full",
         ),
     ] = "full"
     model: Annotated[
@@ -132,7 +127,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Models that are asked, in this order, where the one that answers cannot.",
             allowed="a list of models like anthropic:NAME",
-            default="none",
         ),
     ] = ()
     approvals: Annotated[
@@ -140,7 +134,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="`ask` puts every tool call that cannot be repeated to you first; `allow` does not.",
             allowed="ask or allow",
-            default="ask",
         ),
     ] = "ask"
     never_run: Annotated[
@@ -157,7 +150,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Steps of the model that one answer may take before it waits for you to let it go on.",
             allowed="a whole number from 1 to 10000",
-            default="50",
         ),
     ] = 50
     run_tokens_max: Annotated[
@@ -166,7 +158,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Tokens that one answer may use, read and written, before it waits for you; 0: no limit.",
             allowed="a whole number from 0",
-            default="2000000",
         ),
     ] = 2_000_000
     run_cost_usd_max: Annotated[
@@ -175,7 +166,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="US dollars that one answer may cost, where prices are known, before it waits; 0: no limit.",
             allowed="a number from 0",
-            default="5",
         ),
     ] = 5.0
     run_time_s_max: Annotated[
@@ -184,7 +174,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Seconds that an answer may be worked on without a break before it waits; 0: no limit.",
             allowed="a whole number from 0",
-            default="3600",
         ),
     ] = 3_600
     runs_at_once: Annotated[
@@ -193,7 +182,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Answers that are worked on at the same time; further ones wait their turn.",
             allowed="a whole number from 1 to 10000",
-            default="100",
         ),
     ] = 100
     summarise_above: Annotated[
@@ -202,7 +190,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Percent of the model's window from which on older messages are summarised; 0: never.",
             allowed="a whole number from 0 to 95",
-            default="70",
         ),
     ] = 70
     resume: Annotated[
@@ -210,7 +197,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Whether an answer that was cut off goes on by itself after a restart.",
             allowed="auto, ask or never",
-            default="auto",
         ),
     ] = "auto"
     memory: Annotated[
@@ -219,7 +205,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Who remembers: the built-in notes, a webhook of yours, an installed provider; or off.",
             allowed="notes, webhook, off, or the name of an installed provider",
-            default="notes",
         ),
     ] = "notes"
     memory_idle_s: Annotated[
@@ -228,54 +213,53 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Seconds after its last answer at which what was said in a conversation is remembered.",
             allowed="a whole number from 1 to 86400",
-            default="900",
         ),
     ] = 900
+    memory_recall_ms: Annotated[
+        int,
+        msgspec.Meta(ge=50, le=60_000),
+        Says(
+            help="Milliseconds for which an answer waits for what is remembered; then it begins without.",
+            allowed="a whole number from 50 to 60000",
+        ),
+    ] = 250
     memory_in_doubt: Annotated[
         Literal["ask", "retry"],
         Says(
             help="When a memory may have been told already and cannot say so: ask you, or tell it again.",
             allowed="ask or retry",
-            default="ask",
         ),
     ] = "ask"
     memory_webhook_url: Annotated[
-        str,
-        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Url,
         Says(
             help="Where memory=webhook sends to; signed with memory-webhook.key of the data folder.",
             allowed="an address like https://example.org/memory",
-            default="none",
         ),
     ] = ""
     memory_embedding_url: Annotated[
-        str,
-        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Url,
         Says(
             help="An OpenAI-compatible server whose embeddings let the notes be found by meaning too.",
             allowed="an address like http://127.0.0.1:11434/v1",
-            default="none",
         ),
     ] = ""
     memory_embedding_model: Annotated[
         str,
-        Says(help="The model that it is asked for.", allowed="a model's name", default="none"),
+        Says(help="The model that it is asked for.", allowed="a model's name"),
     ] = ""
     fetch_allow: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\A[\w.:/\[\]-]+\Z", max_length=260)], ...],
         Says(
             help="Hosts and networks that fetch_url may ask though they are not of the internet.",
             allowed="a list of hosts like wiki.lan or networks like 10.0.0.0/8",
-            default="none",
         ),
     ] = ()
     searxng_url: Annotated[
-        str,
-        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Url,
         Says(
             help="A SearXNG of yours that web_search asks; empty: what SEARXNG_URL or a search key names.",
             allowed="an address like http://127.0.0.1:8888",
-            default="none",
         ),
     ] = ""
     telegram: Annotated[
@@ -283,7 +267,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="How Telegram is listened to once there is a bot's token: by asking it, or by being called.",
             allowed="polling, webhook or off",
-            default="polling",
         ),
     ] = "polling"
     telegram_api_url: Annotated[
@@ -292,16 +275,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Telegram's own server, or one of yours that speaks its Bot API.",
             allowed="an address like https://api.telegram.org",
-            default="https://api.telegram.org",
         ),
     ] = "https://api.telegram.org"
     channel_webhook_url: Annotated[
-        str,
-        msgspec.Meta(pattern=r"\A(https?://\S+)?\Z"),
+        Url,
         Says(
             help="Where answers to what came in by the webhook channel are sent; empty: there is none.",
             allowed="an address like https://example.org/answers",
-            default="none",
         ),
     ] = ""
     stop_grace_s: Annotated[
@@ -310,7 +290,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Seconds that answers may take to reach the end of a step when the server is stopped.",
             allowed="a number from 0 to 600",
-            default="5",
         ),
     ] = 5.0
     mcp: tuple[McpServer, ...] = ()
@@ -324,7 +303,12 @@ def settings_told() -> Mapping[str, Says]:
     """Every setting by its name, in the order of declaration, with what people are told of it."""
     hints = get_type_hints(Settings, include_extras=True)
     notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    return MappingProxyType({name: note[-1] for name, note in notes.items() if note})
+    values = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    told = {name: note[-1] for name, note in notes.items() if note}
+    return MappingProxyType({
+        name: says if says.default else msgspec.structs.replace(says, default=_in_words(values[name]))
+        for name, says in told.items()
+    })  # fmt: skip
 
 
 def resolve(command_line: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
@@ -370,6 +354,12 @@ def altered(settings: Settings, wanted: Mapping[str, object]) -> Settings:
         if value is not None:
             origins[name] = "file"
     return msgspec.structs.replace(settings, **values, origins=origins, given=frozenset(origins))
+
+
+def _in_words(default: object) -> str:
+    if default in ("", ()):
+        return "none"
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _origin(where: str) -> Origin:

@@ -12,6 +12,7 @@ from random import random
 from typing import Annotated, NoReturn
 from urllib.parse import urlsplit
 
+import msgspec
 import typer
 
 from holdfast import __version__
@@ -127,7 +128,8 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     mask = Mask(secrets_in(environ))
 
     async def hire(store: Store, settings: Settings, address: str) -> Staff:
-        return await _hire(store, settings, address, environ, mask)
+        clock = SystemClock()
+        return await _hire(_Given(store, settings, address, environ, mask, clock, Ids(clock)))
 
     def reception(store: Store, settings: Settings) -> Porter:
         return Porter(_pairing(store), settings, environ)
@@ -154,23 +156,33 @@ def wire(environ: Mapping[str, str]) -> Wiring:
     )
 
 
-async def _hire(
-    store: Store, settings: Settings, address: str, environ: Mapping[str, str], mask: Mask
-) -> Staff:
-    clock = SystemClock()
-    ids = Ids(clock)
+class _Given(msgspec.Struct, frozen=True):
+    """What all who answer are made from, beside each other. `address` is where the server listens."""
+
+    store: Store
+    settings: Settings
+    address: str
+    environ: Mapping[str, str]
+    mask: Mask
+    clock: Clock
+    ids: Ids
+
+
+async def _hire(given: _Given) -> Staff:
+    """Everyone who answers, not at work yet. Raises ConfigError, and as `Providers.check` does."""
+    store, settings, mask, clock = given.store, given.settings, given.mask, given.clock
     if settings.auth == "on":
         mask.learn(local_token(settings.data))
-    local, shop = _models(settings, environ, mask)
-    memory = _memory(store, settings, clock, ids, environ, mask, lambda: board)
+    local, shop = _models(given, lambda: board.renew())
+    memory = _memory(given, lambda: board)
     (model, why), confinement = await asyncio.gather(
-        chosen(settings, environ, mask, shop), asyncio.to_thread(_confine, settings, address)
+        chosen(settings, given.environ, mask, shop), asyncio.to_thread(_confine, given)
     )
-    mcp = _mcp(settings, environ, confinement.walls, clock, mask)
-    tools = Joined(_built_in(settings, address, environ, confinement.walls, memory, mask), mcp)
-    crew, prompts = _written(settings, tools, clock, mask)
-    permissions = Permissions(store, clock, ids, settings.never_run, mask.whole)
-    asking = Asking(clock, ids, tools, random)
+    mcp = _mcp(given, confinement.walls)
+    tools = Joined(_built_in(given, confinement.walls, memory), mcp)
+    crew, prompts = _written(settings, tools, clock, mask, keeps=True)
+    permissions = Permissions(store, clock, given.ids, settings.never_run, mask.whole)
+    asking = Asking(clock, given.ids, tools, random)
     calls = Calls(tools, settings.approvals, clock, permissions.rules, settings.never_run, confinement.gaps)
 
     def apply(changed: Settings) -> None:
@@ -188,21 +200,15 @@ async def _hire(
         rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,
         tools=tools,
     )  # fmt: skip
-    engine = Engine(
-        store, clock, ids, board.of, settings.data, settings.resume,
-        lambda session, said: board.of(session).ask_title(said), settings.runs_at_once, contexts, mask.whole,
-        permissions, memory.boundary, OfAgents(crew.resume, crew.workspace),
-        expand=prompts.expand, files=Restorer(Vault(settings.data)),
-        summarise_above=settings.summarise_above / 100,
-    )  # fmt: skip
-    models = Models(desk, board, environ, mask, shop, local.told)
+    engine = _engine(given, board, contexts, permissions, memory, crew, prompts)
+    models = Models(desk, board, given.environ, mask, shop, local.told)
     agents = AgentDesk(
         crew, prompts, board, store.session, partial(workspace_of, settings.data), lambda: tools,
         partial(why_refused, settings.data), models.flaw,
     )  # fmt: skip
     backups = Backups(store, settings.data)
     asked = Asked(board.model_of, memory.told_of if memory.is_on else None, prompts.listed, agents.all)
-    channels = await _channels(store, engine, settings, environ, mask, asked)
+    channels = await _channels(given, engine, asked)
 
     async def dismiss() -> None:
         await local.cancel()
@@ -215,8 +221,29 @@ async def _hire(
     )  # fmt: skip
 
 
-def _models(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple[LocalDesk, Shop]:
+def _engine(
+    given: _Given,
+    board: Switchboard,
+    contexts: ContextCache,
+    permissions: Permissions,
+    memory: MemoryOffice,
+    crew: AgentFiles,
+    prompts: PromptFiles,
+) -> Engine:
+    """Who carries out turns, not started yet."""
+    settings = given.settings
+    return Engine(
+        given.store, given.clock, given.ids, board.of, settings.data, settings.resume,
+        lambda session, said: board.of(session).ask_title(said), settings.runs_at_once, contexts,
+        given.mask.whole, permissions, memory.boundary, OfAgents(crew.resume, crew.workspace),
+        expand=prompts.expand, files=Restorer(Vault(settings.data)),
+        summarise_above=settings.summarise_above / 100,
+    )  # fmt: skip
+
+
+def _models(given: _Given, renew: Callable[[], None]) -> tuple[LocalDesk, Shop]:
     """The local model, whose server runs while it is open somewhere, and where all models come from."""
+    settings, environ, mask = given.settings, given.environ, given.mask
     # Words that end as a secret begins are held back until the next: no word ends like this one begins.
     key = "~" + secrets.token_urlsafe(32)
     mask.learn(key)
@@ -225,23 +252,21 @@ def _models(settings: Settings, environ: Mapping[str, str], mask: Mask) -> tuple
     def opened() -> LocalModel:
         return LocalModel(llama, lambda endpoint: made_as(endpoint, LocalModel.profile))
 
-    desk = LocalDesk(settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama)
+    desk = LocalDesk(
+        settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama, installed=renew
+    )
     return desk, Shop(environ, partial(usable_connections, settings.data), mask, read_known(), opened)
 
 
-def _built_in(
-    settings: Settings,
-    address: str,
-    environ: Mapping[str, str],
-    walls: Walls,
-    memory: MemoryOffice,
-    mask: Mask,
-) -> Mapping[str, Tool]:
+def _built_in(given: _Given, walls: Walls, memory: MemoryOffice) -> Mapping[str, Tool]:
     """The tools that come with the server. Raises ConfigError."""
+    settings, environ, mask = given.settings, given.environ, given.mask
     own = (Remember(memory.presence), Recall(memory.presence)) if memory.is_on else ()
     mask.learn(*secrets_in({"SEARXNG_URL": settings.searxng_url}))
     try:
-        web = web_tools(settings.fetch_allow, urlsplit(address).port or 0, settings.searxng_url, environ)
+        web = web_tools(
+            settings.fetch_allow, urlsplit(given.address).port or 0, settings.searxng_url, environ
+        )
     except BadUrl as error:
         raise ConfigError(where="fetch_allow", problem=str(error)) from None
     return by_name(masked_tools((*builtin_tools(settings.data, environ, walls), *web, *own), mask))
@@ -253,11 +278,12 @@ def _written(
     clock: Clock,
     mask: Mask,
     say: Callable[[str], None] = note,
+    keeps: bool = False,
 ) -> tuple[AgentFiles, PromptFiles]:
     """What people have written of agents and prompts; what is wrong with it now is among their problems."""
     crew = AgentFiles(
         settings.data, lambda: {*tools, *OPTIONAL_TOOLS}, clock, say, mask.whole,
-        partial(why_closed, settings.data),
+        partial(why_closed, settings.data), keeps,
     )  # fmt: skip
     crew.read_all()
     prompts = PromptFiles(settings.data, clock, say, mask.whole)
@@ -265,10 +291,9 @@ def _written(
     return crew, prompts
 
 
-def _mcp(
-    settings: Settings, environ: Mapping[str, str], walls: Walls, clock: Clock, mask: Mask
-) -> McpServers:
+def _mcp(given: _Given, walls: Walls) -> McpServers:
     """The MCP servers that are set up, not reached yet. Raises ConfigError."""
+    settings, environ, mask = given.settings, given.environ, given.mask
     wanted = []
     for server in settings.mcp:
         try:
@@ -279,27 +304,21 @@ def _mcp(
         wanted.append(Wanted(server, reached))
     yard = Yard(settings.data, environ, walls, secrets.token_hex(4))
     return McpServers(
-        wanted, yard, lambda tool: MaskedTool(tool, mask), clock, random, mask.shapes, __version__
+        wanted, yard, lambda tool: MaskedTool(tool, mask), given.clock, random, mask.shapes, __version__
     )
 
 
-def _memory(
-    store: Store,
-    settings: Settings,
-    clock: Clock,
-    ids: Ids,
-    environ: Mapping[str, str],
-    mask: Mask,
-    board: Callable[[], Switchboard],
-) -> MemoryOffice:
+def _memory(given: _Given, board: Callable[[], Switchboard]) -> MemoryOffice:
     """Who remembers and who tells it. `board` is asked for later than this. Raises as `Providers.check`."""
-    models = RememberedModels(board, settings.data, environ, mask)
-    providers = Providers(settings, store, models, clock, ids, mask, note)
+    store, settings, mask = given.store, given.settings, given.mask
+    models = RememberedModels(board, settings.data, given.environ, mask)
+    providers = Providers(settings, store, models, given.clock, given.ids, mask, note)
     providers.check()
     ledger = StoreLedger(store)
     return MemoryOffice(
-        providers, ledger, store.session, ledger.titles, clock, ids,
-        settings.memory_in_doubt, settings.memory_idle_s, random, mask.whole,
+        providers, ledger, store.session, ledger.titles, given.clock, given.ids,
+        settings.memory_in_doubt, settings.memory_idle_s, settings.memory_recall_ms / 1000, random,
+        mask.whole,
     )  # fmt: skip
 
 
@@ -307,11 +326,9 @@ def _pairing(store: Store) -> Pairing:
     return Pairing(store, SystemClock(), secrets.randbits)
 
 
-async def _channels(
-    store: Store, engine: Engine, settings: Settings, environ: Mapping[str, str], mask: Mask, asked: Asked
-) -> Channels:
+async def _channels(given: _Given, engine: Engine, asked: Asked) -> Channels:
     """The chat apps that are set up, not served yet."""
-    clock = SystemClock()
+    store, settings, clock, mask = given.store, given.settings, given.clock, given.mask
 
     def telegram(token: str) -> TelegramBot:
         try:
@@ -336,17 +353,17 @@ async def _channels(
         )
 
     pairing = _pairing(store)
-    gateway = Gateway(store, engine, (), pairing, clock, Ids(clock), random, asked)
-    channels = Channels(gateway, pairing, settings, environ, mask, Makes(telegram, webhook))
+    gateway = Gateway(store, engine, (), pairing, clock, given.ids, random, asked)
+    channels = Channels(gateway, pairing, settings, given.environ, mask, Makes(telegram, webhook))
     await channels.open()
     return channels
 
 
-def _confine(settings: Settings, address: str) -> Confinement:
-    parts = urlsplit(address)
-    assert parts.hostname is not None, f"{address} is where the server listens"
-    assert parts.port is not None, f"{address} is where the server listens"
-    return confine(settings.data, parts.hostname, parts.port)
+def _confine(given: _Given) -> Confinement:
+    parts = urlsplit(given.address)
+    assert parts.hostname is not None, f"{given.address} is where the server listens"
+    assert parts.port is not None, f"{given.address} is where the server listens"
+    return confine(given.settings.data, parts.hostname, parts.port)
 
 
 def _allowance(settings: Settings) -> Allowance:

@@ -22,6 +22,7 @@ COMMANDS = (
     ("holdfast doctor", "check everything that is stored"),
     ("holdfast backup FILE", "copy every conversation, while running"),
 )
+MAIN_ANSWERS = "answers where no other is chosen: agents/main.toml names it."
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -47,6 +48,9 @@ class Overview(msgspec.Struct, frozen=True):
     """Who remembers."""
     problems: tuple[str, ...] = ()
     """What is wrong with agents and prompts that people wrote and with connections, in sentences."""
+    main_model: str = ""
+    """The model that answers where none was chosen, if `agents/main.toml` names another than the server's."""
+    main_takes: tuple[FileKind, ...] = ()
     version: str = __version__
 
     @property
@@ -55,6 +59,7 @@ class Overview(msgspec.Struct, frozen=True):
         return (
             ("Model", self.model),
             ("", self.why),
+            *((("", f"{self.main_model} {MAIN_ANSWERS}"),) if self.main_model else ()),
             ("Memory", self.memory),
             ("Data folder", str(self.data)),
             (

@@ -17,7 +17,7 @@ from holdfast.agent.models.providers import PROVIDERS
 from tests.acceptance.talking import Speaker, speaking
 from tests.keys import bearing, remember
 
-START_S_MAX = 20
+START_S_MAX = 60
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Running:
         raw = None if body is None else body.encode()
         request = urllib.request.Request(self.address.rstrip("/") + path, raw, sent, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return Reply(
                     answer.status, answer.headers["content-type"], answer.read().decode(), answer.headers
                 )
@@ -138,6 +138,8 @@ def living_in(folder: Path, **environ: str) -> Iterator[Holdfast]:
     }
     # Whatever a test connects, nothing leaves this machine.
     kept["HOLDFAST_TELEGRAM_API_URL"] = "http://127.0.0.1:9"
+    # On a slow machine, too, an answer is given what is remembered.
+    kept["HOLDFAST_MEMORY_RECALL_MS"] = "30000"
     kept |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     own = {"XDG_DATA_HOME": str(folder / "share"), "HOME": str(folder), "COLUMNS": "100"}
     command = Holdfast(kept | {"HOLDFAST_MODEL": "demo"} | own | environ)

@@ -174,7 +174,7 @@ def tracing() -> str:
 
 def debugger() -> str:
     words = ["gdb", "-batch", "-nx", "-p", str(SERVER), "-ex", "detach"]
-    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=20)
+    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
     return told.stdout if "detached" in told.stdout else ""
 
 
@@ -228,7 +228,7 @@ def approving() -> str:
     request = urllib.request.Request(
         f"http://127.0.0.1:{PORT}/api/sessions", headers={"Accept": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=2) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return f"let in: {json.load(answer)}"
 
 

@@ -56,6 +56,24 @@ class Speaker:
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     sees: bool = False
+    _pauses_at: int | None = None
+
+    @contextmanager
+    def pausing(self, at: int) -> Iterator[Callable[[], None]]:
+        """Meanwhile counts stop before that number, until they are told to go on: no test has to be quick."""
+        self._pauses_at = at
+        try:
+            yield self._go_on
+        finally:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._pauses_at = None
+
+    async def may_say(self, number: int) -> None:
+        """Return once a count may come to that number."""
+        while self._pauses_at is not None and number >= self._pauses_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
@@ -63,7 +81,7 @@ class Speaker:
             return web.json_response({"object": "list", "data": [{"id": "small", "architecture": takes}]})
         body = await request.json()
         self.asked.append(body)
-        return await writing(request, pieces_for(body))
+        return await writing(request, pieces_for(body, self))
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -89,7 +107,7 @@ async def writing(request: web.Request, pieces: AsyncIterator[bytes]) -> web.Str
     return response
 
 
-async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
+async def pieces_for(body: dict[str, Any], speaker: Speaker) -> AsyncIterator[bytes]:
     """What a `Speaker` says to a request."""
     messages = body["messages"]
     if not body.get("tools"):
@@ -106,11 +124,12 @@ async def pieces_for(body: dict[str, Any]) -> AsyncIterator[bytes]:
     if verb == "count":
         first = len(partial.split()) if goes_on else 0
         for number in range(first, int(rest)):
+            await speaker.may_say(number)
             yield chunk({"content": f"{number} "})
             await asyncio.sleep(0.01)
     elif verb == "hold" and not goes_on:
         yield chunk({"content": "Well"})
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
     elif verb == "run":
         arguments = msgspec.json.encode({"command": rest}).decode()
         yield chunk(call(arguments, index=0, id="call_1", type="function", name="shell"))
@@ -170,7 +189,7 @@ def speaking(speaker: Speaker | None = None, port: int = 0) -> Iterator[Speaker]
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(30)
     try:
         yield speaker
     finally:
@@ -234,7 +253,7 @@ class Api:
         """(role, status, words) of every message."""
         return [(each["role"], each["status"], words_of(each)) for each in await self.entries(session)]
 
-    async def until(self, path: str, name: str, *wanted: object, timeout_s: float = 20) -> Any:
+    async def until(self, path: str, name: str, *wanted: object, timeout_s: float = 60) -> Any:
         """What is at `path`, once its field `name` is one of `wanted`."""
         found: Any = None
 
@@ -261,7 +280,7 @@ class Api:
     async def stream(self, path: str, **headers: str) -> AsyncIterator[AsyncIterator[Frame]]:
         """What a stream sends, frame by frame."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
-        timeout = aiohttp.ClientTimeout(total=30)
+        timeout = aiohttp.ClientTimeout(total=120)
         async with self.session.get(self.address + path, headers=more, timeout=timeout) as answer:
             assert answer.status == 200, await answer.text()
             assert answer.headers["content-type"] == "text/event-stream"
@@ -293,6 +312,14 @@ async def _frames(answer: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
             setattr(frame, name, value)
         elif line.startswith(":"):
             frame.comment = value
+
+
+async def next_event(frames: AsyncIterator[Frame]) -> Frame:
+    """The next thing that happens, whatever signs of life come before it."""
+    async for frame in frames:
+        if frame.event:
+            return frame
+    raise AssertionError("nothing more happens")
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = 60) -> None:

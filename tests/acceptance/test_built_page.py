@@ -55,7 +55,7 @@ async def test_a_built_file_that_is_not_there_is_no_page(name: str, server: Runn
 def test_the_page_comes_packed_to_those_who_take_it_so(server: Running) -> None:
     plain = server.ask("/", token="")
     request = urllib.request.Request(server.address, headers={"accept-encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         packed = answer.read()
         assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
     assert gzip.decompress(packed).decode() == plain.body

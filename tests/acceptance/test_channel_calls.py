@@ -60,7 +60,7 @@ async def test_no_more_calls_are_read_at_once_than_may_be(server: Running) -> No
 
 def _calling(server: Running, path: str, headers: str) -> socket.socket:
     """A call of which the body does not come."""
-    call = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    call = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     head = f"POST /api/channels/{path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{headers}"
     call.sendall(f"{head}content-type: application/json\r\ncontent-length: 900000\r\n\r\n".encode())
     return call

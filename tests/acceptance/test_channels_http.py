@@ -5,7 +5,6 @@ import base64
 import io
 import json
 import re
-import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import Api, Speaker, talking, until
+from tests.ports import own_port
 from tests.telegram_api import TOKEN, TelegramApi, on_a_thread
 from tests.webhook_receiver import Receiver, headers_for, key_in, receiving_on_a_thread
 
@@ -355,6 +355,20 @@ async def test_channels_say_how_they_fare_and_are_tested(server: Running, receiv
         assert api.status == 404
 
 
+async def test_a_command_with_another_environment_asks_the_server_that_runs(
+    server: Running, home: Holdfast
+) -> None:
+    own = ("TELEGRAM_BOT_TOKEN", "HOLDFAST_TELEGRAM_API_URL", "HOLDFAST_CHANNEL_WEBHOOK_URL")
+    bare = Holdfast({name: text for name, text in home.environ.items() if name not in own})
+    listed = await asyncio.to_thread(bare.run, "channels", "list", "--json")
+    told = json.loads(listed.stdout)
+    assert told["running"], listed.stderr
+    found = {each["name"]: (each["connected"], each["serving"]) for each in told["channels"]}
+    assert found == {"telegram": (True, True), "webhook": (True, True)}
+    plain = await asyncio.to_thread(bare.run, "channels", "list")
+    assert plain.stdout.count("set up") == 2 and "not set up" not in plain.stdout
+
+
 async def test_metrics_count_what_came_and_went(server: Running, receiver: Receiver) -> None:
     async with talking(server.address) as api:
         await let_in(server, api, receiver, "jo")
@@ -436,7 +450,7 @@ async def test_a_bot_is_connected_while_the_server_runs_and_is_there_after_a_res
 
 
 async def test_telegram_calls_a_server_that_it_was_told_of(tmp_path: Path, speaker: Speaker) -> None:
-    port = _free_port()
+    port = own_port()
     with on_a_thread() as platform:
         environ = environ_of(speaker) | {
             "HOLDFAST_TELEGRAM_API_URL": platform.url,
@@ -469,9 +483,9 @@ async def test_a_server_without_channels_answers_no_calls(holdfast: Holdfast) ->
             problem = await caller.post(f"/api/channels/{name}", {"update_id": 1})
             assert (caller.status, problem["code"]) == (404, "no_such_channel")
     assert not (server.folder / "channel-webhook.key").exists()
-    # What a running server was given otherwise is not known to a command beside it.
+    # The server that runs was asked: it is its word that nothing is set up.
     listed = await asyncio.to_thread(holdfast.run, "channels", "list")
-    assert listed.stdout.count("not set up here") == 2 and "connected" not in listed.stdout
+    assert listed.stdout.count("not set up") == 2 and "here" not in listed.stdout
 
 
 def _received(api: Api, name: str, count: int) -> Any:
@@ -479,10 +493,3 @@ def _received(api: Api, name: str, count: int) -> Any:
         return bool((await channel(api, name))["received"] >= count)
 
     return is_so
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

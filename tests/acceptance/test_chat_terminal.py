@@ -279,13 +279,14 @@ def test_what_the_agent_asks_is_answered_by_a_number_or_in_words(screen: Termina
 
 
 def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
-    home: Holdfast, screen: Terminal, running: Running
+    home: Holdfast, screen: Terminal, running: Running, speaker: Speaker
 ) -> None:
     session = only(running)
-    screen.type("count 400")
-    screen.until(r"\b60 61 62\b")
-    running.process.kill()
-    running.process.wait()
+    with speaker.pausing(200):
+        screen.type("count 400")
+        screen.until(r"\b60 61 62\b")
+        running.process.kill()
+        running.process.wait()
     screen.until("The server has gone")
     screen.type("written meanwhile")
     screen.until("⧖ written meanwhile", "1 to be sent")
@@ -341,3 +342,16 @@ def test_nothing_in_a_conversation_steers_the_terminal(screen: Terminal, running
     shown = screen.until(r"^> see .*done", r"^  see .*done", READY)
     assert "taken over" in shown, "it is shown as text"
     assert screen.title() == before
+
+
+def test_the_foot_names_the_model_that_will_answer_here(
+    screen: Terminal, running: Running, tmp_path: Path
+) -> None:
+    agents = tmp_path / "share" / "holdfast" / "agents"
+    agents.mkdir(exist_ok=True)
+    (agents / "main.toml").write_text('model = "vllm:large"\n')
+    screen.type("/new")
+    screen.until(r"· vllm:large · ready")
+    for session in asked(running, "/api/sessions")["sessions"]:
+        asked(running, f"/api/sessions/{session['id']}", {"model": "openai:small"}, "PATCH")
+    screen.until(r"· openai:small · ready")

@@ -43,7 +43,7 @@ def test_the_list_tells_conversations_in_plain_words(holdfast: Holdfast, folder:
     assert (told.returncode, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
     assert lines[0].split() == ["Conversation", "Title", "Status", "Turns", "Last", "used"]
-    assert lines[1].split() == [second.id, "Untitled", "Stopped", "1", "just", "now"]
+    assert lines[1].split() == [second.id, "Hello", "Stopped", "1", "just", "now"]
     assert lines[2].split() == [first.id, "会议", "notes", "Ready", "2", "just", "now"]
     assert len(lines) == 3
     assert "Put away" in holdfast.run("sessions", "list", "--archived").stdout
@@ -57,6 +57,22 @@ def test_the_list_goes_on_over_many_pages(holdfast: Holdfast, folder: Path) -> N
     assert len(some.stdout.splitlines()) == 4
     assert "--limit 0 shows all" in some.stderr
     assert json.loads(holdfast.run("sessions", "list", "--limit", "3", "--json").stdout) == everything[:3]
+
+
+def test_what_is_sent_to_mcp_servers_to_be_known_by_is_not_shown(holdfast: Holdfast, folder: Path) -> None:
+    story = Story("Keys").ask("It is own-4711-own-4711, and Bearer set-0815-set-0815.").answer("I see.")
+    keep(folder, story)
+    tables = """
+        [mcp.wiki]
+        url = "http://127.0.0.1:1/mcp"
+        headers = { X-Own = "own-4711-own-4711", Authorization = "Bearer ${WIKI}", X-Other = "${NOT_SET}" }
+    """
+    (folder / "holdfast.toml").write_text(tables)
+    holdfast.environ["WIKI"] = "set-0815-set-0815"
+    for words in (("show", story.id), ("show", story.id, "--json"), ("export", story.id)):
+        told = holdfast.run("sessions", *words)
+        assert told.returncode == 0 and "I see." in told.stdout
+        assert "4711" not in told.stdout and "0815" not in told.stdout
 
 
 def test_looking_makes_nothing(holdfast: Holdfast, folder: Path) -> None:
@@ -139,7 +155,7 @@ def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: P
     keep(folder, story, other)
     unsure = subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", story.id],
-        env=holdfast.environ, input="n\n", capture_output=True, text=True, timeout=20,
+        env=holdfast.environ, input="n\n", capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert unsure.returncode == 1
     assert "Delete “A trip to Reykjavík ✈” (2 turns) for good?" in unsure.stderr
@@ -184,7 +200,7 @@ def test_ctrl_c_ends_quietly(holdfast: Holdfast, folder: Path) -> None:
         said += os.read(leader, 4096)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) != 0
+    assert process.wait(30) != 0
     try:
         while more := os.read(leader, 4096):
             said += more

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.limits import HEAD_BYTES_MAX
+from holdfast.domain.limits import CONNECTION_IDLE_S_MAX, HEAD_BYTES_MAX
 from holdfast.server.connections import Patience
 from tests.acceptance.conftest import Holdfast
-from tests.acceptance.talking import Api
+from tests.acceptance.talking import Api, next_event
 from tests.doors import asking, door
 from tests.house import house
 
@@ -38,7 +38,7 @@ async def bare(api: Api) -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
 async def rest(reader: StreamReader) -> bytes:
     """All that comes until the server hangs up, which it must."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read()
     except ConnectionError:
         return b""
@@ -55,6 +55,23 @@ async def trickle(writer: StreamWriter, text: bytes, pause_s: float) -> None:
 async def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
     async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, _):
         assert await rest(reader) == b""
+
+
+async def test_a_connection_is_kept_for_the_next_request_as_long_as_is_said(tmp_path: Path) -> None:
+    again = b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with (
+        house(tmp_path) as here,
+        door(here, patience=Patience(idle_s=1)) as api,
+        bare(api) as (reader, writer),
+    ):
+        for _ in range(2):
+            writer.write(again)
+            assert (await reader.readuntil(b'"live"}')).startswith(b"HTTP/1.1 200")
+        answered = time.monotonic()
+        assert b"HTTP" not in await rest(reader)
+        assert time.monotonic() - answered > 0.9
+    # A client that takes up a connection just as it is closed loses what it asks: clients let go sooner.
+    assert CONNECTION_IDLE_S_MAX > 15
 
 
 async def test_a_head_that_trickles_is_cut_off(tmp_path: Path) -> None:
@@ -112,13 +129,14 @@ async def test_a_body_that_trickles_or_stops_is_cut_off_and_changes_nothing(
 
 
 async def test_whoever_is_not_in_has_less_time_for_a_body(tmp_path: Path) -> None:
-    async with house(tmp_path) as here, door(here, patience=QUICK) as api, bare(api) as (reader, writer):
+    patience = Patience(head_s=0.6, silent_s=0.6, body_s=60.0)
+    async with house(tmp_path) as here, door(here, patience=patience) as api, bare(api) as (reader, writer):
         began = time.monotonic()
-        writer.write(asking("/api/sign-in", "", "POST", Content_Length="500", **JSON))
-        slowly = asyncio.ensure_future(trickle(writer, b" " * 500, 0.05))
+        writer.write(asking("/api/sign-in", "", "POST", Content_Length="5000", **JSON))
+        slowly = asyncio.ensure_future(trickle(writer, b" " * 5_000, 0.05))
         await rest(reader)
         slowly.cancel()
-        assert time.monotonic() - began < QUICK.body_s
+        assert time.monotonic() - began < patience.body_s / 2
 
 
 async def test_what_is_not_http_is_told_so_with_a_code(tmp_path: Path) -> None:
@@ -139,13 +157,13 @@ async def test_slow_connections_cannot_use_up_all_there_are(tmp_path: Path) -> N
                 slow = []
                 for n in range(500):
                     address = ("127.0.0.1", int(api.address.rpartition(":")[2]))
-                    slow.append(stack.enter_context(socket.create_connection(address, timeout=10)))
+                    slow.append(stack.enter_context(socket.create_connection(address, timeout=30)))
                     slow[-1].sendall(b"GET / HTTP/1.1\r\nHost: lo")
                     if n % 50 == 0:
                         assert (await api.get("/api/me"))["signed_in"]
                 assert [await asyncio.to_thread(_left, each) for each in slow[:400]] == [b""] * 400
                 await api.ask("PATCH", f"/api/sessions/{session}", {"title": "Still here"})
-                assert (await anext(frames)).event == "session_renamed"
+                assert (await next_event(frames)).event == "session_renamed"
 
 
 def _left(client: socket.socket) -> bytes:
@@ -166,19 +184,19 @@ def test_a_signal_while_it_starts_ends_it_well(signum: int, holdfast: Holdfast, 
         )  # fmt: skip
         holdfast.started.append(process)
         processes = tmp_path / "share" / "holdfast" / "processes"
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not (processes.exists() and any(processes.iterdir())):
             assert time.monotonic() < until and process.poll() is None
         time.sleep(wait_s)
         process.send_signal(signum)
-        _, told = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=60)
         assert (process.returncode, told) == (0, ""), wait_s
         assert list(processes.iterdir()) == [], "the store was closed"
 
 
 def test_signal_upon_signal_while_it_closes_still_ends_it_well(holdfast: Holdfast) -> None:
     server = holdfast.serve("--port", "0")
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while server.process.poll() is None:
         assert time.monotonic() < until
         os.kill(server.process.pid, signal.SIGTERM)
@@ -191,9 +209,9 @@ def test_what_others_send_wrongly_does_not_fill_the_log(holdfast: Holdfast) -> N
     upgrade = asking("/", "", Connection="Upgrade", Upgrade="websocket", Sec_WebSocket_Version="13")
     for sent in (upgrade, b"\x16\x03\x01 this is not HTTP\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
         for _ in range(100):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
                 line.sendall(sent)
                 assert line.recv(12).startswith(b"HTTP/1.1 ")
     server.process.terminate()
-    _, logged = server.process.communicate(timeout=20)
+    _, logged = server.process.communicate(timeout=60)
     assert len(logged) < 1_000, logged[:2_000]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,9 @@ from tests.acceptance.page_files import loaded_by_page, named_in
 from tests.acceptance.talking import talking
 from tests.doors import OWN, door, keyring_of
 from tests.house import house
+from tests.ports import own_port
 
 PATHS = ("/", "/page/icon.svg", "/health/live", "/api/sessions", "/api/stream?session=x:0", "/metrics")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -106,7 +99,7 @@ async def test_what_a_proxy_says_of_where_a_request_came_from_is_not_believed(se
 
 
 def test_beyond_this_machine_it_does_not_start_without_a_password_or_a_token(holdfast: Holdfast) -> None:
-    words = ("--host", "0.0.0.0", "--port", str(free_port()))
+    words = ("--host", "0.0.0.0", "--port", str(own_port()))
     ended = holdfast.run("serve", *words)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "no password and no token yet" in ended.stderr and "holdfast password" in ended.stderr
@@ -130,7 +123,7 @@ def test_beyond_this_machine_it_does_not_start_without_a_password_or_a_token(hol
 def test_with_auth_off_it_does_not_start_where_others_could_reach_it(
     name: str, value: str, words: str, holdfast: Holdfast, tmp_path: Path
 ) -> None:
-    holdfast.environ |= {"HOLDFAST_AUTH": "off", f"HOLDFAST_{name}": value, "HOLDFAST_PORT": str(free_port())}
+    holdfast.environ |= {"HOLDFAST_AUTH": "off", f"HOLDFAST_{name}": value, "HOLDFAST_PORT": str(own_port())}
     ended = holdfast.run("serve")
     assert ended.returncode == 1
     assert f"there is {words}." in ended.stderr and "set auth to on" in ended.stderr
@@ -155,6 +148,6 @@ def test_an_address_that_cannot_be_the_public_one_is_refused(url: str, why: str,
 
 def test_the_link_is_for_the_address_that_people_use(holdfast: Holdfast) -> None:
     holdfast.environ["HOLDFAST_PUBLIC_URL"] = "https://example.org/agent"
-    server = holdfast.serve("--port", str(free_port()))
+    server = holdfast.serve("--port", str(own_port()))
     assert server.link == f"https://example.org/agent/#code={server.code}"
     assert holdfast.run("link").stdout.startswith("https://example.org/agent/#code=hf_")

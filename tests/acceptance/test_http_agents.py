@@ -108,7 +108,10 @@ async def test_a_bad_file_is_told_of_everywhere_and_the_last_good_one_answers(he
         assert told(here.first.asked)[-1].startswith("You are small.")
         error = "agents/small.toml: there is no 'instruction'"
         shown = (await api.get("/api/agents/small"))["agent"]
-        assert error in shown["error"] and shown["answers"] is True
+        assert error in shown["error"] and (shown["answers"], shown["stays"]) == (True, True)
+        listed = json.loads((await here.run("agents", "list", "--json")).stdout)
+        (small,) = [each for each in listed["agents"] if each["name"] == "small"]
+        assert small["stays"] is True, "another process knows it too"
         assert error in (await api.get("/health/ready"))["problems"][0]
         said = await here.run("agents", "check")
         assert said.returncode == 1 and error in said.stdout + said.stderr
@@ -256,14 +259,15 @@ async def test_a_prompt_is_called_by_its_name_and_the_transcript_shows_what_was_
 async def test_a_run_that_was_killed_is_told_what_it_was_told_before(here: Household) -> None:
     async with talking(here.running.address) as api:
         session = await api.begin(agent="small")
-        sent = await api.say(session, "count 300")
 
         async def has_begun() -> bool:
             return any(role == "assistant" and len(words) > 20 for role, _, words in await api.read(session))
 
-        await until(has_begun)
-        here.running.process.kill()
-        here.running.process.wait(10)
+        with here.first.pausing(60):
+            sent = await api.say(session, "count 100")
+            await until(has_begun)
+            here.running.process.kill()
+            here.running.process.wait(30)
         here.write("agents/small.toml", SMALL.replace("small.", "another."))
         here.write("agents/slip.toml", "memory = 'perhaps'")
         here.running = here.command.serve("--port", "0")
@@ -277,7 +281,7 @@ async def test_a_run_that_was_killed_is_told_what_it_was_told_before(here: House
             await later.done(sent["run_id"])
             assert [each.partition("\n")[0] for each in told(here.first.asked)] == ["You are small."] * 2
             said = "".join(words for role, _, words in await later.read(session) if role == "assistant")
-            assert [int(word) for word in said.split()] == list(range(300))
+            assert [int(word) for word in said.split()] == list(range(100))
             await answered(later, session, "Hello")
             assert told(here.first.asked)[-1].startswith("You are another.")
 
@@ -301,3 +305,35 @@ async def test_the_terminal_shows_agents_and_talks_to_one(here: Household) -> No
         session = json.loads(spoken.stdout)["session_id"]
         assert (await api.get(f"/api/sessions/{session}"))["agent"] == "large"
         assert told(here.second.asked)
+
+
+async def test_a_fallback_without_a_key_is_told_of_and_keeps_nobody_from_answering(here: Household) -> None:
+    here.write("agents/small.toml", SMALL + 'fallbacks = ["groq:nobody"]\neffort = "low"\n')
+    lack = "groq:nobody cannot be asked: api.groq.com wants a key"
+    async with talking(here.running.address) as api:
+        session = await api.begin(agent="small")
+        assert "Hello" in await answered(api, session, "Hello")
+        assert [each.get("reasoning_effort") for each in here.first.asked if each.get("tools")] == ["low"]
+        shown = (await api.get("/api/agents/small"))["agent"]
+        assert (shown["answers"], shown["error"], shown["effort"]) == (True, "", "low")
+        assert lack in shown["unasked"][0]
+        assert any(lack in each for each in (await api.get("/health/ready"))["problems"])
+    listed = await here.run("agents", "list")
+    assert listed.returncode == 0 and lack in listed.stderr
+
+
+async def test_who_answers_is_told_where_main_has_another_model_than_the_server(here: Household) -> None:
+    async with talking(here.running.address) as api:
+        here.write("agents/main.toml", 'model = "vllm:large"\n')
+        told = (await api.get("/api/models"))["models"]
+        assert [(each["name"], each["in_use"]) for each in told] == [
+            ("vllm:large", True), ("openai:small", False),
+        ]  # fmt: skip
+        assert "agents/main.toml" in told[0]["why"]
+        plain, other = await api.begin(), await api.begin(agent="small")
+        names = [(await api.get(f"/api/sessions/{each}"))["answering"] for each in (plain, other)]
+        assert names == ["vllm:large", "openai:small"]
+        await api.ask("PATCH", f"/api/sessions/{other}", {"model": "vllm:large"})
+        assert (await api.get(f"/api/sessions/{other}"))["answering"] == "vllm:large"
+        await answered(api, plain, "Hello")
+        assert here.second.asked and not here.first.asked

@@ -16,6 +16,7 @@ async def test_a_message_is_kept_answered_and_read_back(server: Running) -> None
         assert (run["session_id"], run["turn"], run["failure"]) == (session, 1, None)
         assert run["usage"] == {
             "input_tokens": 19, "output_tokens": 10, "cached_tokens": 16, "cost_micros": 0,
+            "written_tokens": 0, "estimated_tokens": 0,
         }  # fmt: skip
         page = await api.get(f"/api/sessions/{session}/messages")
         asked, answer = page["messages"]
@@ -116,12 +117,15 @@ async def test_a_run_is_stopped_and_what_it_wrote_is_kept(server: Running) -> No
         assert (api.status, problem["code"]) == (409, "run_refused")
 
 
-async def test_a_message_sent_meanwhile_waits_and_is_answered_in_order(server: Running) -> None:
+async def test_a_message_sent_meanwhile_waits_and_is_answered_in_order(
+    server: Running, speaker: Speaker
+) -> None:
     async with talking(server.address) as api:
         session = await api.begin()
-        await api.say(session, "count 30")
-        second = await api.say(session, "And then")
-        page = await api.get(f"/api/sessions/{session}/messages")
+        with speaker.pausing(15):
+            await api.say(session, "count 30")
+            second = await api.say(session, "And then")
+            page = await api.get(f"/api/sessions/{session}/messages")
         assert [run["status"] for run in page["runs"]] in (["running", "queued"], ["accepted", "queued"])
         await api.done(second["run_id"])
         assert [words for role, _, words in await api.read(session) if role == "assistant"] == [

@@ -218,7 +218,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Run
         f"Authorization: Bearer {server.token}\r\n"
         f"Content-Length: {BODY_BYTES_MAX + 1}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
         client.sendall(head.encode() + b"{")
         assert client.recv(4096).startswith(b"HTTP/1.1 413")
 

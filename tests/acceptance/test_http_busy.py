@@ -30,7 +30,7 @@ async def working(api: Api, folder: Path) -> tuple[str, str, Path]:
     session = await api.begin(workspace=str(folder))
     command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo pulled"
     receipt = await api.say(session, f"run {command}")
-    for _ in range(500):
+    for _ in range(3_000):
         if (folder / "begun").exists():
             return session, receipt["run_id"], folder / "go"
         await asyncio.sleep(0.02)

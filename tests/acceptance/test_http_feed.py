@@ -36,7 +36,7 @@ class Browser:
         self.statuses: list[tuple[str, str]] = []
         self.snapshots: list[dict[str, Any]] = []
 
-    async def until(self, is_so: Callable[["Browser"], object], timeout_s: float = 15) -> None:
+    async def until(self, is_so: Callable[["Browser"], object], timeout_s: float = 60) -> None:
         """Read on until it is so."""
         async with asyncio.timeout(timeout_s):
             while not (self.snapshots and is_so(self)):
@@ -191,16 +191,21 @@ async def test_what_is_no_feed_is_refused(server: Running) -> None:
 # What changes.
 
 
-async def test_a_conversation_is_seen_to_work_to_ask_and_to_come_to_rest(server: Running) -> None:
+async def test_a_conversation_is_seen_to_work_to_ask_and_to_come_to_rest(
+    server: Running, speaker: Speaker, tmp_path: Path
+) -> None:
     async with talking(server.address) as api, browsing(api) as one, browsing(api) as two:
         for page in (one, two):
             await page.until(lambda page: True)
         session = await api.begin(title="Watched")
-        await api.say(session, "count 40")
+        with speaker.pausing(20):
+            await api.say(session, "count 40")
+            for page in (one, two):
+                await page.until(lambda page: page.status(session) == "working")
         for page in (one, two):
-            await page.until(lambda page: page.status(session) == "working")
             await page.until(lambda page: page.status(session) == "idle")
-        run = (await api.say(session, "run sleep 0.4; echo done"))["run_id"]
+        go = tmp_path / "go"
+        run = (await api.say(session, f"run until [ -e {go} ]; do sleep 0.02; done; echo done"))["run_id"]
         for page in (one, two):
             await page.until(lambda page: page.asks(session))
             assert page.status(session) == "needs_you"
@@ -210,6 +215,8 @@ async def test_a_conversation_is_seen_to_work_to_ask_and_to_come_to_rest(server:
         for page in (one, two):
             await page.until(lambda page: page.status(session) == "working")
             assert page.asks(session) == [], "answered in the same moment"
+        go.touch()
+        for page in (one, two):
             await page.until(lambda page: page.status(session) == "idle")
             assert is_in_order(
                 page.of(session), "idle", "working", "idle", "working", "needs_you", "working", "idle"
@@ -304,7 +311,7 @@ async def test_a_question_outlives_a_kill_and_is_asked_once(home: Holdfast) -> N
         before = (await api.get("/api/questions"))["questions"]
         assert len(before) == 1
     os.kill(first.process.pid, signal.SIGKILL)
-    first.process.wait(10)
+    first.process.wait(30)
     second = home.serve("--port", "0")
     async with talking(second.address) as api, browsing(api) as one, browsing(api) as two:
         for page in (one, two):

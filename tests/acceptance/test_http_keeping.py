@@ -78,7 +78,7 @@ async def test_a_browser_can_be_signed_out_from_another(holdfast: Holdfast) -> N
     async with talking(server.address) as api, browser(server, code=server.code) as there:
         (listed,) = (await api.get("/api/sign-ins"))["sign_ins"]
         assert listed["current"] is False
-        async with asyncio.timeout(10), there.stream("/api/stream?feed=true") as frames:
+        async with asyncio.timeout(30), there.stream("/api/stream?feed=true") as frames:
             await anext(frames)
             await api.ask("DELETE", f"/api/sign-ins/{listed['id']}")
             assert api.status == 204

@@ -202,7 +202,7 @@ async def test_a_connected_model_answers_from_the_next_run_on_and_after_a_restar
         assert KEY not in str(await api.entries(two))
         assert KEY not in str(await settings(api))
     server.process.terminate()
-    output, errors = server.process.communicate(timeout=20)
+    output, errors = server.process.communicate(timeout=60)
     assert KEY not in output + errors + "".join(server.screen)
     assert KEY.encode() not in (server.folder / "holdfast.db").read_bytes()
     asked = len(other.asked)

@@ -46,7 +46,7 @@ async def test_a_pin_is_told_in_the_list_alone_and_to_every_feed(server: Running
         session = await api.begin(title="Keep me")
         path = f"/api/sessions/{session}"
         assert (await api.get(path))["pinned"] is False
-        async with asyncio.timeout(10), api.stream("/api/stream?feed=true") as frames:
+        async with asyncio.timeout(30), api.stream("/api/stream?feed=true") as frames:
             async for frame in frames:
                 if frame.event == "feed_snapshot":
                     break

@@ -35,7 +35,7 @@ for method, path in paths:
     body = b"{}" if method in ("POST", "PATCH") else None
     asked = urllib.request.Request(address + path, body, {"content-type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
             found["answers"][f"{method} {path}"] = answer.status
     except urllib.error.HTTPError as refused:
         found["answers"][f"{method} {path}"] = refused.code
@@ -76,7 +76,7 @@ def test_a_log_that_somebody_finds_lets_nobody_in(holdfast: Holdfast) -> None:
     assert server.ask("/%00" + secret, token=secret).status == 404
     assert [by_browser(server, shown).status for shown in browsers] == [200, 200]
     server.process.terminate()
-    out, errors = server.process.communicate(timeout=20)
+    out, errors = server.process.communicate(timeout=60)
     log = "\n".join((*server.screen, out, errors))
     shown = [value.rpartition("=")[2] for browser in browsers for value in browser.values()]
     secrets = [secret, server.token, PASSWORD, *shown]

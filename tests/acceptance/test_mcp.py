@@ -15,7 +15,8 @@ import pytest
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import Api, Speaker, talking, until, words_of
 from tests.calls import is_alive
-from tests.mcp_calls import PLAIN, SDK, done, effects_of, free_port, listening
+from tests.mcp_calls import PLAIN, SDK, done, effects_of, listening
+from tests.ports import own_port
 
 SECRET = "wiki-0123456789-secret"
 KEPT_OUT = "There is nobody who may read this."
@@ -77,7 +78,7 @@ async def test_a_package_from_a_registry_is_used_over_stdio_and_over_http(
     tmp_path: Path, speaker: Speaker
 ) -> None:
     """Over HTTP its own tools are served by the SDK: by itself it only talks over a pipe."""
-    port = free_port()
+    port = own_port()
     with living_in(tmp_path, **environ_of(speaker)) as command, listening("--time", port=port):
         written(command, time_table(), table("clock", url=f"http://127.0.0.1:{port}/mcp"))
         async with at(command.serve("--port", "0")) as api:
@@ -225,7 +226,7 @@ async def test_secrets_and_the_data_folder_stay_where_they_are(tmp_path: Path, s
             problems = (await api.get("/health/ready"))["problems"]
             assert problems[0].startswith("The MCP server away is not connected: it cannot be reached")
         running.process.send_signal(signal.SIGTERM)
-        output = running.process.communicate(timeout=20)
+        output = running.process.communicate(timeout=60)
         assert SECRET not in "".join(map(str, output))
         assert running.process.returncode == 0
 

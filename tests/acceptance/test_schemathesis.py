@@ -250,7 +250,7 @@ async def test_streams_are_refused_to_strangers_and_answer_whatever_cursor_with_
         for path in streams:
             problem = await stranger.get(path)
             assert (stranger.status, problem["code"]) == (401, "not_signed_in")
-            async with asyncio.timeout(20), api.stream(path) as frames:
+            async with asyncio.timeout(30), api.stream(path) as frames:
                 await anext(frames)
         described = (await api.get("/openapi.json"))["paths"]
         for cursor in ("-1", "x", "9" * 30, "", "0x1", "1.5", "%00", "null", "1&after=2"):

@@ -81,7 +81,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
             server = holdfast.serve("--port", "0")
             asyncio.run(_talk(server, str(workspace), found))
             server.process.terminate()
-            told, logged = server.process.communicate(timeout=20)
+            told, logged = server.process.communicate(timeout=60)
             found.places["screen"] = "\n".join(server.screen).encode() + told.encode()
             found.places["log"] = logged.encode()
             for shape in ("json", "markdown"):

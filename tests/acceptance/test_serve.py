@@ -11,6 +11,7 @@ import pytest
 from holdfast import __version__
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.page_files import named_in
+from tests.ports import own_port
 
 
 def taken_port(port: int = 0) -> socket.socket:
@@ -153,16 +154,16 @@ def test_a_signal_stops_it_cleanly_even_while_a_browser_holds_on(signum: int, ho
         browser.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert browser.recv(4096).startswith(b"HTTP/1.1 200")
         server.process.send_signal(signum)
-        _, told = server.process.communicate(timeout=5)
+        _, told = server.process.communicate(timeout=60)
     assert (server.process.returncode, told) == (0, "")
 
 
 def test_a_stopped_server_leaves_no_sign_of_life_and_starts_again(holdfast: Holdfast, tmp_path: Path) -> None:
-    first = holdfast.serve("--port", "0")
+    first = holdfast.serve("--port", str(own_port()))
     folder = tmp_path / "share" / "holdfast"
     assert len(list((folder / "processes").iterdir())) == 1
     first.process.terminate()
-    first.process.communicate(timeout=5)
+    first.process.communicate(timeout=60)
     assert list((folder / "processes").iterdir()) == []
     assert holdfast.serve("--port", str(first.port)).ask("/health/ready").status == 200
 

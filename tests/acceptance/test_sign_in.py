@@ -13,13 +13,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.keys import Entrance
 from holdfast.server.app import PATHS
+from holdfast.server.auth import guard
 from holdfast.server.auth.rights import right_needed
 from tests.acceptance.conftest import Holdfast, Reply, Running
 from tests.acceptance.talking import Api, talking, until
-from tests.doors import door, keyring_of, signed_in
+from tests.doors import KEY_MS, door, keyring_of, signed_in
 from tests.house import house
+from tests.ports import own_port
 
 JSON = {"Content-Type": "application/json"}
 PASSWORD = "correct horse battery"
@@ -92,7 +95,7 @@ def test_whoever_signs_out_is_out_everywhere_at_once(holdfast: Holdfast) -> None
 
 
 def test_a_sign_in_outlives_the_server(holdfast: Holdfast) -> None:
-    first = holdfast.serve("--port", "0")
+    first = holdfast.serve("--port", str(own_port()))
     shown = entered(sign_in(first, code=first.code))
     first.process.kill()
     first.process.wait()
@@ -145,7 +148,7 @@ def comes_to(server: Running, shown: Mapping[str, str], status: int) -> bool:
 def set_password(holdfast: Holdfast, password: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "password", "--stdin"],
-        env=holdfast.environ, input=password + "\n", capture_output=True, text=True, timeout=20,
+        env=holdfast.environ, input=password + "\n", capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
@@ -164,24 +167,30 @@ def test_what_is_no_way_to_sign_in_is_said_so(body: dict[str, str], server: Runn
 
 async def test_codes_and_sign_ins_run_out(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        keyring = keyring_of(here, code_ms=1, sign_in_ms=700)
+        clock = FakeClock(SystemClock().now_ms())
+        keyring = keyring_of(here, clock)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
             code = await keyring.new_code()
-            await asyncio.sleep(0.01)
+            clock.advance(KEY_MS)
             assert (await browser.post("/api/sign-in", {"code": code}))["code"] == "sign_in_failed"
             own = await signed_in(keyring, api.address)
             session = await api.begin()
             async with browser.stream(f"/api/sessions/{session}/events", **own) as frames:
                 await anext(frames)
+                clock.advance(KEY_MS)
                 with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(30):
                         while True:
                             await anext(frames)
             await browser.get("/api/me", headers=own)
             assert browser.status == 401
 
 
-async def test_a_browser_that_signs_out_stops_following_at_once(tmp_path: Path) -> None:
+async def test_a_browser_that_signs_out_stops_following_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody looks for changes by and by: it ends because of what is said here.
+    monkeypatch.setattr(guard, "KEYS_STALE_MS", 3_600_000)
     async with house(tmp_path) as here:
         keyring = keyring_of(here)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:
@@ -192,7 +201,7 @@ async def test_a_browser_that_signs_out_stops_following_at_once(tmp_path: Path) 
                 await browser.post("/api/sign-out", headers={**own, "Origin": api.address})
                 assert browser.status == 204
                 with pytest.raises((aiohttp.ClientError, StopAsyncIteration)):
-                    async with asyncio.timeout(0.9):
+                    async with asyncio.timeout(30):
                         while True:
                             await anext(frames)
 
@@ -296,7 +305,7 @@ def test_the_token_of_local_commands_is_made_once_and_only_its_owner_can_read_it
     assert other.token == server.token
     assert path.stat().st_mode & 0o777 == 0o600
     other.process.terminate()
-    _, said = other.process.communicate(timeout=10)
+    _, said = other.process.communicate(timeout=60)
     assert "could be read by others; now it cannot" in said
 
 

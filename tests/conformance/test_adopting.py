@@ -113,7 +113,7 @@ async def test_an_imported_conversation_can_be_followed_and_goes_on(store: Store
     following = asyncio.ensure_future(anext(tail))
     await asyncio.sleep(0.01)
     await store.adopt(session_id, events)
-    assert await asyncio.wait_for(following, 5) == events[4]
+    assert await asyncio.wait_for(following, 30) == events[4]
     await tail.aclose()
     (receipt,) = await store.append(Append(session_id, turn_facts(2)))
     assert receipt.first_seq == len(events) + 1

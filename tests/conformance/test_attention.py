@@ -379,14 +379,14 @@ async def test_a_watcher_is_told_of_what_other_processes_do(store: Store, home: 
     other, bell = await home.open(), asyncio.Event()
     session_id = await begin(store)
     with other.watch(bell.set) as watch:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         found: set[SessionId] = set()
         await store.append(Append(session_id, turn_facts(1)))
         while session_id not in found and time.monotonic() < until:
             bell.clear()
             found |= watch.take() or set()
             if session_id not in found:
-                await asyncio.wait_for(bell.wait(), 10)
+                await asyncio.wait_for(bell.wait(), 30)
         assert session_id in found
 
 

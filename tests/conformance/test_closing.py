@@ -95,7 +95,7 @@ async def test_a_tail_of_a_store_that_closes_ends_soon(store: Store) -> None:
     await asyncio.sleep(0.05)
     await store.close()
     with pytest.raises(StoreClosed):
-        await asyncio.wait_for(following, 1)
+        await asyncio.wait_for(following, 30)
 
 
 async def test_many_can_open_an_empty_place_at_once(home: Home) -> None:

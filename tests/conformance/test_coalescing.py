@@ -118,10 +118,10 @@ async def test_there_is_room_only_once_the_pending_appends_are_stored(store: Sto
     session_id, story, head = await talking(store)
     count = 2 * PENDING_APPENDS_MAX
     waiting = [store.submit(Append(session_id, (story.says("x"),))) for _ in range(count)]
-    await asyncio.wait_for(store.room(), 5)
+    await asyncio.wait_for(store.room(), 30)
     assert sum(not each.done() for each in waiting) < PENDING_APPENDS_MAX
     await asyncio.gather(*waiting)
-    await asyncio.wait_for(store.room(), 5)
+    await asyncio.wait_for(store.room(), 30)
     found = await deltas(store, session_id, head)
     assert sum(len(fact.text) for fact in found) == count
 

@@ -59,3 +59,12 @@ async def test_an_item_is_swapped_only_for_what_it_is(store: Store) -> None:
     await store.take_item("rule", "a")
     assert not await store.swap_item("rule", "a", b"two", b"three")
     assert await store.item("rule", "a") is None
+
+
+async def test_an_item_is_dropped_only_while_it_is_what_it_was(store: Store) -> None:
+    await store.put_item("rule", "a", b"one")
+    assert not await store.swap_item("rule", "a", b"other", None)
+    assert await store.item("rule", "a") == b"one"
+    assert await store.swap_item("rule", "a", b"one", None)
+    assert await store.item("rule", "a") is None
+    assert not await store.swap_item("rule", "a", b"one", None)

@@ -15,7 +15,8 @@ from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, accept, created
 
-SEEN_WITHIN_S = 0.1
+SEEN_WITHIN_S = 1.0
+"""Most times: on a machine that is slow or busy, too."""
 
 
 def rename(session_id: SessionId, title: object) -> Append:
@@ -29,7 +30,7 @@ async def begin(store: Store, count: int = 0) -> SessionId:
     return new.session_id
 
 
-async def take(tail: AsyncIterator[Event], count: int, timeout_s: float = 10) -> list[Event]:
+async def take(tail: AsyncIterator[Event], count: int, timeout_s: float = 30) -> list[Event]:
     async with asyncio.timeout(timeout_s):
         return [await anext(tail) for _ in range(count)]
 
@@ -198,7 +199,7 @@ async def test_a_follower_takes_in_batches_what_the_bell_rings_for(store: Store,
         for seq, writer in ((5, store), (6, other)):
             rung.clear()
             await writer.append(rename(session_id, seq))
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await rung.wait()
             assert [event.seq for event in await follower.take()] == [seq]
         assert follower.after == 6

@@ -82,8 +82,12 @@ async def test_the_final_state_of_a_run_comes_after_its_last_checkpoint_and_noth
         kinds = await here.events(session_id)
         ended = kinds.index("run_completed")
         assert not set(kinds[ended:]) & {"text_appended", "message_settled", "model_step_started"}
-        await asyncio.sleep(0.05)
-        assert here.engine.runner.at_work == 0
+
+        async def is_at_rest() -> bool:
+            return here.engine.runner.at_work == 0
+
+        await here.until(is_at_rest)
+        assert await here.events(session_id) == kinds
 
 
 async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def test_a_crash_between_the_two_is_retried_or_shown_as_in_doubt_by_what_t
         doomed = gateway_of(home, app, [], channel=channel)
         await doomed.start()
         app.say("hello")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await fate.is_over.wait()
         fate.is_buried = True
         await doomed.stop(0.0)

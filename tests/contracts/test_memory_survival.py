@@ -130,7 +130,7 @@ async def test_a_call_that_never_answers_is_cut_off_and_is_in_doubt_where_no_key
     """M16"""
     keeper = Stubborn(takes_key=takes_key)
     keeper.hold = asyncio.Event()
-    async with home(tmp_path, keeper, commit_s=0.05) as here:
+    async with home(tmp_path, keeper, commit_s=0.5) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
         outcome = await asyncio.wait_for(here.lifecycle.commit(session_id), SOON_S)

@@ -21,7 +21,7 @@ from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.parts import Text
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
-from tests.house import Lever, house, says
+from tests.house import House, Lever, house, says
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -335,7 +335,11 @@ async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path
     for _ in range(6):
         async with house(tmp_path) as here:
             here.model.steps = [[asyncio.Event()]]
-            await asyncio.sleep(0.05)
+
+            async def is_tried_or_given_up(here: House = here) -> bool:
+                return bool(here.model.requests) or (await here.run(other.run_id)).stalled >= 3
+
+            await here.until(is_tried_or_given_up)
     async with house(tmp_path) as here:
         run = await here.run(other.run_id)
         assert (run.status, run.stalled) == ("interrupted", 3)

@@ -27,10 +27,12 @@ async def users(here: House, session_id: SessionId) -> list[str]:
 
 async def queue_up(here: House, model: Scribe, session_id: SessionId) -> list[f.TurnAccepted]:
     """Three messages behind an answer that failed: they wait for a person."""
-    model.steps = [[RuntimeError("broken")]]
+    hold = asyncio.Event()
+    model.steps = [[hold, RuntimeError("broken")]]
     failed = await here.say(session_id, "break")
     for n in range(3):
         await here.say(session_id, f"queued {n}", key=f"k{n}")
+    hold.set()
     await here.until_run(failed.run_id, "failed")
     found = [event.fact for event in await here.store.read(session_id, 0, 1000)]
     return [fact for fact in found if isinstance(fact, f.TurnAccepted) and (fact.key or "")[:1] == "k"]
@@ -50,7 +52,7 @@ async def test_what_waits_for_the_old_id_moves_and_what_is_sent_there_later_is_c
         reader = here.store.tail(old, await here.store.head(old))
         new = await here.engine.moves.move_on(old)
         # The reader of the old one is told where it goes on, as the next thing that happens.
-        told = (await asyncio.wait_for(anext(reader), 5)).fact
+        told = (await asyncio.wait_for(anext(reader), 30)).fact
         assert isinstance(told, f.SessionContinued) and told.successor_session_id == new
         assert boundaries == [old] and (await here.store.session(new)).previous_session_id == old
         late = await here.say(old, "late", key="late")
@@ -99,7 +101,7 @@ async def test_what_is_said_while_it_is_summed_up_is_in_the_summary_or_waits(tmp
         await talk(here, old, "one")
         model.hold = asyncio.Event()
         moving = asyncio.create_task(here.engine.moves.move_on(old))
-        await asyncio.wait_for(model.asking.wait(), 5)
+        await asyncio.wait_for(model.asking.wait(), 30)
         await talk(here, old, "two")
         model.hold.set()
         await moving
@@ -224,7 +226,7 @@ async def test_the_move_succeeds_though_the_old_session_is_deleted_meanwhile(tmp
         await talk(here, old, "one")
         model.hold = asyncio.Event()
         moving = asyncio.create_task(here.engine.moves.move_on(old))
-        await asyncio.wait_for(model.asking.wait(), 5)
+        await asyncio.wait_for(model.asking.wait(), 30)
         await here.engine.delete(old)
         model.hold.set()
         new = await moving

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.keys import leave_token
+from tests.ports import own_port
 
 START_S_MAX = 60.0
 STOP_S_MAX = 60.0
@@ -27,7 +27,7 @@ class Server:
         self, folder: Path, model_url: str, environ: Mapping[str, str] | None = None, **settings: str
     ) -> None:
         self.folder = folder
-        self.address = f"http://127.0.0.1:{_free_port()}"
+        self.address = f"http://127.0.0.1:{own_port()}"
         self.ready_at = 0.0
         self._start_s = 0.0
         self._environ = _environ(model_url, settings) | dict(environ or {})
@@ -212,13 +212,6 @@ def _is_free(path: Path) -> bool:
         except BlockingIOError:
             return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _environ(model_url: str, settings: dict[str, str]) -> dict[str, str]:

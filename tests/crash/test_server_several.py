@@ -161,10 +161,10 @@ async def test_a_server_stopped_past_its_lease_and_continued_adds_what_it_had_an
             await crowd.say(running, Script("r0", (Step(5, "shell", waits_for="go"), Step(20))))
             await writing.until(lambda: "w0.0.50 " in _text(writing), "fifty words")
             await running.until(running.has("tool_output_appended"), "a command at work")
+            began = time.monotonic()
             await stopped.stop()
             # The model goes on writing to the one who does not read.
             gate.opened.set()
-            began = time.monotonic()
             writing.turn_away()
             running.turn_away()
             await writing.until_all_ended()

@@ -30,6 +30,7 @@ from holdfast.domain.context import Profile, request_of
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids, ProcessId, RunId
 from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.engine.instructions import Instructions
 from holdfast.engine.recorder import RunRecorder
 from holdfast.store.ports import Append, Lease, Receipt
 from holdfast.store.sqlite.store import SqliteStore
@@ -287,7 +288,10 @@ class Cached(RuleBasedStateMachine):
     async def transcript(self, context: "Held | Busy", run_id: str | None) -> Transcript:
         assert run_id is not None
         lease = Lease(RunId(run_id), 1, ProcessId("p"), 0)
-        recorder = RunRecorder(self.stores[OURS], context, self.session_id, lease, self.folder)
+        recorder = RunRecorder(
+            self.stores[OURS], context, self.session_id, lease, self.folder,
+            Instructions(self.stores[OURS], self.clock),
+        )  # fmt: skip
         # What a run was given, and summaries, are not among what is read back yet.
         return replace(await recorder.transcript(CHARS), compactions=())
 

@@ -17,7 +17,6 @@ BROAD_EDGES = frozenset(
         "holdfast.agent.mcp.connection._connect",
         "holdfast.memory.patience.heard",
         "holdfast.memory.patience.heard_now",
-        "holdfast.memory.providers.installed.load",
         "holdfast.gateway.keeping.keep_on",
         "holdfast.gateway.inbound._attempt",
         "holdfast.gateway.delivering._try",

@@ -26,13 +26,12 @@ def test_the_product_keeps_the_rule(rule: Rule) -> None:
 
 def test_every_reviewed_edge_still_catches_everything() -> None:
     """An edge that is gone must not leave a door open for a new one of its name."""
+    modules = {each.module: each for each in package()}
     stale = [
         edge
         for edge in rules.BROAD_EDGES
-        if not any(
-            set(rules.broad_excepts(each, frozenset())) - set(rules.broad_excepts(each, frozenset({edge})))
-            for each in package()
-        )
+        if not (each := modules.get(edge.rpartition(".")[0]))
+        or not set(rules.broad_excepts(each, frozenset())) - set(rules.broad_excepts(each, frozenset({edge})))
     ]
     assert stale == []
 

@@ -193,7 +193,7 @@ async def test_tools_that_come_and_go_are_seen_at_the_next_step(tmp_path: Path) 
         here.own.steps = [calls("look"), calls("files__read"), calls("files__read"), says("Done.")]
         session_id = await here.begin("reader")
         sent = await here.engine.send(session_id, (Text("Look"),))
-        await asyncio.wait_for(look.started.wait(), 10)
+        await asyncio.wait_for(look.started.wait(), 30)
         here.tools["files__read"] = here_and_gone
         held.set()
         await here.here.until_run(sent.run_id, "completed")
@@ -321,16 +321,16 @@ async def test_only_so_many_models_are_held_open_that_nobody_uses() -> None:
         for name in ("a:2", "a:3", "a:4"):
             async with seats.used(name):
                 pass
-        await asyncio.wait_for(made["a:2"].is_closed.wait(), 5)
+        await asyncio.wait_for(made["a:2"].is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set(), "somebody is at it"
         async with seats.used("a:1") as again:
             assert again is first
         async with seats.used("own") as ours:
             assert ours.model is own, "the server's own by its name is the server's own"
         seats.put_first(Seat(Closing("new"), "", False))
-        await asyncio.wait_for(own.is_closed.wait(), 5)
+        await asyncio.wait_for(own.is_closed.wait(), 30)
         assert not made["a:1"].is_closed.is_set()
-    await asyncio.wait_for(made["a:1"].is_closed.wait(), 5)
+    await asyncio.wait_for(made["a:1"].is_closed.wait(), 30)
     await seats.close()
     assert all(model.is_closed.is_set() for model in made.values())
 
@@ -370,10 +370,10 @@ async def test_a_model_whose_key_changes_while_it_is_made_is_made_again() -> Non
             return seat.model
 
     using = asyncio.create_task(use())
-    await asyncio.wait_for(opening.wait(), 5)
+    await asyncio.wait_for(opening.wait(), 30)
     seats.renew()
     may_open.set()
-    assert await asyncio.wait_for(using, 5) is made[1]
-    await asyncio.wait_for(made[0].is_closed.wait(), 5)
+    assert await asyncio.wait_for(using, 30) is made[1]
+    await asyncio.wait_for(made[0].is_closed.wait(), 30)
     assert not made[1].is_closed.is_set()
     await seats.close()

@@ -14,6 +14,7 @@ from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.written_files import SETTLED_MS
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
+from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, TEXT_BYTES_MAX
@@ -116,7 +117,17 @@ class Desk:
         self.folder = self.base / "agents"
         self.folder.mkdir(parents=True)
         self.told: list[str] = []
-        self.files = AgentFiles(self.base, lambda: TOOLS, SystemClock(), self.told.append)
+        self.files = self.started()
+
+    def started(self, tools: tuple[str, ...] = TOOLS, keeps: bool = True) -> AgentFiles:
+        """Those of a process that starts now; one that does not keep is a command."""
+        files = AgentFiles(self.base, lambda: tools, SystemClock(), self.told.append, keeps=keeps)
+        files.read_all()
+        return files
+
+    def shown(self, files: AgentFiles, name: str) -> AgentTold:
+        prompts = PromptFiles(self.base, SystemClock(), self.told.append)
+        return AgentReader(files, prompts, lambda: TOOLS).one(name)
 
     def write(self, name: str, text: str, ago_s: float = 0.0) -> Path:
         path = self.folder / f"{name}.toml"
@@ -170,6 +181,74 @@ def test_a_bad_file_is_told_of_once_and_the_last_good_one_stays(tmp_path: Path) 
     assert [line for line in desk.files.problems() if "descripton" in line]
     desk.write("reader", "description = 'better'")
     assert desk.files.spec("reader").description == "better" and desk.files.problems() == []
+
+
+def test_the_last_good_one_stays_when_the_server_starts_with_a_bad_file(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "description = 'good'\ntools = ['read_file']")
+    desk.write("main", "approvals = 'allow'")
+    desk.started()
+    desk.write("reader", "descripton = 'bad'")
+    desk.write("main", "approvals = 'allways'")
+    for keeps in (False, True, True):
+        files = desk.started(keeps=keeps)
+        assert files.spec("reader") == AgentSpec(name="reader", description="good", tools=("read_file",))
+        assert files.spec("") == AgentSpec(approvals="allow")
+        assert len(files.problems()) == 2, "what is wrong is told all the same"
+        told = desk.shown(files, "reader")
+        assert (told.stays, told.answers, told.description) == (True, True, "good")
+        assert "'descripton'" in told.error
+    desk.write("reader", "description = 'better'")
+    files = desk.started()
+    assert files.spec("reader").description == "better" and not desk.shown(files, "reader").stays
+
+
+def test_a_last_good_one_that_cannot_be_any_more_answers_nobody(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "tools = ['list_files']")
+    desk.started()
+    desk.write("reader", "descripton = 'bad'")
+    files = desk.started(tools=("shell",))
+    with pytest.raises(BadAgent, match="descripton"):
+        files.spec("reader")
+    told = desk.shown(files, "reader")
+    assert (told.stays, told.answers) == (False, False)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_file_that_was_taken_away_leaves_no_last_good_one(tmp_path: Path, runs: bool) -> None:
+    desk = Desk(tmp_path)
+    path = desk.write("reader", "description = 'good'")
+    files = desk.started()
+    path.unlink()
+    if runs:
+        with pytest.raises(NoSuchAgent):
+            files.spec("reader")
+    else:
+        desk.started()
+    desk.write("reader", "descripton = 'bad'")
+    with pytest.raises(BadAgent):
+        desk.started().spec("reader")
+
+
+def test_a_command_that_only_looks_keeps_nothing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "description = 'good'")
+    desk.started(keeps=False)
+    assert sorted(each.name for each in desk.folder.iterdir()) == ["reader.toml"]
+
+
+def test_a_last_good_one_that_cannot_be_kept_or_read_is_as_if_there_was_none(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.write("reader", "description = 'good'")
+    (desk.folder / ".last-good").write_text("in the way")
+    assert desk.started().spec("reader").description == "good"
+    (desk.folder / ".last-good").unlink()
+    desk.started()
+    (desk.folder / ".last-good" / "reader.toml").write_bytes(b"\xff\xfe" * 10)
+    desk.write("reader", "descripton = 'bad'")
+    with pytest.raises(BadAgent):
+        desk.started().spec("reader")
 
 
 def test_a_bad_file_that_was_never_good_answers_nobody(tmp_path: Path) -> None:

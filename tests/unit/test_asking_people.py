@@ -59,6 +59,21 @@ def test_a_choice_that_is_a_number_is_meant_by_it() -> None:
     assert typed(("2", "1"), False, "1") == Reply(choices=("1",))
 
 
+@pytest.mark.parametrize(
+    ("question", "choices", "said"),
+    [
+        ("\u200b\u2060", None, "there is nothing in it"),
+        ("Which?", ("\u200b", "Red"), "one of them is empty"),
+        ("Which?", ("Red", "R\u200bed"), "two of them are the same"),
+        ("Which?", ("Red", "\u202ered\u202c"), "two of them are the same"),
+    ],
+)
+def test_what_does_not_show_is_nothing_that_can_be_asked_or_told_apart(
+    question: str, choices: tuple[str, ...] | None, said: str
+) -> None:
+    assert said in flaw(Question(question, choices))
+
+
 def test_any_words_answer_a_question_without_choices() -> None:
     assert typed((), False, " 2 ") == Reply("2") and typed((), False, " \n") is None
 

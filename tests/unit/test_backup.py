@@ -95,7 +95,7 @@ async def test_a_copy_beside_busy_writers_ends_and_is_consistent(
     writing = asyncio.ensure_future(write())
     await asyncio.sleep(0.05)
     before = acknowledged
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await store.backup(tmp_path / "copy.db", lambda done, total: time.sleep(0.01))
     after = acknowledged
     writing.cancel()

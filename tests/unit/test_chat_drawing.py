@@ -217,6 +217,14 @@ class TestTheScene:
         for shown in (live, printed, drawing.toolbar(scene, True, 0)):
             assert "sesame" not in shown and "[secret]" in shown
 
+    def test_what_has_no_title_is_known_by_its_first_words(self) -> None:
+        drawing, scene = Drawing(Mask().whole), Scene(Session("s_1", "", "idle", 0, 0), "small")
+        assert drawing.toolbar(scene, True, 0).startswith(" Untitled · small")
+        scene.listed(Listed(Session("s_1", "", "idle", 0, 1, opening="What is the weather?"), ()))
+        assert drawing.toolbar(scene, True, 0).startswith(" What is the weather? · small")
+        scene.listed(Listed(Session("s_1", "Weather", "idle", 0, 1), ()))
+        assert drawing.toolbar(scene, True, 0).startswith(" Weather · small")
+
     def test_an_empty_page_begins_an_empty_scene(self) -> None:
         scene = Scene(SESSION)
         assert scene.begin(Page((), (), 3), 5) == [] and scene.cursor == 3

@@ -15,13 +15,14 @@ BASH = next(path for path in ("/bin/bash", "/usr/bin/bash") if Path(path).exists
 PROGRAM = "zz-not-there"
 LISTEN = 'command_not_found_handle() { printf "%s\\0" "$#" "$@"; }\n'
 """A shell that is asked for a program which is not there says what it was asked for, each time."""
+UNHURRIED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 
 
 def as_bash_sees_it(command: str, folder: Path) -> list[list[str]]:
     """The programs that a shell is asked to run, each with its words."""
     ran = subprocess.run(
         [BASH, "--norc", "--noprofile", "-c", LISTEN + command],
-        cwd=folder, env={"PATH": "/nowhere", "HOME": "/nowhere/at/all", "X": "a value"}, timeout=10,
+        cwd=folder, env={"PATH": "/nowhere", "HOME": "/nowhere/at/all", "X": "a value"}, timeout=60,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     said = ran.stdout.decode().split("\0")[:-1]
@@ -74,7 +75,7 @@ LETTERS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, deadline=None, suppress_health_check=UNHURRIED)
 @given(st.lists(LETTERS, max_size=12).map("".join))
 def test_a_real_shell_sees_exactly_the_words_that_were_understood(tmp_path: Path, text: str) -> None:
     command = f"{PROGRAM} {text}"
@@ -87,7 +88,7 @@ def test_a_real_shell_sees_exactly_the_words_that_were_understood(tmp_path: Path
 PLAIN = st.text("ab '\"\\$`&;|*~!#{}é()<>[]?^=%", max_size=8)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=UNHURRIED)
 @given(st.lists(PLAIN, max_size=5))
 def test_words_that_are_quoted_are_understood_as_they_were(tmp_path: Path, words: list[str]) -> None:
     command = shlex.join([PROGRAM, *words])

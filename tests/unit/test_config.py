@@ -165,7 +165,7 @@ def test_what_people_are_told_is_the_default_that_holds() -> None:
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
         "fallback_models", "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max",
         "run_time_s_max", "runs_at_once", "summarise_above", "resume", "memory", "memory_idle_s",
-        "memory_in_doubt", "memory_webhook_url",
+        "memory_recall_ms", "memory_in_doubt", "memory_webhook_url",
         "memory_embedding_url", "memory_embedding_model", "fetch_allow", "searxng_url", "telegram",
         "telegram_api_url", "channel_webhook_url", "stop_grace_s",
     ]  # fmt: skip

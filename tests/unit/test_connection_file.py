@@ -19,7 +19,7 @@ from holdfast.config import ConfigError
 NAMES = st.sampled_from([provider.name for provider in PROVIDERS])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(NAMES, st.builds(Saved, st.text(min_size=1), st.text())))
 @example({"mistral": Saved("http://\N{GRINNING FACE}/", 'a"\\\x7f\x00\x1f\x85\r\n\u2028\U0010ffff')})
 def test_whatever_is_saved_is_read_again(tmp_path: Path, saved: dict[str, Saved]) -> None:

@@ -138,8 +138,8 @@ async def test_memory_is_told_before_what_is_held_is_given_back_and_nobody_waits
     await use(cache, named(2))
     await asyncio.sleep(0)
     assert leaving.asked == [named(1)], "it is being told"
-    await asyncio.wait_for(use(cache, named(2)), 5)
-    await asyncio.wait_for(use(cache, named(1)), 5)
+    await asyncio.wait_for(use(cache, named(2)), 30)
+    await asyncio.wait_for(use(cache, named(1)), 30)
     assert cache.rebuilds == {"new": 2, "evicted": 1}
     leaving.may_go.set()
     await cache.close()

@@ -175,7 +175,7 @@ async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: 
     assert len((await witness.store.messages(witness.session_id, None, 10)).messages) == 1
     disk.mend()
     await witness.send()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert (await anext(tail)).kind == "turn_accepted"
     await tail.aclose()
     await end(witness, tmp_path)

@@ -29,7 +29,7 @@ class Reading:
     async def next(self) -> list[tuple[str, dict[str, Any]]]:
         """What it is given next, once there is something."""
         assert self.reader is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 self.bell.clear()
                 frames = self.reader.take()
@@ -114,10 +114,10 @@ async def test_a_store_that_fails_ends_the_feed_and_says_why(tmp_path: Path) -> 
         reader.take()
         reading.bell.clear()
         await store.close()
-        await asyncio.wait_for(reading.bell.wait(), 10)
+        await asyncio.wait_for(reading.bell.wait(), 30)
         assert isinstance(reader.fault, StoreClosed)
         with feed.reader(lambda: None) as another, pytest.raises(StoreClosed):
-            await asyncio.wait_for(another.begun(), 10)
+            await asyncio.wait_for(another.begun(), 30)
 
 
 async def test_nobody_reads_for_a_feed_that_has_no_readers(tmp_path: Path) -> None:

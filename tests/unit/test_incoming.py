@@ -46,14 +46,14 @@ async def read(room: Room, receive: Receive) -> bytes:
     "pieces",
     [
         (),
-        [(0.02, b"a")] * 100,
+        [(0.02, b"a")] * 10_000,
         [(0.0, b"a" * 100_000)],
-        [(0.0, b"a" * 100_000), *[(0.02, b"a")] * 100],
+        [(0.0, b"a" * 100_000), *[(0.02, b"a")] * 10_000],
     ],
 )
 async def test_one_that_comes_to_a_stop_is_cut_off(pieces: list[tuple[float, bytes]]) -> None:
     room = Room(1_000_000, 1_000, 0.1)
-    async with asyncio.timeout(1.5):
+    async with asyncio.timeout(30):
         with pytest.raises(UploadTooSlow):
             await read(room, sending(*pieces))
     assert room.held_bytes == 0
@@ -65,7 +65,7 @@ async def test_one_that_keeps_its_pace_is_taken_however_long_it_takes() -> None:
 
 
 async def test_the_oldest_always_has_room_and_the_others_wait_for_it() -> None:
-    room = Room(1_000, 10, 5)
+    room = Room(1_000, 10, 60)
     with ExitStack() as leaving:
         first = leaving.enter_context(room.entered())
         with room.entered() as second, room.entered() as small:
@@ -76,7 +76,7 @@ async def test_the_oldest_always_has_room_and_the_others_wait_for_it() -> None:
             await first(700)
             assert (waiting.done(), room.held_bytes) == (False, 1_610)
             leaving.close()
-            await asyncio.wait_for(waiting, 1)
+            await asyncio.wait_for(waiting, 30)
             assert room.held_bytes == 410
 
 

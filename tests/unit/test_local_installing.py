@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.administration.local_desk import LocalDesk
 from holdfast.agent.local.installing import DOWNLOAD_BYTES, install, reason_in, uninstall
 from holdfast.agent.local.place import Place
 from holdfast.domain.local_model import LocalInstallFailed, LocalInstallRunning
@@ -138,3 +139,19 @@ async def test_what_an_earlier_process_left_half_done_is_cleared_away(
 )
 def test_why_pip_failed_is_told_in_a_sentence(said: str, why: str) -> None:
     assert why in reason_in(said)
+
+
+async def test_whoever_did_without_it_is_told_once_it_is_there(tmp_path: Path) -> None:
+    told: list[str] = []
+    desk = LocalDesk(tmp_path, {}, lambda text: text, lambda: "a", installed=lambda: told.append("there"))
+    place = Place(tmp_path)
+    # As an installation leaves it that has come to its end; then nothing is fetched.
+    place.weights.parent.mkdir(parents=True)
+    place.weights.write_bytes(b"")
+    (place.library / "holdfast-lock.txt").write_bytes(place.lock.read_bytes())
+    assert place.is_installed and place.is_current
+    desk.begin()
+    async with asyncio.timeout(30):
+        while not told:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert desk.told().state == "installed"

@@ -17,6 +17,7 @@ import pytest
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import StoreBusy
 from holdfast.domain.ids import Ids
+from holdfast.store.sqlite.connection import WRITE_WAIT_S
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.turnstile import WriteTurn
@@ -103,7 +104,7 @@ async def test_a_stall_above_the_wait_is_a_fault_that_passes(tmp_path: Path) -> 
         assert str(tmp_path) in busy.value.advice
         assert await store.head(new.session_id) == 1
         go(child)
-        child.wait(5)
+        child.wait(30)
     await store.append(accept(new.session_id, "at last"))
     assert await store.head(new.session_id) == 2
     await store.close()
@@ -118,7 +119,7 @@ async def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         waiting = asyncio.ensure_future(store.append(accept(new.session_id, "patient")))
         await asyncio.sleep(0.05)
         child.kill()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
     await store.close()
 
 
@@ -146,7 +147,7 @@ async def test_a_foreign_lock_on_the_file_is_waited_for_too(tmp_path: Path, wait
 
 
 async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path: Path) -> None:
-    store, other = await SqliteStore.open(tmp_path, wait_s=20), await SqliteStore.open(tmp_path)
+    store, other = await SqliteStore.open(tmp_path, wait_s=120), await SqliteStore.open(tmp_path)
     new = created()
     await store.append(new)
     tail = store.tail(new.session_id, 1)
@@ -164,7 +165,7 @@ async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path:
             (b'{"title":"x","by":"user"}',),
         )
         stranger.close()
-        assert (await asyncio.wait_for(following, 2)).seq == 2
+        assert (await asyncio.wait_for(following, 30)).seq == 2
     turn.close()
     await asyncio.gather(*waiting)
     await tail.aclose()
@@ -180,11 +181,11 @@ async def test_two_processes_that_write_as_fast_as_they_can_both_get_on(tmp_path
         for child in (one, two):
             go(child)
         told = [(await line(child)).split() for child in (one, two)]
-        assert [child.wait(10) for child in (one, two)] == [0, 0]
+        assert [child.wait(30) for child in (one, two)] == [0, 0]
     counts, waits = [int(count) for count, _ in told], [float(wait) for _, wait in told]
     print(f"two writers: {counts} appends, worst wait {max(waits) * 1000:.0f} ms")
     assert min(counts) > max(counts) / 5
-    assert max(waits) < 5
+    assert max(waits) < WRITE_WAIT_S
     store = await SqliteStore.open(tmp_path)
     assert sum(row.last_turn for row in (await store.sessions(None, 10)).sessions) == sum(counts)
     await store.close()
@@ -192,7 +193,7 @@ async def test_two_processes_that_write_as_fast_as_they_can_both_get_on(tmp_path
 
 def test_a_writer_that_comes_back_at_once_queues_behind_one_that_waits(tmp_path: Path) -> None:
     order: list[str] = []
-    one, two = WriteTurn(tmp_path, 5), WriteTurn(tmp_path, 5)
+    one, two = WriteTurn(tmp_path, 30), WriteTurn(tmp_path, 30)
     waiting = threading.Event()
 
     def wait_for_turn() -> None:
@@ -202,7 +203,7 @@ def test_a_writer_that_comes_back_at_once_queues_behind_one_that_waits(tmp_path:
     thread = threading.Thread(target=wait_for_turn)
     with one.held(lambda: None):
         thread.start()
-        assert waiting.wait(5)
+        assert waiting.wait(30)
         order.append("one")
     with one.held(lambda: None):
         order.append("one again")
@@ -213,12 +214,12 @@ def test_a_writer_that_comes_back_at_once_queues_behind_one_that_waits(tmp_path:
 
 
 def test_waiting_for_a_turn_ends_with_a_fault_and_leaves_no_lock(tmp_path: Path) -> None:
-    one, two = WriteTurn(tmp_path, 5), WriteTurn(tmp_path, 0.1)
+    one, two = WriteTurn(tmp_path, 120), WriteTurn(tmp_path, 0.1)
     with one.held(lambda: None):
         start = time.monotonic()
         with pytest.raises(StoreBusy), two.held(lambda: None):
             pytest.fail("two writers at once")
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 20
     with two.held(lambda: None):
         pass
     one.close()

@@ -10,7 +10,7 @@ from holdfast.agent.mcp.kept import KeptTools
 from holdfast.agent.mcp.naming import named
 from holdfast.agent.mcp.ports import Listing, Offered
 from holdfast.config import ConfigError, resolve
-from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers
+from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers, secrets_of
 
 
 def only(**table: object) -> McpServer:
@@ -90,6 +90,16 @@ def test_variables_are_put_in_and_what_is_sent_is_secret() -> None:
     assert reached.env == {"API_KEY": "k-123456789", "DATA": "/folder/ada/x", "PRICE": "$5 ${"}
     assert secrets == {"k-123456789"}, "a folder is none"
     assert "k-123456789" not in repr(reached)
+
+
+def test_what_is_secret_is_known_though_not_every_variable_is_set() -> None:
+    headers = {"Authorization": "Bearer ${KEY}", "X-Own": "own-123456789", "X-Bad": "a\nb"}
+    server = only(url="https://x/${PATH_SECRET}", headers=headers)
+    assert secrets_of(server, {}) == {"own-123456789"}
+    assert secrets_of(server, {"KEY": "k-1"}) == {"own-123456789", "Bearer k-1", "k-1"}
+    assert secrets_of(server, {"KEY": "a\nb", "PATH_SECRET": "p-1"}) == {"own-123456789", "p-1"}
+    server = only(command="a", env={"API_KEY": "${KEY}", "API_TOKEN": "t-123456789"})
+    assert secrets_of(server, {}) == {"t-123456789"}
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nX: y"])

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
 from holdfast.domain.mcp import McpTold
-from tests.mcp_calls import done, effects_of, free_port, housed, listening
+from tests.mcp_calls import done, effects_of, housed, listening
+from tests.ports import own_port
 
 Act = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 TOOLS = [
@@ -86,7 +87,7 @@ async def rude() -> AsyncIterator[Rude]:
 
 
 async def test_a_server_is_reached_called_and_heard_of(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     with listening(port=port):
         async with housed(tmp_path, s=at(port)) as house:
             await house.ready()
@@ -101,7 +102,7 @@ async def test_a_server_is_reached_called_and_heard_of(tmp_path: Path) -> None:
 async def test_killed_in_the_middle_of_a_call_it_is_not_called_again_and_the_next_call_works(
     tmp_path: Path,
 ) -> None:
-    port, effects = free_port(), tmp_path / "effects"
+    port, effects = own_port(), tmp_path / "effects"
     async with housed(tmp_path, s=at(port)) as house:
         with listening(port=port) as process:
             await house.ready()
@@ -205,7 +206,7 @@ async def test_an_answer_that_is_no_message_is_not_waited_for(tmp_path: Path) ->
 
 
 async def test_one_that_nobody_listens_for_is_told_and_reached_when_it_is_there(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     async with housed(tmp_path, s=at(port)) as house:
         told: McpTold = await house.failed()
         assert told.last_error.startswith("it cannot be reached")

@@ -4,8 +4,6 @@ import asyncio
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -218,6 +216,26 @@ async def test_tools_that_no_model_takes_are_left_out_with_a_reason(tmp_path: Pa
         assert len(house.servers[long].spec.description) == 4_000
 
 
+async def test_tools_that_are_none_do_not_cost_a_server_the_others(tmp_path: Path) -> None:
+    async with housed(tmp_path, s=plain("rude")) as house:
+        told = await house.ready()
+        assert told.last_error == ""
+        assert {"s__act", "s__act_again", "s__ask"} <= set(told.tools)
+        assert not {"s__flat", "s__bare", "s__texts"} & set(told.tools)
+        names = [each.split(" is left out: ")[0] for each in told.left_out]
+        assert names == ["flat", "bare", "texts", "A tool without a name", "A tool without a name"]
+        assert "inputSchema.type" in told.left_out[0]
+        assert (await house.call("s__odd")).outcome == "done"
+
+
+async def test_what_is_wrong_with_tools_that_are_not_wanted_is_not_told(tmp_path: Path) -> None:
+    async with housed(tmp_path, s=plain("rude", tools=["act", "bare"])) as house:
+        told = await house.ready()
+        assert told.tools == ("s__act",)
+        assert told.left_out[0].startswith("bare is left out: ")
+        assert len(told.left_out) == 2
+
+
 async def test_a_list_that_is_none_is_told(tmp_path: Path) -> None:
     async with housed(tmp_path, s=plain("unlisted")) as house:
         told = await house.failed()
@@ -327,15 +345,6 @@ async def test_whether_another_process_has_one_of_its_servers_left_is_known_by_i
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert not await tool.is_gone(CallId("c"))
         assert await tool.is_gone(CallId("c"))
-
-
-def test_without_servers_the_sdk_is_not_loaded() -> None:
-    """It takes a second and much memory."""
-    look = "import sys, holdfast.main; print([name for name in ('mcp', 'httpx2') if name in sys.modules])"
-    found = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert found.stdout.strip() == "[]"
 
 
 async def test_it_knows_only_what_its_table_gives_it(tmp_path: Path) -> None:

@@ -220,17 +220,17 @@ async def test_rubbish_from_a_provider_is_its_failure(rubbish: object, tmp_path:
 
 
 async def test_a_provider_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
-    async with room(tmp_path, ask_s=0.05) as here:
+    async with room(tmp_path, ask_s=0.5) as here:
         assert here.provider is not None
         here.provider.hold = asyncio.Event()
         for asked in (here.desk.known("", None, 50), here.desk.add("x")):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 with pytest.raises(ProviderFailure):
                     await asked
 
 
 async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path) -> None:
-    async with room(tmp_path, ask_s=0.05) as here:
+    async with room(tmp_path, ask_s=0.5) as here:
         provider = here.provider
         assert provider is not None
 
@@ -363,3 +363,22 @@ async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) ->
             await here.desk.resolve(session_id, 1, "drop", deleted=True)
         await here.desk.resolve(session_id, 1, "drop")
         assert await here.desk.waiting() == []
+
+
+async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it(tmp_path: Path) -> None:
+    class Stubborn(Scripted):
+        async def retract(self, key: str, receipt: str) -> None:
+            raise ProviderCannot(verb="forget")
+
+    async with room(tmp_path) as here:
+        here.provider = Stubborn()
+        session_id = await here.owe("Dogs", turns=2)
+        assert (await here.desk.commit(session_id)).outcome == "paid"
+        assert not await here.desk.kept()
+        await here.store.append(Append(session_id, (f.TurnsUndone(2),)))
+        await here.desk.commit(session_id)
+        (kept,) = await here.desk.kept()
+        assert (kept.session_id, kept.title, kept.row.retraction) == (session_id, "Dogs", "cannot")
+        assert kept.row.failure is not None and "no way to forget" in kept.row.failure.detail
+        await here.desk.resolve(session_id, kept.row.n, "drop")
+        assert not await here.desk.kept() and not await here.desk.waiting()

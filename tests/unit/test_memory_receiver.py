@@ -11,11 +11,12 @@ from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.memory.conformance import segment
 from holdfast.memory.ports import ProviderFailure
 from holdfast.memory.providers.webhook import Webhook
-from tests.receiving import EXAMPLE, SECRET, free_port, receiving
+from tests.ports import own_port
+from tests.receiving import EXAMPLE, SECRET, receiving
 
 
 def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     url = f"http://127.0.0.1:{port}/"
     other = "whsec_" + base64.b64encode(bytes(32)).decode()
 
@@ -37,7 +38,7 @@ def test_the_example_refuses_what_was_signed_by_somebody_else_or_long_ago(tmp_pa
 
 
 def test_the_example_keeps_what_it_was_told_when_it_is_killed(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
 
     async def with_one(deed: Callable[[Webhook], Awaitable[object]]) -> object:
         it = Webhook(f"http://127.0.0.1:{port}/", SECRET, FakeClock(_now_ms()), lambda: "f")

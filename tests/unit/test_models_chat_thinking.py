@@ -206,6 +206,14 @@ def test_content_in_pieces_is_told_as_thinking_and_words() -> None:
         ({"prompt_tokens_details": {"cached_tokens": 7}}, Usage(9, 5, 7)),
         ({"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 2}, Usage(9, 5, 7)),
         ({"cached_tokens": 7}, Usage(9, 5, 7)),
+        # OpenRouter's usage accounting; and how Google counts what was thought.
+        (
+            {"prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 6}},
+            Usage(9, 5, 2, written_tokens=6),
+        ),
+        ({"total_tokens": 90}, Usage(9, 81)),
+        ({"total_tokens": 14}, Usage(9, 5)),
+        ({"total_tokens": 3}, Usage(9, 5)),
         ({"cost": 0.00125, "is_byok": False}, Usage(9, 5, 0, 1250)),
         ({"cost": 0.00125}, Usage(9, 5)),
         ({"cost": {"total": 1}, "is_byok": False}, Usage(9, 5)),

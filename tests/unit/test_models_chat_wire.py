@@ -25,6 +25,7 @@ from holdfast.agent.ports import (
 from holdfast.domain.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
+from tests.decoding import decoded
 from tests.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event
 
 ROLES = ["user", "assistant", "tool", "assistant", "tool", "tool"]
@@ -36,17 +37,7 @@ def sent(request: Request, tools: tuple[ToolSpec, ...] = (), without: tuple[str,
 
 
 def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    answer = Answer(ENDPOINT, ChatWire())
-    deltas: list[ModelDelta] = []
-    try:
-        for piece in chunks:
-            for delta in answer.feed(piece):
-                deltas.append(delta)
-        for delta in answer.end():
-            deltas.append(delta)
-    except ModelFailure as failure:
-        return deltas, failure
-    return deltas, None
+    return decoded(Answer(ENDPOINT, ChatWire()), chunks)
 
 
 def calls_of(*chunks: bytes) -> list[tuple[str, str]]:

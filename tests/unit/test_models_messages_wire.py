@@ -76,7 +76,7 @@ def test_parallel_calls_stay_apart_however_their_pieces_come() -> None:
         CallDelta(1, "shell", '{"b"'),
         CallDelta(0, "shell", ":1}"),
         CallDelta(1, "shell", ":2}"),
-        StepEnd("tool_calls", Usage(26, 15, 16)),
+        StepEnd("tool_calls", Usage(26, 15, 16, written_tokens=3)),
     ]
 
 
@@ -121,7 +121,11 @@ def test_what_the_servers_own_tools_do_is_passed_over_without_loss() -> None:
     ]
     deltas, failure = answered(START, said("One, ", 0), *search, said("two.", 3), ended("end_turn"), STOP)
     assert failure is None
-    assert deltas == [TextDelta("One, "), TextDelta("two."), StepEnd("stop", Usage(26, 15, 16))]
+    assert deltas == [
+        TextDelta("One, "),
+        TextDelta("two."),
+        StepEnd("stop", Usage(26, 15, 16, written_tokens=3)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_what_the_servers_own_tools_do_is_passed_over_without_loss() -> None:
 def test_events_that_are_not_known_are_passed_over(odd: object) -> None:
     deltas, failure = answered(START, said("a", 0), event(odd), said("b", 0), ended("end_turn"), STOP)
     assert failure is None
-    assert deltas == [TextDelta("a"), TextDelta("b"), StepEnd("stop", Usage(26, 15, 16))]
+    assert deltas == [TextDelta("a"), TextDelta("b"), StepEnd("stop", Usage(26, 15, 16, written_tokens=3))]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_events_that_are_not_known_are_passed_over(odd: object) -> None:
 def test_why_a_model_stopped_is_said_in_one_vocabulary(reason: str, ours: str) -> None:
     deltas, failure = answered(START, said("a", 0), ended(reason), STOP)
     assert failure is None
-    assert deltas[-1] == StepEnd(ours, Usage(26, 15, 16))
+    assert deltas[-1] == StepEnd(ours, Usage(26, 15, 16, written_tokens=3))
 
 
 def test_a_model_that_declines_without_a_word_fails_and_says_why() -> None:
@@ -176,7 +180,7 @@ def test_a_model_that_declines_without_a_word_fails_and_says_why() -> None:
         (
             {"input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20},
             {"output_tokens": 9},
-            Usage(125, 9, 100),
+            Usage(125, 9, 100, written_tokens=20),
         ),
         (
             {"input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 1},

@@ -42,6 +42,33 @@ def test_input_kept_input_and_output_each_have_their_price() -> None:
     assert Price(2.0, 10.0).of(used).cost_micros == 2_000_000 + 5_000_000
 
 
+def test_what_is_put_into_the_cache_has_its_own_price() -> None:
+    used = Usage(MILLION, 0, cached_tokens=MILLION // 4, written_tokens=MILLION // 2)
+    assert Price(4.0, 20.0, 0.4, written=5.0).of(used).cost_micros == 1_000_000 + 100_000 + 2_500_000
+    assert Price(4.0, 20.0, 0.4).of(used).cost_micros == 3_000_000 + 100_000
+    # Counts that cannot be: no more is charged than there was.
+    assert Price(4.0, 0.0, 0.4, written=5.0).of(Usage(10, 0, 8, None, 90)).cost_micros == round(3.2 + 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("anthropic:claude-sonnet-5-5", 1.25), ("anthropic:claude-haiku-5-5", 1.25), ("openai:gpt-6-sol", 1.25),
+     ("openai:gpt-5.6-luna", 1.25), ("openai:gpt-5.4", None), ("groq:openai/gpt-oss-120b", None)],
+)  # fmt: skip
+def test_providers_that_charge_for_keeping_input_are_known(name: str, times: float | None) -> None:
+    price = read_known().facts(endpoint(name)).price
+    assert price is not None
+    assert price.written == (None if times is None else pytest.approx(price.input * times))
+    if price.long is not None and times is not None:
+        assert price.long.written == pytest.approx(price.long.input * times)
+
+
+def test_an_answer_that_nobody_counted_costs_what_nobody_knows() -> None:
+    assert Price(2.0, 10.0).of(Usage()).cost_micros is None
+    assert Price(2.0, 10.0).of(Usage(0, 7)).cost_micros is None
+    assert FREE.of(Usage()).cost_micros == 0
+
+
 def test_a_long_request_costs_its_long_price_throughout() -> None:
     price = Price(1.0, 2.0, 0.1, 1_000, Price(10.0, 20.0, 1.0))
     assert price.of(Usage(1_000, 10)).cost_micros == 1_020

@@ -30,6 +30,7 @@ from holdfast.domain.requests import (
     Request,
 )
 from holdfast.domain.usage import Usage
+from tests.decoding import decoded
 from tests.model_server import (
     ASKED,
     CALM,
@@ -70,17 +71,7 @@ ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "small", Secret(""), protocol="resp
 
 
 def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
-    answer = Answer(ENDPOINT, ResponsesWire())
-    deltas: list[ModelDelta] = []
-    try:
-        for piece in chunks:
-            for delta in answer.feed(piece):
-                deltas.append(delta)
-        for delta in answer.end():
-            deltas.append(delta)
-    except ModelFailure as failure:
-        return deltas, failure
-    return deltas, None
+    return decoded(Answer(ENDPOINT, ResponsesWire()), chunks)
 
 
 def told(*chunks: bytes) -> list[ModelDelta]:
@@ -248,7 +239,11 @@ def test_a_refusal_is_what_the_model_said() -> None:
         ev("refusal.done", refusal="I will not.", **at),
         completed(said),
     )
-    assert told(*stream) == [TextDelta("I will"), TextDelta(" not."), StepEnd("stop", Usage(36, 87, 32))]
+    assert told(*stream) == [
+        TextDelta("I will"),
+        TextDelta(" not."),
+        StepEnd("stop", Usage(36, 87, 32, written_tokens=3)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +256,7 @@ def test_a_refusal_is_what_the_model_said() -> None:
 )
 def test_an_incomplete_answer_says_why(why: dict[str, str] | None, reason: str) -> None:
     end = completed(SAYING, how="incomplete", incomplete_details=why)
-    assert told(SAID, end)[-1] == StepEnd(reason, Usage(36, 87, 32))
+    assert told(SAID, end)[-1] == StepEnd(reason, Usage(36, 87, 32, written_tokens=3))
 
 
 def test_events_and_items_that_are_not_known_are_passed_over() -> None:

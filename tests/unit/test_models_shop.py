@@ -11,7 +11,7 @@ from holdfast.administration.model_desk import chosen
 from holdfast.agent.models.prices import Known, read_known
 from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
 from holdfast.agent.models.shop import Shop
-from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel
+from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
@@ -62,8 +62,22 @@ async def test_what_cannot_be_made_says_what_to_do(name: str, kind: type[Holdfas
     with pytest.raises(kind) as refusal:
         await shop({"MISTRAL_BASE_URL": "nowhere"}).model(name)
     assert refusal.value.advice
-    with pytest.raises(kind):
-        await shop({"MISTRAL_BASE_URL": "nowhere"}).model("demo", [name])
+
+
+async def test_a_fallback_that_cannot_be_made_is_passed_over_and_one_that_is_no_name_is_not() -> None:
+    alone = await shop({"MISTRAL_BASE_URL": "nowhere"}).model("demo", ["groq:x", "mistral:x", "local"])
+    assert (alone.name, "Fallback" in repr(alone)) == ("demo", False)
+    async with serving(GOOD) as (url, _):
+        house = shop({"OLLAMA_BASE_URL": url, "MISTRAL_BASE_URL": "nowhere"})
+        chain = await house.model("ollama:first", ["groq:x", "ollama:second", "mistral:x"])
+        assert repr(chain).count("HttpModel") == 2 and "groq" not in repr(chain)
+        deltas = [delta async for delta in chain.stream(ASKED, ())]
+        assert any(isinstance(delta, StepEnd) for delta in deltas)
+        await chain.close()
+    with pytest.raises(NoSuchModel):
+        await shop({}).model("demo", ["nobody:x"])
+    with pytest.raises(NoModelKey):
+        await shop({}).model("groq:x", ["mistral:x"])
 
 
 def test_what_was_put_into_the_settings_goes_first_but_for_a_model_that_the_environment_names() -> None:

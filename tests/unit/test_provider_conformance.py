@@ -26,7 +26,8 @@ from holdfast.memory.providers.notes import Notes
 from holdfast.memory.providers.webhook import Webhook
 from holdfast.store.sqlite.store import SqliteStore
 from tests.installing import install
-from tests.receiving import SECRET, free_port, receiving
+from tests.ports import own_port
+from tests.receiving import SECRET, receiving
 from tests.tidy.sources import ROOT
 
 EXAMPLE = ROOT / "docs/examples/memory_provider.py"
@@ -39,7 +40,7 @@ class TestTheWebhook(ProviderCases):
 
     @pytest.fixture(autouse=True)
     def _receiver(self, tmp_path: Path) -> Iterator[None]:
-        port = free_port()
+        port = own_port()
         self.url = f"http://127.0.0.1:{port}/"
         with receiving(tmp_path, port):
             yield
@@ -84,7 +85,7 @@ class Relayed(Webhook):
     """A webhook whose receiver has every verb, as it stands behind it itself: notes, asked by the format."""
 
     def __init__(self, notes: Provider, clock: SystemClock) -> None:
-        self._port = free_port()
+        self._port = own_port()
         super().__init__(f"http://127.0.0.1:{self._port}/", SECRET, clock, Ids(clock).telling)
         self._notes = notes
         app = web.Application(client_max_size=100_000_000)

@@ -119,10 +119,35 @@ async def test_counts_below_nothing_do_not_lift_a_limit(tmp_path: Path) -> None:
     first = [*calls("pull")[:-1], StepEnd("tool_calls", Usage(40, 5))]
     lies = [*calls("pull")[:-1], StepEnd("tool_calls", Usage(-900, -200))]
     async with house(tmp_path, Lever("pull", "pure"), allowance=Allowance(tokens=60)) as here:
-        here.model.steps = [list(lies), list(lies), *(list(first) for _ in range(3))]
+        here.model.steps = [list(first), list(lies), *(list(first) for _ in range(3))]
         sent = await here.say(await here.begin(), "Go")
         run = await here.until_run(sent.run_id, "waiting", "completed")
-        assert (run.waiting, run.steps) == ("limit", 4)
+        assert (run.waiting, run.steps) == ("limit", 2), "what says nothing true is counted here"
+        assert run.usage.input_tokens > 40 and run.usage.output_tokens > 5
+
+
+async def test_a_provider_that_counts_nothing_reaches_the_limit_by_an_estimate_that_says_so(
+    tmp_path: Path,
+) -> None:
+    mute = [*calls("pull")[:-1], StepEnd("tool_calls")]
+    async with house(tmp_path, Lever("pull", "pure"), allowance=Allowance(tokens=300)) as here:
+        here.model.steps = [list(mute) for _ in range(60)]
+        sent = await here.say(await here.begin(), "Go on until you are told to wait")
+        run = await here.until_run(sent.run_id, "waiting", "completed")
+        used = run.usage
+        assert (run.waiting, run.detail) == ("limit", "300 tokens") and run.steps < 60
+        assert used.estimated_tokens == used.input_tokens + used.output_tokens >= 300
+        assert used.cost_micros is None, "an estimate has no price"
+
+
+async def test_what_a_provider_counted_is_not_estimated(tmp_path: Path) -> None:
+    half = [*calls("pull")[:-1], StepEnd("tool_calls", Usage(40, 0))]
+    async with house(tmp_path, Lever("pull", "pure")) as here:
+        here.model.steps = [half, says("done")]
+        sent = await here.say(await here.begin(), "Go")
+        used = (await here.until_run(sent.run_id, "completed")).usage
+        assert used.input_tokens == 50
+        assert used.estimated_tokens == used.output_tokens - 1 > 0
 
 
 async def test_a_limit_survives_a_restart_and_a_crash_gives_nothing_back(tmp_path: Path) -> None:

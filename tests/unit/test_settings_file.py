@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.administration.settings_file import CannotEdit, change_file, edited
-from holdfast.office import CannotEditSettings
+from holdfast.office.settings import CannotEditSettings
 
 OWN = """\
 # My settings

@@ -115,7 +115,7 @@ async def test_an_answer_does_not_wait_for_a_summary_under_way(tmp_path: Path) -
         model.hold = asyncio.Event()
         session_id = await here.begin()
         await talk(here, session_id, *["some words " * 100] * 6)
-        await asyncio.wait_for(model.asking.wait(), 5)
+        await asyncio.wait_for(model.asking.wait(), 30)
         await talk(here, session_id, "and now?")
         model.hold.set()
         await here.until(lambda: compactions(here, session_id), "a summary")
@@ -132,7 +132,7 @@ async def test_a_failed_or_empty_summary_changes_nothing_and_rests_before_it_is_
             model.said = said
             session_id = await here.begin()
             await talk(here, session_id, *["some words " * 100] * 6)
-            await asyncio.wait_for(model.asking.wait(), 5)
+            await asyncio.wait_for(model.asking.wait(), 30)
             await here.engine.summaries.settled(session_id)
             asked = len(model.asked)
             await talk(here, session_id, *["some words " * 100] * 3)
@@ -153,7 +153,7 @@ async def test_what_was_undone_while_it_was_summarised_is_not_covered(tmp_path: 
         model.hold = asyncio.Event()
         model.asking.clear()
         making = asyncio.create_task(here.engine.summaries.make(session_id))
-        await asyncio.wait_for(model.asking.wait(), 5)
+        await asyncio.wait_for(model.asking.wait(), 30)
         first = next(e.fact for e in await here.store.read(session_id, 0, 50) if e.kind == "turn_accepted")
         assert isinstance(first, f.TurnAccepted)
         await here.engine.verbs.undo(session_id, first.turn_id)
@@ -173,7 +173,7 @@ async def test_what_is_taken_back_while_it_is_summarised_is_refused_as_that(tmp_
         await talk(here, session_id, "one", "two", "three", "four")
         model.hold = asyncio.Event()
         making = asyncio.create_task(here.engine.summaries.make(session_id))
-        await asyncio.wait_for(model.asking.wait(), 5)
+        await asyncio.wait_for(model.asking.wait(), 30)
         told = [event.fact for event in await here.store.read(session_id, 0, 100)]
         turns = [fact.turn_id for fact in told if isinstance(fact, f.TurnAccepted)]
         match how:

@@ -55,7 +55,7 @@ class Board:
 
     async def begun(self, number: int) -> Slow:
         """That agent, once it is at work."""
-        await asyncio.wait_for(self.begins[number].wait(), 10)
+        await asyncio.wait_for(self.begins[number].wait(), 30)
         return self.agents[number]
 
 
@@ -71,7 +71,7 @@ async def test_a_run_keeps_its_model_and_the_next_one_has_the_new_one() -> None:
     assert not old.is_closed.is_set()
     here.agents[0].may_end.set()
     assert await first == "completed"
-    await asyncio.wait_for(old.is_closed.wait(), 5)
+    await asyncio.wait_for(old.is_closed.wait(), 30)
     here.agents[1].may_end.set()
     await second
     await asyncio.sleep(0)
@@ -84,7 +84,7 @@ async def test_a_model_that_nobody_uses_is_let_go_of_at_once() -> None:
     old, new = Open(), Open()
     here = Board(old)
     here.board.switch(new, "", names=False)
-    await asyncio.wait_for(old.is_closed.wait(), 5)
+    await asyncio.wait_for(old.is_closed.wait(), 30)
     await here.board.close()
 
 
@@ -95,7 +95,7 @@ async def test_a_run_that_is_stopped_lets_go_of_its_model() -> None:
     await here.begun(0)
     here.board.switch(Open(), "", names=False)
     run.cancel()
-    await asyncio.wait_for(old.is_closed.wait(), 5)
+    await asyncio.wait_for(old.is_closed.wait(), 30)
     await here.board.close()
 
 
@@ -131,7 +131,7 @@ async def test_a_model_that_is_asked_on_the_side_is_not_closed_under_the_questio
     assert not old.is_closed.is_set()
     old.may_end.set()
     assert await asking == "Yes."
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await old.is_closed.wait()
     (request,) = old.asked
     assert request == Request("Be brief.", (UserMessage((Text("Is it so?"),)),))

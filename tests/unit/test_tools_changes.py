@@ -107,6 +107,22 @@ async def test_files_are_put_back_as_they_were_before_the_run(tmp_path: Path) ->
         assert set(await here.engine.changes.restore(run_id)) == {"old.txt", "new.txt"}
 
 
+async def test_a_file_whose_new_folder_was_removed_since_is_as_it_was_before(tmp_path: Path) -> None:
+    async with house(tmp_path, others=own_tools(tmp_path)) as here:
+        session_id = await here.begin()
+        folder = workspace(tmp_path, session_id)
+        await done(here, session_id, written("a", "1\n"), written("kept/b", "1\n"))
+        steps = (edited("a", "1", "2"), written("new/deep/c", "1\n"), edited("kept/b", "1", "2"))
+        run_id = await done(here, session_id, *steps)
+        shutil.rmtree(folder / "new")
+        assert set(await here.engine.changes.restore(run_id, ["a", "new/deep/c"])) == {"a", "new/deep/c"}
+        assert (folder / "a").read_text() == "1\n" and not (folder / "new").exists()
+        # What was there before is missed.
+        shutil.rmtree(folder / "kept")
+        with pytest.raises(FilesChanged, match=r"kept/b \(it is no longer there\)"):
+            await here.engine.changes.restore(run_id)
+
+
 async def test_nothing_is_put_back_where_one_file_is_not_as_the_run_left_it(tmp_path: Path) -> None:
     async with house(tmp_path, others=own_tools(tmp_path)) as here:
         session_id = await here.begin()

@@ -149,7 +149,7 @@ def test_pipes_sockets_and_devices_are_neither_read_nor_replaced(bench: Bench, o
     started = time.monotonic()
     for name in ("pipe", "socket"):
         attack(bench, name, outside)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
     assert bench.use("list_files").text.count("(neither a file nor a folder)") == 2
 
 
@@ -207,7 +207,7 @@ def test_a_link_swapped_in_during_the_walk_gains_nothing(bench: Bench, outside: 
 
     async def race() -> tuple[set[str], int]:
         started, answers, tried = time.monotonic(), set(), 0
-        while time.monotonic() - started < (0.7 if len(answers) > 1 else 5):
+        while time.monotonic() - started < (0.7 if len(answers) > 1 and "inside" in answers else 60):
             for _ in range(20):
                 answers.add((await bench.call("read_file", path="folder/secret.txt")).text)
             await bench.call("write_file", path="folder/secret.txt", content="inside")

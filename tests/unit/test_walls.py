@@ -239,7 +239,7 @@ def test_the_walls_hold_for_an_ordinary_user(
                      str(server.pid), way, "0", identity_of(str(store)), str(store)]  # fmt: skip
             become = ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups"]
             told = subprocess.run(
-                [*become, python, "-I", "-S", "-c", PROBE, *words], capture_output=True, text=True, timeout=30
+                [*become, python, "-I", "-S", "-c", PROBE, *words], capture_output=True, text=True, timeout=60
             )
             server.kill()
         if told.returncode == 3 and way == MOUNTS:
@@ -259,7 +259,7 @@ def test_a_further_mount_of_the_disk_is_found(tmp_path: Path) -> None:
     )
     script = f'mount --bind {shlex.quote(str(store.parent))} {shlex.quote(str(again))} && exec "$@"'
     words = ["unshare", "-Urm", "sh", "-c", script, "sh", sys.executable, "-c", listing, str(store)]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60)
     if "unshare" in told.stderr or "mount:" in told.stderr:
         pytest.skip("nothing can be mounted here")
     assert told.stdout.splitlines() == [str(store), str(again / "holdfast")], told

@@ -19,7 +19,8 @@ from holdfast.memory.conformance import segment
 from holdfast.memory.ports import Health, ProviderCannot, ProviderFailure
 from holdfast.memory.providers.webhook import Patience, Webhook
 from tests.hooking import AT, PASSWORD, TOKEN, hooked, saying
-from tests.receiving import SECRET, free_port
+from tests.ports import own_port
+from tests.receiving import SECRET
 
 SHORT = Patience(commit_s=0.5, ask_s=0.5, health_s=0.5)
 
@@ -396,7 +397,7 @@ async def test_what_is_not_http_is_a_failure() -> None:
     ["127.0.0.1:{port}", "no-such-host.invalid:{port}", "[::1]:99999", "%zz", "a b:1", "127.0.0.1:x"],
 )
 async def test_an_address_where_nobody_is_is_a_failure(address: str) -> None:
-    url = f"http://ada:{PASSWORD}@{address.format(port=free_port())}/hook?token={TOKEN}"
+    url = f"http://ada:{PASSWORD}@{address.format(port=own_port())}/hook?token={TOKEN}"
     it = Webhook(url, SECRET, FakeClock(AT), lambda: "f", Patience(5, 5, 5))
     said = await failure_of(it.commit(segment("k", "a")))
     assert said.startswith("Memory failed: ")

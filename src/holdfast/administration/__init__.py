@@ -1,1 +1,1 @@
-"""What can be changed while a server runs, and stays so: settings, the model that answers."""
+"""Doing what `office` has ports for: what is changed while a server runs, and stays so."""

@@ -27,7 +27,7 @@ from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.rows import SessionRow
-from holdfast.office import CannotEditSettings
+from holdfast.office.settings import CannotEditSettings
 
 NEW = SessionId("new")
 """Stands for a conversation that there is none of yet."""
@@ -86,9 +86,12 @@ class AgentReader:
         """Models that agents name and that cannot be asked."""
         found = [self._files.look(name) for name in self._agents.names()]
         specs = [each.good for each in found if each is not None and each.good is not None]
-        named = [(spec, model) for spec in specs for model in (spec.model, *spec.fallbacks) if model]
-        flaws = [(agents.file_of(spec.name), model, self._flaw(model)) for spec, model in named]
-        return [f"{file}: {model} cannot be asked: {flaw}" for file, model, flaw in flaws if flaw]
+        return [f"{agents.file_of(spec.name)}: {told}" for spec in specs for told in self._unasked_of(spec)]
+
+    def _unasked_of(self, spec: AgentSpec) -> tuple[str, ...]:
+        """The same of one agent, in sentences."""
+        flaws = [(model, self._flaw(model)) for model in (spec.model, *spec.fallbacks) if model]
+        return tuple(f"{model} cannot be asked: {flaw}" for model, flaw in flaws if flaw)
 
     def _told(self, name: str, found: Reading[AgentSpec] | None) -> AgentTold:
         if found is None:
@@ -98,7 +101,7 @@ class AgentReader:
             if name == MAIN:
                 return told_of(self._agents.spec(name), error, digest)
             return AgentTold(name, answers=False, error=error, digest=digest)
-        return told_of(found.good, error, digest)
+        return told_of(found.good, error, digest, self._unasked_of(found.good), stays=bool(error))
 
 
 class AgentDesk(AgentReader):
@@ -166,6 +169,10 @@ class AgentDesk(AgentReader):
                 return seat.model.profile.window_tokens
         except HoldfastError:
             return None
+
+    def model(self, agent: str, model: str) -> str:
+        """The name of the model that answers in a conversation which has chosen these, or neither."""
+        return model or self._board.model_of(agent)
 
     async def prompt(self, name: str, session_id: SessionId | None) -> AgentPrompt:
         """What its model is sent, word for word. Raises NoSuchAgent, BadAgent, NoSuchSession, NoSuchModel…"""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from holdfast.administration.last_good import KeptCopies
 from holdfast.administration.written_files import Kind, WrittenFiles
 from holdfast.agent.models.providers import DEMO, PROVIDERS, is_local_model, split_name
 from holdfast.agent.ports import NoSuchModel
@@ -22,12 +23,14 @@ UNREAD = AgentSpec(approvals="ask")
 class AgentFiles:
     """The agents of this server. `tools` gives the names of those tools that it has of its own.
 
-    `closed` says why none can work in a folder, in words after its name; nothing where they can.
+    `closed` says why none can work in a folder, in words after its name; nothing where they can. `keeps`:
+    what a file says while it is right is kept for a server that starts when it is not.
     """
 
     def __init__(
         self, base: Path, tools: Callable[[], Collection[str]], clock: Clock, note: Note,
         mask: Masking = identity, closed: Callable[[str], str] = lambda workspace: "",
+        keeps: bool = False,
     ) -> None:  # fmt: skip
         self._tools = tools
         self._closed = closed
@@ -35,7 +38,8 @@ class AgentFiles:
             "agents", ".toml", agents.is_name, self.check,
             lambda file, problem: BadAgent(file=file, problem=problem),
         )  # fmt: skip
-        self.files = WrittenFiles(base, kind, clock, note, mask)
+        kept = KeptCopies(base / kind.folder, kind.suffix, keeps)
+        self.files = WrittenFiles(base, kind, clock, note, mask, kept)
 
     def spec(self, name: str) -> AgentSpec:
         """The agent as it is written now, or as it was last written well. Raises NoSuchAgent, BadAgent.

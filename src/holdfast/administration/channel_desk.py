@@ -16,14 +16,8 @@ from holdfast.domain.secrets import Mask
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import Channel, ChannelFailure
-from holdfast.office import (
-    CannotEditSettings,
-    ChannelRefused,
-    ChannelTold,
-    ChannelTried,
-    NotListening,
-    SettingFixed,
-)
+from holdfast.office.channels import ChannelRefused, ChannelTold, ChannelTried, NotListening
+from holdfast.office.settings import CannotEditSettings, SettingFixed
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"
 
@@ -110,6 +104,7 @@ class Channels(Porter):
                     each.name, True, each.fixed, state.serving, state.last_seen_at,
                     self._mask.shapes(state.last_error), state.last_error_at, state.received, state.waiting,
                     {str(outcome): count for outcome, count in state.delivered.items()},
+                    self._mask.shapes(state.undelivered), state.undelivered_at,
                 )
             )  # fmt: skip
         return found

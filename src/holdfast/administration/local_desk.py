@@ -18,13 +18,14 @@ from holdfast.domain.local_model import (
     LocalTold,
 )
 from holdfast.domain.secrets import Masking
-from holdfast.office import CannotEditSettings
+from holdfast.office.settings import CannotEditSettings
 
 
 class LocalDesk:
     """Belongs to one event loop. `llama` is the server that runs it here, where one may.
 
-    `named` is the model that the settings name: a server that starts after this needs it.
+    `named` is the model that the settings name: a server that starts after this needs it. `installed` is told
+    when it has come to be there: whoever did without it need not any longer.
     """
 
     def __init__(
@@ -35,7 +36,9 @@ class LocalDesk:
         chance: Callable[[], str],
         llama: Llama | None = None,
         named: str = "",
+        installed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._installed = installed
         self._place = Place(data)
         self._environ = environ
         self._mask = mask
@@ -99,5 +102,6 @@ class LocalDesk:
 
         try:
             await self.install(note)
+            self._installed()
         except HoldfastError as error:
             self._problem = f"{error} {error.advice}".strip()

@@ -22,10 +22,10 @@ from holdfast.agent.models.providers import (
     rooted,
 )
 from holdfast.agent.models.shop import made_for
-from holdfast.agent.ports import Model
+from holdfast.agent.ports import Model, ModelFailure
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.memory.ports import Asking, Owner, OwnerGone
+from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
 
 _NAMED_MAX = 100
 
@@ -91,9 +91,17 @@ class RememberedModels:
             await self._endpoint(owner)
 
     def asking(self, owner: Owner) -> Asking:
-        """A way to ask the owner's model. Raises OwnerGone, ModelFailure."""
+        """A way to ask the owner's model. Raises OwnerGone, AskedTooMuch, ModelFailure."""
 
         async def ask(system: str, text: str) -> str:
+            try:
+                return await answered(system, text)
+            except ModelFailure as failure:
+                if failure.too_long:
+                    raise AskedTooMuch(detail=str(failure).rstrip(".")) from failure
+                raise
+
+        async def answered(system: str, text: str) -> str:
             if self._board().is_at(owner.model, owner.base_url):
                 return await self._board().ask(system, text)
             model: Model = MaskedModel(made_for(await self._endpoint(owner)), self._mask)

@@ -22,7 +22,7 @@ TOLD_MAX = 20
 class MemoryOffice:
     """Puts memory's parts together. Start it after the engine, stop it after the engine, then close it.
 
-    `chance` gives a number from 0 to 1.
+    An answer waits `recall_s` for what is remembered. `chance` gives a number from 0 to 1.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class MemoryOffice:
         ids: Ids,
         in_doubt: InDoubt,
         idle_s: float,
+        recall_s: float,
         chance: Callable[[], float],
         mask: Masking,
     ) -> None:
@@ -44,8 +45,9 @@ class MemoryOffice:
         self._reporting: asyncio.Task[None] | None = None
         self._lifecycle = Lifecycle(ledger, providers.build, clock, ids, in_doubt, chance, mask)
         self.presence = Presence(
-            lambda: providers.present, providers.owner, self._lifecycle.enrol, session, titles, clock, mask
-        )
+            lambda: providers.present, providers.owner, self._lifecycle.enrol, session, titles, clock,
+            recall_s, mask,
+        )  # fmt: skip
         self.desk = Desk(
             self._lifecycle, ledger, lambda: providers.present, providers.owner, titles,
             lambda: self.presence.recalls, ids, mask,

@@ -41,15 +41,8 @@ from holdfast.config import ConfigError, Settings, altered
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.office import (
-    BadSetting,
-    CannotEditSettings,
-    Connection,
-    NoModel,
-    NoSuchModelProvider,
-    ProviderTold,
-    Tried,
-)
+from holdfast.office.models import Connection, NoModel, NoSuchModelProvider, ProviderTold, Tried
+from holdfast.office.settings import BadSetting, CannotEditSettings
 
 
 class Switching(Protocol):

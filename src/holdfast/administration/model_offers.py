@@ -12,7 +12,7 @@ from holdfast.agent.models.providers import PROVIDERS, Access, Saved, access_to
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask
-from holdfast.office import ModelTold, PriceTold, ProviderTold
+from holdfast.office.models import ModelTold, PriceTold, ProviderTold
 
 ANSWER_S = 1.0
 """How long whoever asks waits for lists. One that comes later is there the next time."""
@@ -110,4 +110,6 @@ def _shown_url(way: Access) -> str:
 
 
 def _price(price: Price | None) -> PriceTold | None:
-    return PriceTold(price.input, price.output, price.cached) if price is not None else None
+    if price is None:
+        return None
+    return PriceTold(price.input, price.output, price.cached, price.written)

@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.administration.bot_file import FILE_NAME as BOT_FILE
 from holdfast.config import Settings
 from holdfast.gateway.pairing import Pairing, Sender
-from holdfast.office import ChannelTold, SenderTold, StrangerTold
+from holdfast.office.channels import ChannelTold, SenderTold, StrangerTold
 
 TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"
 TELEGRAM, WEBHOOK = "telegram", "webhook"

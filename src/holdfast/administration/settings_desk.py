@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.administration.settings_file import change_file
 from holdfast.config import CHANGEABLE, FILE_NAME, PREFIX, ConfigError, Settings, altered, settings_told
 from holdfast.domain.secrets import Masking, identity, masked
-from holdfast.office import BadSetting, SettingFixed, SettingNeedsRestart, SettingTold, Value
+from holdfast.office.settings import BadSetting, SettingFixed, SettingNeedsRestart, SettingTold, Value
 
 
 class Desk:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from holdfast.domain.errors import DiskFull
 from holdfast.domain.toml import NotToml, read_toml
-from holdfast.office import CannotEditSettings
+from holdfast.office.settings import CannotEditSettings
+from holdfast.store.disk import sync
 
 _MODE = 0o600
 _STATEMENT_LINES_MAX = 1_000
@@ -56,11 +57,7 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 def edited(text: str, wanted: Mapping[str, object]) -> str:

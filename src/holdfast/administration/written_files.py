@@ -1,7 +1,8 @@
 """Files that people write into a folder of the data folder: each is one thing, read again when it changed.
 
 A look at a file that has not changed costs one question to the system. Of one that cannot be used the last
-good reading stays, and what is wrong with it is told. No name leads out of the folder; no link is followed.
+good reading stays, the one that was kept from an earlier process included, and what is wrong with it is told.
+No name leads out of the folder; no link is followed.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast.administration.last_good import KeptCopies
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, AGENT_FILES_MAX
@@ -49,7 +51,10 @@ class Reading(msgspec.Struct, Generic[T]):
 
 
 class WrittenFiles(Generic[T]):
-    """`note` tells people of a file that cannot be used. What the files say goes through `mask`."""
+    """`note` tells people of a file that cannot be used. What the files say goes through `mask`.
+
+    `kept` has what they said when they were last right, in whichever process that was.
+    """
 
     def __init__(
         self,
@@ -58,17 +63,22 @@ class WrittenFiles(Generic[T]):
         clock: Clock,
         note: Callable[[str], None] = lambda line: None,
         mask: Masking = identity,
+        kept: KeptCopies | None = None,
     ) -> None:
         self.folder = base / kind.folder
         self._kind = kind
         self._clock = clock
         self._note = note
         self._mask = mask
+        self._kept = kept
         self._known: dict[str, Reading[T]] = {}
 
     def read_all(self) -> None:
         """Know all of them. What is wrong with one is among `problems`, and not noted beside them."""
-        for name in self.names()[0]:
+        names = self.names()[0]
+        if self._kept is not None:
+            self._kept.keep_only(names)
+        for name in names:
             self.look(name, notes=False)
 
     def look(self, name: str, notes: bool = True) -> Reading[T] | None:
@@ -78,7 +88,8 @@ class WrittenFiles(Generic[T]):
         try:
             found = self.path_of(name).lstat()
         except OSError:
-            self._known.pop(name, None)
+            if self._known.pop(name, None) is not None and self._kept is not None:
+                self._kept.keep_only(self.names()[0])
             return None
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known = self._known.get(name)
@@ -122,16 +133,28 @@ class WrittenFiles(Generic[T]):
     def _read(self, name: str, stamp: Stamp, before: Reading[T] | None, notes: bool) -> Reading[T]:
         changed_ms = max(stamp[2], stamp[3]) // 1_000_000
         reading = Reading[T](stamp, self._clock.now_ms() - changed_ms > SETTLED_MS)
-        reading.good = before.good if before is not None else None
+        reading.good = before.good if before is not None else self._last_good(name)
         try:
             reading.text = self._mask(self._text(name))
             reading.good = self._kind.read(name, reading.text)
+            if self._kept is not None:
+                self._kept.keep(name, reading.text)
         except HoldfastError as error:
             reading.problem = error
             if notes and (before is None or str(before.problem) != str(error)):
                 stays = " It stays as it was." if reading.good is not None else ""
                 self._note(f"holdfast: {self._mask(str(error))}{stays}")
         return reading
+
+    def _last_good(self, name: str) -> T | None:
+        """What it said when some process last read it well, if that can still be used."""
+        text = self._kept.read(name) if self._kept is not None else None
+        if text is None:
+            return None
+        try:
+            return self._kind.read(name, self._mask(text))
+        except HoldfastError:
+            return None  # What it names is there no more.
 
     def _text(self, name: str) -> str:
         """What the file holds. Raises what `bad` gives."""

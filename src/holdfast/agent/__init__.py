@@ -1,1 +1,1 @@
-"""Who answers. Empty until models and tools exist."""
+"""Who answers: the loop of model and tool steps, models and tools. Reaches the engine by `ports` alone."""

@@ -35,6 +35,7 @@ from holdfast.domain.ids import CallId, Ids, MessageId
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
 from holdfast.domain.rows import RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
+from holdfast.domain.weights import estimated
 
 TRIES_MAX = 5
 """Times in a row that a model is asked for nothing before its failure becomes the run's."""
@@ -224,10 +225,11 @@ class Asking:
         assert end is not None
         if weighed and end.usage.input_tokens:
             settled = replace(settled, weight=(weighed, end.usage.input_tokens))
+        usage = estimated(end.usage, weighed, settled.parts)
 
         def decide(view: View) -> list[f.AnyFact]:
             run = _run(view, recorder)
-            used = f.ModelStepSettled(run.id, settled.message_id, end.stop_reason, end.usage)
+            used = f.ModelStepSettled(run.id, settled.message_id, end.stop_reason, usage)
             intended = tools.intend(run, settled, self._effect_of)
             session = view.session()
             owed = owner is not None and session is not None and session.remember

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.outputs import Outpour, shown_parts
-from holdfast.agent.ports import Emit, Recorder, Tool, ToolResult, ToolRun
+from holdfast.agent.ports import Emit, Foreseeing, Recorder, Tool, ToolResult, ToolRun
 from holdfast.domain import facts as f
 from holdfast.domain import questions, runs, tools
 from holdfast.domain.agents import Approvals as Approvals
@@ -44,7 +44,7 @@ class _Call(msgspec.Struct, frozen=True):
 
     `asks`: a person or a rule has to allow it. `banned` is the pattern for which it never runs. `question` is
     what it asks a person, where that is all it does. `flaw` is why it can only fail: nobody is asked, and it
-    is not run either.
+    is not begun either.
     """
 
     tool: ToolRow
@@ -59,16 +59,31 @@ class _Call(msgspec.Struct, frozen=True):
         return covering(rules, self.tool.name, self.arguments, session_id) if self.asks else None
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What was looked up for calls that would be put to a person: what people have allowed, and the one call
+    that is next, with why it would fail as things are now."""
+
+    rules: Sequence[Rule]
+    next: _Call | None
+    flaw: str
+
+    def flaw_of(self, tool: ToolRow, arguments: str) -> str:
+        is_it = self.next is not None and (self.next.tool.id, self.next.arguments) == (tool.id, arguments)
+        return self.flaw if is_it else ""
+
+
 class _Next(msgspec.Struct):
     """What was decided: a call is to be carried out now, or a person is waited for.
 
-    `again`: neither, and there is more to decide; `wants_rules`: by what people have allowed.
+    `again`: neither, and there is more to decide. `looks_up`: for that it has to be known what people have
+    allowed, and whether `doubtful`, if there is one, would fail.
     """
 
     call: _Call | None = None
     waits: bool = False
     again: bool = False
-    wants_rules: bool = False
+    looks_up: bool = False
+    doubtful: _Call | None = None
 
 
 class _House(msgspec.Struct):
@@ -117,32 +132,43 @@ class Calls:
 
     async def settle_all(self, recorder: Recorder, then: Then) -> bool:
         """Bring every open call to its end; False if a person has to say something first."""
-        rules: Sequence[Rule] | None = None
+        known: _Known | None = None
         while True:
             # Before a call is started: one that was and did not run would have to be asked about.
             recorder.pause()
-            found = await self._next(recorder, then, rules)
+            found = await self._next(recorder, then, known)
             if found.waits:
                 return False
             if found.call is not None:
                 await self._carry_out(recorder, found.call)
             elif not found.again:
                 return True
-            # Read anew for every call: one that was revoked meanwhile allows no more.
-            rules = await self._rules() if found.wants_rules else None
+            known = await self._look_up(recorder, found.doubtful) if found.looks_up else None
 
-    async def _next(self, recorder: Recorder, then: Then, rules: Sequence[Rule] | None) -> _Next:
+    async def _look_up(self, recorder: Recorder, call: _Call | None) -> _Known:
+        """Anew for every call: a rule that was revoked meanwhile allows no more."""
+        tool = self._catalogue.get(call.tool.name) if call is not None else None
+        flaw = ""
+        if call is not None and isinstance(tool, Foreseeing):
+            flaw = await tool.foreseen(call.arguments, recorder.workspace)
+        return _Known(await self._rules(), call, flaw)
+
+    async def _next(self, recorder: Recorder, then: Then, known: _Known | None) -> _Next:
         found = _Next()
 
         def decide(view: View) -> list[f.AnyFact]:
             run = view.run(recorder.run_id)
             assert run is not None, "it is being carried out, so it exists"
-            calls = [self._call(view, tool) for tool in view.open_tools(run.id)]
-            if calls and rules is None and any(call.asks for call in calls):
-                found.again = found.wants_rules = True
+            calls = [self._call(view, tool, known) for tool in view.open_tools(run.id)]
+            if known is None and any(call.asks for call in calls):
+                found.again = found.looks_up = True
+                # Those after it are not looked at: what comes before may yet make what they need.
+                first = next((call for call in calls if call.question is None), None)
+                found.doubtful = first if first is not None and first.asks else None
                 return []
             if calls:
-                return self._decide(view, run, calls, rules or (), recorder.workspace, found)
+                rules = known.rules if known is not None else ()
+                return self._decide(view, run, calls, rules, recorder.workspace, found)
             facts = then(view, run)
             found.waits = any(isinstance(fact, f.RunWaiting) for fact in facts)
             return facts
@@ -150,7 +176,7 @@ class Calls:
         await recorder.record(decide)
         return found
 
-    def _call(self, view: View, tool: ToolRow) -> _Call:
+    def _call(self, view: View, tool: ToolRow, looked_up: _Known | None) -> _Call:
         # What the tool itself says, here and now: a file that was imported may say anything.
         known = self._catalogue.get(tool.name)
         # But what was begun as unsafe stays so: a tool of another program may come back saying otherwise.
@@ -165,6 +191,7 @@ class Calls:
         asks = asks and (known is None or known.asks)
         asks = asks and tool.state == "intended" and not tool.approval
         flaw = known.flaw(arguments) if asks and known is not None else ""
+        flaw = flaw or (looked_up.flaw_of(tool, arguments) if asks and looked_up is not None else "")
         is_question = tool.name == questions.TOOL and known is not None and tool.state == "intended"
         # What cannot be asked is carried out as any call is: its tool says what is wrong with it.
         question = questions.asked_by(arguments) if is_question else None
@@ -209,6 +236,9 @@ class Calls:
         if first.banned:
             found.again = True
             return tools.forbid(view, run, tool, first.banned)
+        if first.flaw:
+            found.again = True
+            return tools.fail(view, tool, first.flaw)
         rule = first.rule(rules, session_id)
         if (first.asks and rule is None) or tool.state == "in_doubt" or tool.approval == "requested":
             found.waits = True
@@ -246,8 +276,7 @@ class Calls:
             recorder.stream(delta)
 
         outpour = Outpour(emit, tool.id)
-        result = ToolResult("failed", (Text(call.flaw),)) if call.flaw else None
-        result = result or await self._run(tool, self._order(recorder, call, outpour.take))
+        result = await self._run(tool, self._order(recorder, call, outpour.take))
         whole = outpour.finish()
         if result.outcome == "unknown" and not tools.repeatable(tool):
             return  # Begun and not ended: whoever looks next puts it in doubt, here or after a restart.

@@ -24,6 +24,7 @@ from holdfast.domain.facts import AnyFact
 from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.parts import AnyPart, Reasoning, Text
+from holdfast.domain.requests import Effort
 from holdfast.domain.rows import RunRow
 from holdfast.domain.summaries import Drafted
 from holdfast.domain.transcript import Entry, Transcript, Turn
@@ -46,7 +47,9 @@ class Agent:
         clock: Clock,
         memory: Remembering | None = None,
         guide: Guide | None = None,
+        effort: Effort | None = None,
     ) -> None:
+        self._effort = effort
         self._guide = guide or no_guide
         self._memory = memory or Forgetful()
         self._instructions = instructions
@@ -92,7 +95,7 @@ class Agent:
         told = await self.told(recorder.workspace)
         memories = await self._recalled(recorder, told) if owner is not None else ()
         told = await self._prepared(recorder, told, memories)
-        cuts, measuring = 0, Measuring(self._model, told, Attachments(recorder))
+        cuts, measuring = 0, Measuring(self._model, told, Attachments(recorder), self._effort)
         while True:
             if not await self._calls.settle_all(recorder, lambda view, run: _next_step(view, run, stretch)):
                 return "waiting"

@@ -4,8 +4,10 @@ So nothing behind this, neither the journal nor a reader, ever has one. A call t
 secret in it is masked too, and runs as it then reads: a model has no business with our keys.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.agent.ports import (
     AskedInstead,
     CallDelta,
+    Foreseeing,
     Keep,
     Model,
     ModelDelta,
@@ -31,13 +34,17 @@ from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId
 from holdfast.domain.secrets import Mask, StreamMask, masked
 
+HELD_S = 0.3
+"""What may begin a secret waits so long for what comes after it; then as much is shown as tells nothing."""
+
 
 class MaskedModel:
     """A model whose words, thoughts, calls and failures hold no known secret."""
 
-    def __init__(self, model: Model, mask: Mask) -> None:
+    def __init__(self, model: Model, mask: Mask, held_s: float = HELD_S) -> None:
         self._model = model
         self._mask = mask
+        self._held_s = held_s
 
     def __repr__(self) -> str:
         return f"MaskedModel({self._model!r})"
@@ -58,9 +65,19 @@ class MaskedModel:
         answer, failed = _Answer(self._mask), None
         async with aclosing(self._model.stream(request, tools)) as deltas:
             try:
-                async for delta in deltas:
+                while True:
+                    if answer.holds:
+                        async with _Coming(deltas) as coming:
+                            if not await coming.within(self._held_s):
+                                for little in answer.show():
+                                    yield little
+                            delta = await coming.delta()
+                    else:
+                        delta = await anext(deltas)
                     for certain in answer.feed(delta):
                         yield certain
+            except StopAsyncIteration:
+                pass
             except ModelFailure as failure:
                 failed = failure
         for certain in answer.finish():
@@ -70,6 +87,47 @@ class MaskedModel:
 
     async def close(self) -> None:
         await self._model.close()
+
+
+class _Coming:
+    """The next that a stream says, which can be waited for without being given up."""
+
+    def __init__(self, deltas: AsyncGenerator[ModelDelta, None]) -> None:
+        self._task = asyncio.create_task(_next(deltas))
+
+    async def __aenter__(self) -> "_Coming":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Whoever listens may have left meanwhile: a stream can be closed only when nobody reads it."""
+        self._task.cancel()
+        left: asyncio.CancelledError | None = None
+        while not self._task.done():
+            try:
+                await asyncio.wait((self._task,))
+            except asyncio.CancelledError as again:
+                left = again
+        if not self._task.cancelled():
+            self._task.exception()  # Told already, or of no use to who has left.
+        if left is not None:
+            raise left
+
+    async def within(self, wait_s: float) -> bool:
+        """Whether it comes, or the stream ends, in that time."""
+        done, _ = await asyncio.wait((self._task,), timeout=wait_s)
+        return bool(done)
+
+    async def delta(self) -> ModelDelta:
+        """Raises what the stream does, StopAsyncIteration at its end."""
+        await asyncio.wait((self._task,))
+        found = self._task.result()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+
+async def _next(deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
+    return await anext(deltas, None)
 
 
 class _Answer:
@@ -82,6 +140,17 @@ class _Answer:
         self._calls: dict[int, StreamMask] = {}
         self._thought: list[str] = []
         self._shown: list[str] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of what is being said waits for what comes after it."""
+        return bool(self._saying.held)
+
+    def show(self) -> Iterator[ModelDelta]:
+        """As much of that as tells nothing, for when nothing comes."""
+        if little := self._saying.show():
+            self._shown.append(little)
+            yield self._kind(little)
 
     def feed(self, delta: ModelDelta) -> Iterable[ModelDelta]:
         """What is certain once `delta` has come."""
@@ -182,6 +251,11 @@ class MaskedTool:
 
     def flaw(self, arguments: str) -> str:
         return self._mask.whole(self._tool.flaw(arguments))
+
+    async def foreseen(self, arguments: str, workspace: Path) -> str:
+        if not isinstance(self._tool, Foreseeing):
+            return ""
+        return self._mask.whole(await self._tool.foreseen(arguments, workspace))
 
     async def run(self, call: ToolRun) -> ToolResult:
         output = _Output(call, self._mask)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.ports import Model, ModelFailure, ToolSpec
 from holdfast.domain.context import Gauge, Request, estimate_tokens, request_of
+from holdfast.domain.requests import Effort
 from holdfast.domain.transcript import Transcript
 from holdfast.domain.weights import factor_of
 
@@ -35,7 +36,10 @@ def gauge_of(transcript: Transcript, model: Model, specs: Sequence[ToolSpec], sh
 class Measuring:
     """Makes the requests of one run. What was too much once is not tried again in it."""
 
-    def __init__(self, model: Model, told: str, attachments: Attachments) -> None:
+    def __init__(
+        self, model: Model, told: str, attachments: Attachments, effort: Effort | None = None
+    ) -> None:
+        self._effort = effort
         self._model = model
         self._told = told
         self._attachments = attachments
@@ -69,4 +73,4 @@ class Measuring:
         request = request_of(self._transcript, self._told, self._profile, self._gauge)
         if self._profile.window_tokens > self._model.profile.window_tokens:
             request = replace(request, window_tokens=self._profile.window_tokens)
-        return await self._attachments.add_to(request, self._model)
+        return await self._attachments.add_to(replace(request, effort=self._effort), self._model)

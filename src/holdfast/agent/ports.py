@@ -5,7 +5,7 @@ The loop knows only these. Models and tools are made by `main`; the engine is th
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -161,7 +161,7 @@ class ModelShop(Protocol):
         """A client of that model, which is not asked yet; close it. `fallbacks` answer where it cannot.
 
         What it says holds no known secret. Raises NoSuchModel, NoModelKey, UnsendableKey,
-        BadModelUrl, each with its remedy; not for the first of several that can be made.
+        BadModelUrl, each with its remedy; where any of several can be made, only NoSuchModel.
         """
 
 
@@ -318,3 +318,15 @@ class Tool(Protocol):
 
     async def is_gone(self, call_id: CallId) -> bool:
         """Whether nothing of an earlier run of this call, by any process, is still at work."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A tool that can tell whether a call would fail as things are now."""
+
+    async def foreseen(self, arguments: str, workspace: Path) -> str:
+        """Why a call would fail, in a sentence; empty where it may be carried out. Changes nothing.
+
+        A call that would is put to nobody, and not made. What it looked at may change before another call is
+        made: whoever makes that looks again.
+        """

@@ -18,6 +18,7 @@ from holdfast.agent.routes import RouteAgents, door_key
 from holdfast.agent.seats import Names, OpenModel, Seat, Seats
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.allowance import Allowance
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import CallId
 from holdfast.domain.parts import AnyPart
@@ -180,6 +181,17 @@ class Switchboard(Place):
             return self._crew(agent).model or self.name
         except (NoSuchAgent, BadAgent):
             return self.name
+
+    async def mains_own(self) -> tuple[str, tuple[FileKind, ...]]:
+        """The model of the agent that every server has, and what it takes; nothing if it is the server's."""
+        name = self.model_of("")
+        if name == self.name:
+            return "", ()
+        try:
+            async with self.in_use() as (_, seat):
+                return name, tuple(sorted(await seat.model.takes()))
+        except HoldfastError:
+            return name, ()
 
     def switch(self, model: Model, why: str, names: bool) -> None:
         """Have another model answer from the next run on; `names`: it can be asked for titles."""

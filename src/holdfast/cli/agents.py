@@ -11,6 +11,7 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.agents_told import AgentsTold, AgentText, AgentTold
 from holdfast.domain.reading import clean
 
+_STAYS = " It stays as it was when its file was last right."
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `holdfast agents list` shows it.")]
 
 
@@ -38,7 +39,8 @@ def list_agents(
         give(found)
     else:
         screen().print(_table(found))
-        for error in found.errors:
+        unasked = (f"{each.name}: {told}" for each in found.agents for told in each.unasked)
+        for error in (*found.errors, *unasked):
             note(f"holdfast: {clean(error)}")
 
 
@@ -63,7 +65,7 @@ def show(
     else:
         note(f"{found.agent.name} has no file: it is as the server's settings say.")
     if found.agent.error:
-        note(f"holdfast: {clean(found.agent.error)}")
+        note(f"holdfast: {clean(found.agent.error)}{_STAYS if found.agent.stays else ''}")
 
 
 def check(
@@ -100,4 +102,5 @@ def _table(found: AgentsTold) -> Table:
 def _row(agent: AgentTold) -> tuple[str, str, str, str]:
     tools = "all" if agent.tools is None else ", ".join(agent.tools) or "none"
     about = agent.description or ("as the settings say" if not agent.digest else "")
-    return agent.name, agent.model or "the server's", tools, agent.error or about
+    stays = _STAYS if agent.stays else ""
+    return agent.name, agent.model or "the server's", tools, agent.error + stays or about

@@ -1,17 +1,20 @@
 """`holdfast channels`: which chat apps there are, and who may speak there."""
 
-import time
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.asking_server import from_server
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.saying import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
+from holdfast.domain.clock import SystemClock
 from holdfast.domain.reading import clean
-from holdfast.office import ChannelTold, Reception, SenderTold, StrangerTold
+from holdfast.office.channels import ChannelTold, Reception, SenderTold, StrangerTold
 from holdfast.store.ports import Store
 
 CodeArgument = Annotated[str, typer.Argument(metavar="CODE", help="What they were told when they wrote.")]
@@ -19,6 +22,21 @@ ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="telegra
 SenderArgument = Annotated[
     str, typer.Argument(metavar="SENDER", help="As `holdfast channels senders` shows it.")
 ]
+
+
+class _Running(msgspec.Struct, frozen=True):
+    """What a server tells of its chat apps."""
+
+    channels: tuple[ChannelTold, ...]
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """`running`: a server told how its channels fare; else only the settings found here are known."""
+
+    running: bool
+    channels: list[ChannelTold]
+    allowed: list[SenderTold]
+    waiting: list[StrangerTold]
 
 
 def channels() -> typer.Typer:
@@ -36,30 +54,38 @@ def list_channels(
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """List chat apps, how many may speak there, and who waits to be let in."""
+    """List chat apps, how they fare where a server runs, how many may speak there, and who waits."""
 
-    async def look(desk: Desk) -> tuple[list[ChannelTold], list[SenderTold], list[StrangerTold]]:
+    async def look(desk: Desk) -> _Seen:
+        running = await from_server(desk, "/api/channels", _Running)
         async with desk.store() as store:
             reception = _reception(desk, store)
-            return list(reception.given()), list(await reception.senders()), list(await reception.waiting())
+            given = running.channels if running is not None else reception.given()
+            allowed, waiting = await reception.senders(), await reception.waiting()
+            return _Seen(running is not None, list(given), list(allowed), list(waiting))
 
-    given, allowed, waiting = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    seen = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     if as_json:
-        told = [
-            {"name": each.name, "connected": each.connected, "senders": _count(allowed, each.name)}
-            for each in given
-        ]
-        give({"channels": told, "waiting": waiting})
+        give({
+            "running": seen.running,
+            "channels": [_fares(seen, each) for each in seen.channels],
+            "waiting": seen.waiting,
+        })  # fmt: skip
         return
-    table = _table("Channel", "", "May speak", "Wait")
-    for each in given:
-        # A running server may have been given it otherwise: its environment is not this one.
-        state = "set up" if each.connected else "not set up here"
-        table.add_row(each.name, state, str(_count(allowed, each.name)), str(_count(waiting, each.name)))
-    screen().print(table)
-    if waiting:
+    shown = table("Channel", "", "May speak", "Wait")
+    for each in seen.channels:
+        # Without a server nobody knows what the next one is given: its environment need not be this one.
+        state = "set up" if each.connected else "not set up" if seen.running else "not set up here"
+        allowed, waiting = _count(seen.allowed, each.name), _count(seen.waiting, each.name)
+        shown.add_row(each.name, state, str(allowed), str(waiting))
+    screen().print(shown)
+    for each in seen.channels:
+        for what, why in (("went wrong last", each.last_error), ("was not delivered", each.undelivered)):
+            if why:
+                print(f"{each.name}: {what}: {clean(why)}")
+    if seen.waiting:
         print()
-        screen().print(_people(waiting))
+        screen().print(_people(seen.waiting))
 
 
 def pair(
@@ -97,12 +123,8 @@ def senders(
             return list(await _reception(desk, store).senders())
 
     found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    if as_json:
-        give(found)
-    elif found:
-        screen().print(_people(found))
-    else:
-        print("Nobody may speak yet. Whoever writes to the agent is told a code to be let in with.")
+    none = "Nobody may speak yet. Whoever writes to the agent is told a code to be let in with."
+    tell_list(found, as_json, _people, none)
 
 
 def revoke(
@@ -130,23 +152,25 @@ def _reception(desk: Desk, store: Store) -> Reception:
     return desk.wiring.reception(store, desk.settings)
 
 
+def _fares(seen: _Seen, channel: ChannelTold) -> dict[str, object]:
+    known: dict[str, object] = {
+        "name": channel.name, "connected": channel.connected, "senders": _count(seen.allowed, channel.name)
+    }  # fmt: skip
+    if not seen.running:
+        return known
+    told = {"serving": channel.serving, "last_error": channel.last_error, "undelivered": channel.undelivered}
+    return known | told
+
+
 def _count(people: list[SenderTold] | list[StrangerTold], channel: str) -> int:
     return sum(each.channel == channel for each in people)
 
 
 def _people(found: list[SenderTold] | list[StrangerTold]) -> Table:
-    table = _table("Channel", "Sender", "Name", "Since")
-    now = time.time_ns() // 1_000_000
+    shown, now = table("Channel", "Sender", "Name", "Since", wraps="Name"), SystemClock().now_ms()
     for each in found:
         since = each.allowed_at if isinstance(each, SenderTold) else each.asked_at
-        table.add_row(
+        shown.add_row(
             Text(clean(each.channel)), Text(clean(each.sender)), Text(clean(each.name)), age(now - since)
         )
-    return table
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in titles:
-        table.add_column(title, no_wrap=title != "Name", overflow="fold")
-    return table
+    return shown

@@ -1,14 +1,14 @@
 """`holdfast rules`: what is allowed without asking."""
 
-import time
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
+from holdfast.cli.desk import Desk, JsonOption, carry_out, give
 from holdfast.cli.saying import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
@@ -42,12 +42,7 @@ def list_rules(
             return list(await _permissions(store).rules())
 
     found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    if as_json:
-        give(found)
-    elif found:
-        screen().print(_table(found))
-    else:
-        print("There are no rules: every call that changes something is asked about.")
+    tell_list(found, as_json, _table, "There are no rules: every call that changes something is asked about.")
 
 
 def revoke(
@@ -75,12 +70,9 @@ def _permissions(store: Store) -> Permissions:
 
 
 def _table(found: list[Rule]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("Rule", "Tool", "Allows", "Where", "Made"):
-        table.add_column(title, no_wrap=title != "Allows", overflow="fold")
-    now = time.time_ns() // 1_000_000
+    shown, now = table("Rule", "Tool", "Allows", "Where", "Made", wraps="Allows"), SystemClock().now_ms()
     for rule in found:
         where = "everywhere" if rule.session_id is None else rule.session_id
         made = age(now - rule.created_at)
-        table.add_row(rule.id, Text(clean(rule.tool)), Text(clean(rule.pattern)), where, made)
-    return table
+        shown.add_row(rule.id, Text(clean(rule.tool)), Text(clean(rule.pattern)), where, made)
+    return shown

@@ -1,6 +1,5 @@
 """`holdfast tokens`: what lets programs in."""
 
-import time
 from typing import Annotated
 
 import msgspec
@@ -8,8 +7,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note, screen
+from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
 from holdfast.cli.saying import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import Ids
@@ -96,12 +96,7 @@ def list_tokens(
             return [_listed(token, used) for token, used in await _keyring(desk, store).tokens()]
 
     found = carry_out(context, look, as_json=as_json, data=data, durability=durability)
-    if as_json:
-        give(found)
-    elif found:
-        screen().print(_table(found))
-    else:
-        print("There are no tokens.")
+    tell_list(found, as_json, _table, "There are no tokens.")
 
 
 def revoke(
@@ -133,12 +128,9 @@ def _listed(token: Token, used: Instant | None = None) -> Listed:
 
 
 def _table(found: list[Listed]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("Token", "Name", "May", "Made", "Last used"):
-        table.add_column(title, no_wrap=title != "Name")
-    now = time.time_ns() // 1_000_000
+    shown, now = table("Token", "Name", "May", "Made", "Last used", wraps="Name"), SystemClock().now_ms()
     for each in found:
         used = "never" if each.last_used_at is None else age(now - each.last_used_at)
         may = ", ".join(each.rights)
-        table.add_row(each.id, Text(each.name), may, age(now - each.created_at), used)
-    return table
+        shown.add_row(each.id, Text(each.name), may, age(now - each.created_at), used)
+    return shown

@@ -11,21 +11,18 @@ from holdfast.config import Settings, resolve, settings_told
 from holdfast.domain.files import FileKind
 from holdfast.domain.keys import Entrance
 from holdfast.domain.local_model import LocalDesk
-from holdfast.domain.secrets import Mask
+from holdfast.domain.mcp import secrets_of
+from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import (
-    AgentDesk,
-    AgentReading,
-    BackupDesk,
-    ChannelDesk,
-    McpDesk,
-    MemoryDesk,
-    ModelDesk,
-    Office,
-    Reception,
-    SettingsDesk,
-)
+from holdfast.office.agents import AgentDesk, AgentReading
+from holdfast.office.backups import BackupDesk
+from holdfast.office.channels import ChannelDesk, Reception
+from holdfast.office.mcp import McpDesk
+from holdfast.office.memory import MemoryDesk
+from holdfast.office.models import ModelDesk
+from holdfast.office.office import Office
+from holdfast.office.settings import SettingsDesk
 from holdfast.overview import Look
 from holdfast.store.ports import Durability, Progress, Store
 
@@ -92,6 +89,9 @@ class Answering(Protocol):
 
     async def takes(self) -> frozenset[FileKind]:
         """Which files it takes."""
+
+    async def mains_own(self) -> tuple[str, tuple[FileKind, ...]]:
+        """The model of the agent that every server has and what that takes; nothing where it is this one."""
 
 
 class MemoryStaff(Protocol):
@@ -180,8 +180,15 @@ class Wiring(msgspec.Struct, frozen=True):
     """Knows the secrets of that environment."""
 
     def settings(self, **command_line: object) -> Settings:
-        """The settings in force, given what stood on the command line. Raises ConfigError."""
-        return resolve(command_line, self.environ)
+        """The settings in force, given what stood on the command line. Raises ConfigError.
+
+        What they hold that is secret is known from then on: no command shows it.
+        """
+        settings = resolve(command_line, self.environ)
+        for server in settings.mcp:
+            self.mask.learn(*secrets_of(server, self.environ))
+        self.mask.learn(*secrets_in({"SEARXNG_URL": settings.searxng_url}))
+        return settings
 
 
 def wiring_of(context: typer.Context) -> Wiring:

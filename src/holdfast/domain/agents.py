@@ -13,6 +13,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.fact import Resume
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX, AGENT_TOOLS_MAX
+from holdfast.domain.requests import Effort
 from holdfast.domain.toml import NotToml, read_toml
 
 MAIN = "main"
@@ -66,6 +67,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     resume: Resume | None = None
     memory: Literal["on", "off"] = "on"
     workspace: str = ""
+    effort: Effort | None = None
 
     @property
     def session_name(self) -> str:
@@ -92,6 +94,7 @@ _ALLOWED: Mapping[str, tuple[object, str]] = MappingProxyType({
     "resume": (Resume, "auto, ask or never"),
     "memory": (Literal["on", "off"], "on or off"),
     "workspace": (str, "the whole path of a folder"),
+    "effort": (Effort, "low, medium or high"),
 })  # fmt: skip
 """Every key that a file may have, with its type and what people are told of it."""
 

@@ -11,8 +11,10 @@ from holdfast.domain.agents import AgentSpec
 class AgentTold(msgspec.Struct, frozen=True):
     """An agent as it is in force. What is empty is as the server has it; without `tools` it has all.
 
-    `error` says what is wrong with its file: then it is as it was before, or it cannot answer at all, which
-    `answers` says. `digest` names what the file says now, and is empty where there is none.
+    `error` says what is wrong with its file: then it `stays` as it was when its file was last right, also
+    after a restart; where nobody knows that it cannot answer at all, which `answers` says, or is as without
+    a file. `digest` names what the file says now, and is empty where there is none. `unasked` says
+    which of its models cannot be asked and why; it answers by the others.
     """
 
     name: str
@@ -27,6 +29,9 @@ class AgentTold(msgspec.Struct, frozen=True):
     answers: bool = True
     error: str = ""
     digest: str = ""
+    unasked: tuple[str, ...] = ()
+    effort: Literal["low", "medium", "high", ""] = ""
+    stays: bool = False
 
 
 class AgentText(msgspec.Struct, frozen=True):
@@ -77,9 +82,17 @@ class PromptsTold(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ()
 
 
-def told_of(spec: AgentSpec, error: str = "", digest: str = "") -> AgentTold:
+def told_of(
+    spec: AgentSpec,
+    error: str = "",
+    digest: str = "",
+    unasked: tuple[str, ...] = (),
+    stays: bool = False,
+) -> AgentTold:
     """An agent that can answer."""
     return AgentTold(
         spec.name, spec.description, spec.model, spec.fallbacks, spec.tools, spec.approvals or "",
-        spec.resume or "", spec.memory, spec.workspace, True, error, digest,
+        spec.resume or "", spec.memory, spec.workspace, True, error, digest, unasked,
+        spec.effort or "",
+        stays,
     )  # fmt: skip

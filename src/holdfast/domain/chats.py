@@ -18,6 +18,8 @@ InboundState = Literal["received", "assigned", "done"]
 DeliveryKind = Literal["answer", "question", "notice", "reply"]
 DeliveryState = Literal["waiting", "sending", "sent", "changed", "in_doubt", "dropped"]
 """`changed`: it was sent, and is to say something else since: an edit, which may be repeated."""
+FAILED_ALONE = "failed_alone"
+"""Why a delivery waits that the app cannot take although it answers: what is behind it may pass it by."""
 TERMINAL_KEY = "terminal:"
 """How the keys of messages begin that were typed in a terminal: chats show where something was said."""
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -53,7 +55,8 @@ class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
 class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that came from a chat app. `update_id` is the app's own: the same again is the same thing.
 
-    `press` is what a button carries; `addressed`: in a group, the agent was meant.
+    `press` is what a button carries; `addressed`: in a group, the agent was meant. No person can say
+    `moved_from`: it is the app's own word.
     """
 
     chat: Chat
@@ -65,6 +68,8 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     press: str = ""
     addressed: bool = True
     at: Instant = 0
+    moved_from: str = ""
+    """The app's name for the chat whose place this one has taken; nothing was said then."""
 
 
 def sound(inbound: Inbound) -> Inbound:
@@ -118,13 +123,19 @@ class Button(msgspec.Struct, frozen=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a chat app: Markdown, buttons below it, files by their blob."""
+    """One message of a chat app: Markdown, buttons below it, files by their blob and what they are called."""
 
     text: str = ""
     buttons: tuple[Button, ...] = ()
     files: tuple[str, ...] = ()
     is_again: bool = False
     """It may have been sent before, and says so."""
+    names: tuple[str, ...] = ()
+
+    @property
+    def named_files(self) -> list[tuple[str, str]]:
+        """Each file with its name, empty where that is not known."""
+        return list(zip(self.files, (*self.names, *[""] * len(self.files)), strict=False))
 
 
 class NewDelivery(msgspec.Struct, frozen=True):

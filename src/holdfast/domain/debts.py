@@ -210,6 +210,8 @@ def resolve(view: View, n: int, decision: str, by: f.Actor = "user") -> list[f.A
             return [f.MemoryResolved(n, "retry", by)]
         case "done" if debt.state == "in_doubt":
             return [f.MemoryResolved(n, "done", by)]
+        case "drop" if debt.state == "paid" and debt.retraction == "cannot":
+            return [f.MemoryResolved(n, "drop", by)]  # Somebody has seen that memory keeps it.
         case "drop" if debt.is_open and debt.state != "committing":
             return [f.MemoryResolved(n, "drop", by)]
     raise DebtRefused(n=n, state=debt.state, decision=decision)

@@ -201,6 +201,13 @@ class SessionMoved(HoldfastError):
     remedy = "Go on in {successor}."
 
 
+class SuccessorDeleted(NoSuchSession):
+    """Conversation {session_id} went on in {successor}, which was deleted."""
+
+    code, status = "successor_deleted", 409
+    remedy = "Branch conversation {session_id} to go on from what was said there."
+
+
 class NothingToSummarise(HoldfastError):
     """There is nothing to summarise in conversation {session_id} yet."""
 

@@ -73,6 +73,8 @@ RECOVERY_PLACES = 1_000_000
 PRUNE_AFTER_MS = 3_600_000
 PURGE_AFTER_MS = 60_000
 UNUSED_BLOB_AFTER_MS = 86_400_000
+UNUSED_INSTRUCTIONS_AFTER_MS = 86_400_000
+"""How long what runs were told is kept after no open run was told it any more."""
 
 RESUME_ATTEMPTS_MAX = 20
 """Times that one run goes on by itself after an interruption."""
@@ -254,6 +256,9 @@ TRIES_ADDRESSES_MAX = 10_000
 KEYS_STALE_MS = 1_000
 """How old what a server knows of tokens and sign-ins may be: a revocation elsewhere holds by then."""
 
+CONNECTION_IDLE_S_MAX = 20
+"""How long a connection stays open for the next request: longer than usual clients would use one again (httpx
+5 s, aiohttp 15 s), else a request can meet the closing of its connection and be lost."""
 HEAD_BYTES_MAX = 64_000
 """A request's line and headers."""
 HEAD_S_MAX = 10
@@ -276,14 +281,14 @@ COMMIT_S_MAX = 120
 COMMIT_RETRY_MS = 30_000
 """How long after a failure memory is told again; twice as long after each further one."""
 COMMIT_RETRY_MS_MAX = 3_600_000
-RECALL_MS_MAX = 250
-"""How long a turn's start waits for what is remembered; then it goes on without."""
 RECALL_REST_S = 60
 """How long a provider that was too slow or failed is left alone before it is tried again."""
 RECALLED_MAX = 8
 """Memories that a turn is given."""
 RECALLED_BYTES_MAX = 16_000
 """What they may say, together."""
+NOTES_REPLACED_MAX = 20_000
+"""Notes that were replaced and are kept behind those that hold; past that the oldest are removed."""
 MEMORIES_MAX = 5_000
 """Memories in force that the notes keep; further ones are refused until some are forgotten."""
 FORGOTTEN_MAX = 20_000
@@ -312,6 +317,8 @@ WEBHOOK_ANSWER_BYTES_MAX = 4_000_000
 """One answer to a webhook."""
 EXTRACT_CHARS_MAX = 24_000
 """What the model is shown at once of a conversation in which it looks for what to note."""
+EXTRACT_CHARS_MIN = 1_500
+"""A model that cannot be shown so much at once is shown half of it, and so on, down to this."""
 EXTRACT_GOES_MAX = 4
 """Times that it is shown more of the same stretch; of what is longer still, the oldest is left out."""
 EXTRACT_KNOWN_MAX = 30
@@ -371,6 +378,10 @@ INBOUND_TRIES_MAX = 3
 """How often something from a chat app is taken up that fails; then whoever sent it is told."""
 DELIVERY_MS_MAX = 259_200_000
 """How long it is tried to say something in a chat; then it is let be."""
+DELIVERY_ALONE_MS = 900_000
+"""How long a message may fail, although its app answers, before the one behind it is tried."""
+DELIVERY_ALONE_TRIES = 3
+"""How often it must have failed so: if the next then gets through, it is that message, and it is let be."""
 DELIVERY_AGAIN_MAX = 3
 """How often a message may have arrived before it is sent more slowly, and only to an app that answers."""
 STRANGERS_AT_ONCE_MAX = 8

@@ -28,6 +28,7 @@ NAME_CHARS_MAX = 24
 SEPARATOR = "__"
 """Between a server's name, which never holds it, and a tool's."""
 _VARIABLE = re.compile(r"\$\{(\w*)\}")
+_BREAKS = frozenset("\r\n\0")
 _FIELD = re.compile(r"`\$\.(\w+)")
 _ALLOWED: Mapping[str, str] = MappingProxyType({
     "command": "a program, as text",
@@ -144,6 +145,24 @@ def _check_way(here: str, server: McpServer) -> None:
         raise BadMcpServer(f"{here}: no value may hold a NUL")
 
 
+def secrets_of(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
+    """The same values, also of one that cannot be reached: what names a variable that is not set is none."""
+
+    def is_set(text: str) -> bool:
+        values = [environ.get(found[1]) for found in _VARIABLE.finditer(text)]
+        return not set(text) & _BREAKS and all(
+            each is not None and not set(each) & _BREAKS for each in values
+        )
+
+    known = msgspec.structs.replace(
+        server,
+        headers={name: text for name, text in server.headers.items() if is_set(text)},
+        env={name: text for name, text in server.env.items() if is_set(text)},
+        url=server.url if is_set(server.url) else "",
+    )
+    return expanded(known, environ)[1]
+
+
 def expanded(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, frozenset[str]]:
     """`server` with the variables it names put in, and the values in it that are secret.
 
@@ -162,7 +181,7 @@ def expanded(server: McpServer, environ: Mapping[str, str]) -> tuple[McpServer, 
 
     headers = {name: put_in(f"headers.{name}", text) for name, text in server.headers.items()}
     for value in headers.values():
-        if any(mark in value for mark in "\r\n\0"):
+        if set(value) & _BREAKS:
             raise BadMcpServer(f"[mcp.{server.name}]: a header holds no line break")
         secrets.update((value, value.rpartition(" ")[2]))
     env = {name: put_in(f"env.{name}", text) for name, text in server.env.items()}

@@ -50,7 +50,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 def flaw(question: Question) -> str:
     """Why it cannot be asked, as a sentence for whoever wrote it; nothing if it can."""
-    if not question.question.strip():
+    if not _seen(question.question):
         return "question: there is nothing in it"
     if len(question.question) > QUESTION_CHARS_MAX:
         return f"question: it is too long, at most {QUESTION_CHARS_MAX} characters"
@@ -59,11 +59,11 @@ def flaw(question: Question) -> str:
     if not _CHOICES_MIN <= len(question.choices) <= CHOICES_MAX:
         return f"choices: there must be {_CHOICES_MIN} to {CHOICES_MAX} of them, or none at all: leave it out"
     tidy = [_one_line(choice) for choice in question.choices]
-    if not all(tidy):
+    if not all(map(_seen, tidy)):
         return "choices: one of them is empty"
     if any(len(choice) > CHOICE_CHARS_MAX for choice in tidy):
         return f"choices: one of them is too long, at most {CHOICE_CHARS_MAX} characters"
-    if len({choice.casefold() for choice in tidy}) < len(tidy):
+    if len({_seen(choice) for choice in tidy}) < len(tidy):
         return "choices: two of them are the same"
     return ""
 
@@ -175,3 +175,8 @@ def _settle(view: View, tool: ToolRow, outcome: Literal["done", "not_run"], word
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _seen(text: str) -> str:
+    """What people tell two texts apart by: no white space at the ends, no character that does not show."""
+    return "".join(c for c in text.casefold() if c.isprintable()).strip()

@@ -51,9 +51,9 @@ def clean(text: str) -> str:
     return _STEERING.sub("�", text.replace("\r\n", "\n"))
 
 
-def title_of(title: str) -> str:
-    """A title on one line; people read a word where there is none."""
-    return clean(" ".join(title.split())) or UNTITLED
+def title_of(title: str, opening: str = "") -> str:
+    """A title on one line; where there is none people read how it begins, if that is known, or a word."""
+    return clean(" ".join(title.split())) or clean(" ".join(opening.split())) or UNTITLED
 
 
 def first_words(text: str) -> str:

@@ -8,6 +8,9 @@ import msgspec
 from holdfast.domain.files import FileKind
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
 
+Effort = Literal["low", "medium", "high"]
+"""How much a model is to think before it answers, where it can be told."""
+
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
     parts: tuple[Text | File, ...]
@@ -62,7 +65,8 @@ class Request(msgspec.Struct, frozen=True):
     """What a model is sent. `cut_turns` are the live turns that did not fit.
 
     `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
-    `window_tokens` is the window that it was made for, where that is not the first model's.
+    `window_tokens` is the window that it was made for, where that is not the first model's. Without an
+    `effort` the model thinks as much as it likes.
     """
 
     system: str
@@ -70,3 +74,4 @@ class Request(msgspec.Struct, frozen=True):
     cut_turns: tuple[int, ...] = ()
     files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)
     window_tokens: int = 0
+    effort: Effort | None = None

@@ -125,7 +125,10 @@ class Mask:
 
 
 class StreamMask:
-    """Masks text that comes in pieces as if it came whole, holding back only what may become a secret."""
+    """Masks text that comes in pieces as if it came whole, holding back only what may become a secret.
+
+    `held` is what it holds back at the moment.
+    """
 
     def __init__(
         self,
@@ -134,34 +137,37 @@ class StreamMask:
     ) -> None:
         self._begins = begins
         self._without = without
-        self._held = ""
+        self.held = ""
         self._shown = ""
 
     @property
     def held_chars(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def feed(self, text: str) -> str:
         """Take in the next piece; returns what is certain now."""
-        if self._held:
-            text = self._held + text
+        if self.held:
+            text = self.held + text
         if self._begins(text) is None:
-            done, self._held = text, ""
+            done, self.held = text, ""
         else:
-            done, self._held = self._without(text, False)
+            done, self.held = self._without(text, False)
         return self._unseen(done) if self._shown else done
 
     def finish(self) -> str:
         """What was still held back: nothing comes after it. Then a new text may begin."""
-        done, self._held = self._without(self._held, True)[0], ""
+        done, self.held = self._without(self.held, True)[0], ""
         return self._unseen(done) if self._shown else done
 
     def show(self) -> str:
-        """What is held back, if so little that it tells nothing: for when something else comes after it."""
-        if len(self._held) > SHOWN_CHARS_MAX or self._shown:
+        """What is held back and was not shown yet, if it is so little that it tells nothing.
+
+        For when something else comes after it, or nothing for a while.
+        """
+        if len(self.held) > SHOWN_CHARS_MAX:
             return ""
-        self._shown = self._held
-        return self._shown
+        more, self._shown = self.held[len(self._shown) :], self.held
+        return more
 
     def _unseen(self, done: str) -> str:
         """`done` without its beginning that was shown already."""

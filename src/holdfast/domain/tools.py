@@ -144,6 +144,15 @@ def forbid(view: View, run: RunRow, tool: ToolRow, verdict: str) -> list[f.AnyFa
     return [settle(view, tool, "unknown", output, parts, edited=edited_arguments(events))]
 
 
+def fail(view: View, tool: ToolRow, why: str) -> list[f.AnyFact]:
+    """The call can only fail: nobody is asked about it, and it ends without having begun."""
+    if tool.state != "intended" or tool.approval:
+        raise _refused(tool, "fail at once")
+    # It is not started first: whoever found that after a crash would run it, though nobody has allowed it.
+    output = OutputFold.of(written(view, tool))
+    return [settle_tool(tool, caller(view, tool), "failed", output, (*output.parts(), Text(why)))]
+
+
 def edit(view: View, tool: ToolRow, arguments: str) -> list[f.AnyFact]:
     """A person changes what the call is to do, before it is allowed: it is intended anew, with these."""
     events = written(view, tool)

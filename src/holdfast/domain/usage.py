@@ -10,13 +10,17 @@ COUNT_MAX = 10**12
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Token counts as the provider reported them; `cost_micros` is millionths of a US dollar.
 
-    None: nobody knows what it costs. A sum is what is known of it.
+    None: nobody knows what it costs. A sum is what is known of it. Of the input, `cached_tokens` were read
+    from the provider's cache and `written_tokens` put into it. Of input and output, `estimated_tokens` are
+    our own count, because the provider gave none; what they cost is not known.
     """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_micros: int | None = None
+    written_tokens: int = 0
+    estimated_tokens: int = 0
 
     def __post_init__(self) -> None:
         # Here and nowhere else: so that what was kept is read within bounds too.
@@ -32,4 +36,6 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             sum(known) if known else None,
+            self.written_tokens + other.written_tokens,
+            self.estimated_tokens + other.estimated_tokens,
         )

@@ -8,10 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.files import file_tokens
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
+from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
 from holdfast.domain.requests import Profile, Request, RequestMessage
 from holdfast.domain.transcript import Transcript
-from holdfast.domain.usage import COUNT_MAX
+from holdfast.domain.usage import COUNT_MAX, Usage
 
 MESSAGE_TOKENS = 8
 """What a message costs beside its words."""
@@ -53,6 +53,16 @@ def part_tokens(part: Text | Reasoning | ToolCall | File) -> int:
 
 def tokens_of(messages: Iterable[RequestMessage]) -> int:
     return sum(MESSAGE_TOKENS + sum(part_tokens(part) for part in message.parts) for message in messages)
+
+
+def estimated(usage: Usage, asked_tokens: int, answer: Iterable[AnyPart]) -> Usage:
+    """`usage` with our own count where the provider gave none, which it then says: nothing is for nothing."""
+    read = usage.input_tokens or asked_tokens
+    written = usage.output_tokens or sum(part_tokens(each) for each in answer if not isinstance(each, Change))
+    guessed = read - usage.input_tokens + written - usage.output_tokens
+    if not guessed:
+        return usage
+    return replace(usage, input_tokens=read, output_tokens=written, estimated_tokens=guessed)
 
 
 class Gauge(msgspec.Struct, frozen=True):

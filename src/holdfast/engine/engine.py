@@ -37,6 +37,8 @@ LOOK_EVERY_S = 1.0
 SPOOL_EVERY_S = 0.5
 UNUSED_EVERY_S = 30.0
 """How often it is looked for what is held ready and nobody uses."""
+TEXTS_EVERY_S = 21_600.0
+"""The same, of texts that no open run was told."""
 
 
 class Engine:
@@ -84,7 +86,9 @@ class Engine:
             contexts, mask,
         )  # fmt: skip
         self.summaries = Summaries(store, self.verbs, workers, contexts, clock, summarise_above)
-        self.moves = Moves(store, ids, mask, self.summaries, folder, self.runner.begin, boundary)
+        self.moves = Moves(
+            store, ids, mask, self.summaries, folder, self.runner.begin, boundary, self.permissions.carry
+        )  # fmt: skip
         self.recovery = Recovery(store, clock, ids, self.runner, spools, policy)
         self._chores: list[asyncio.Task[None]] = []
 
@@ -95,6 +99,7 @@ class Engine:
             asyncio.create_task(_for_ever(self.recovery.sweep, LOOK_EVERY_S)),
             asyncio.create_task(_for_ever(self.runner.spool, SPOOL_EVERY_S)),
             asyncio.create_task(_for_ever(self.contexts.sweep, UNUSED_EVERY_S)),
+            asyncio.create_task(_for_ever(self.runner.texts.prune, TEXTS_EVERY_S)),
         ]
 
     async def stop(self, grace_s: float) -> None:
@@ -146,7 +151,9 @@ class Engine:
         """Keep a message, then answer it. Durable on return. Raises Busy where that is to be rejected.
 
         Where the conversation has gone on in another session, it is kept there: the receipt says where.
+        Raises SuccessorDeleted if that one was deleted.
         """
+        sent_to = session_id
         for _ in range(SUCCESSORS_MAX):
             try:
                 await self._check_files(session_id, parts, key)
@@ -157,9 +164,9 @@ class Engine:
                 # One that was deleted since it went on is gone; what is sent there is not.
                 successor = await self.store.successor(session_id)
                 if successor is None:
-                    raise
+                    raise await self.moves.lost(sent_to, session_id) from None
                 session_id = successor
-        raise NoSuchSession(session_id=session_id)
+        raise NoSuchSession(session_id=sent_to)
 
     async def kept(self, session_id: SessionId, key: str) -> Accepted | None:
         """The message with this key, if it is there already or where the conversation has gone on."""

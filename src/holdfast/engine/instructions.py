@@ -1,28 +1,79 @@
-"""What runs were told to be, kept by digest: a run that goes on later is told what it was told before."""
+"""What runs were told to be, kept by digest: a run that goes on later is told what it was told before.
 
+A text that no open run was told is let go of after a while: marked when that is first seen, and removed when
+it still is so long after. Keeping it again takes the mark away: a run that is about to begin loses nothing.
+"""
+
+from contextlib import suppress
+
+from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.context import instructions_digest
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.facts import ContextPrepared
+from holdfast.domain.limits import UNUSED_INSTRUCTIONS_AFTER_MS
 from holdfast.store.ports import Store
 
 KIND = "instructions"
 """What they are kept as on the store's shelf."""
+_KEPT_MS = UNUSED_INSTRUCTIONS_AFTER_MS // 24
+"""How long a text that was kept is there for sure: far less than it takes to be let go of."""
+_MARK, _END = b"\0unused since ", b"\0"
 
 
 class Instructions:
     """Keeps texts and finds them again. The same text is kept once, whichever runs are told it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._kept: set[str] = set()
+        self._clock = clock
+        self._kept: dict[str, Instant] = {}
 
     async def keep(self, text: str) -> str:
         """Durable on return; returns the digest. Raises StoreFault."""
-        digest = instructions_digest(text)
-        if digest not in self._kept:
+        digest, now = instructions_digest(text), self._clock.now_ms()
+        if digest not in self._kept or not 0 <= now - self._kept[digest] < _KEPT_MS:
             await self._store.put_item(KIND, digest, text.encode("utf-8", "replace"))
-            self._kept.add(digest)
+            self._kept = {each: at for each, at in self._kept.items() if 0 <= now - at < _KEPT_MS}
+            self._kept[digest] = now
         return digest
 
     async def find(self, digest: str) -> str | None:
         """The text by that digest; None if it is not there. Raises StoreFault."""
         body = await self._store.item(KIND, digest) if digest else None
-        return body.decode("utf-8", "replace") if body is not None else None
+        return _taken_apart(body)[0].decode("utf-8", "replace") if body is not None else None
+
+    async def prune(self) -> None:
+        """Let go of what no open run was told for so long; a run that can still go on is open.
+
+        Of several processes that do it at once each change is made by one, or by none if the text is kept
+        meanwhile. Raises StoreFault.
+        """
+        kept = await self._store.items(KIND)
+        told = await self._told() if kept else frozenset()
+        now = self._clock.now_ms()
+        for digest, body in kept.items():
+            text, since = _taken_apart(body)
+            if digest in told and since is not None:
+                await self._store.swap_item(KIND, digest, body, text)
+            elif digest not in told and since is None:
+                await self._store.swap_item(KIND, digest, body, _MARK + str(now).encode() + _END + text)
+            elif digest not in told and since is not None and now - since >= UNUSED_INSTRUCTIONS_AFTER_MS:
+                await self._store.swap_item(KIND, digest, body, None)
+
+    async def _told(self) -> frozenset[str]:
+        """The digests of all that open runs were told; of more runs, where that is simpler."""
+        found: set[str] = set()
+        for session_id, run in await self._store.open_runs():
+            with suppress(NoSuchSession):  # Deleted just now.
+                given = await self._store.prepared(session_id, run.turn)
+                facts = [event.fact for event in given]
+                found |= {fact.instructions_digest for fact in facts if isinstance(fact, ContextPrepared)}
+        return frozenset(found)
+
+
+def _taken_apart(body: bytes) -> tuple[bytes, Instant | None]:
+    """The text, and since when nobody was told it, if it is marked so."""
+    since, end, text = body.removeprefix(_MARK).partition(_END)
+    if body.startswith(_MARK) and end and since.isdigit():
+        return text, int(since)
+    return body, None

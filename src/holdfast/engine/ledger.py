@@ -42,6 +42,9 @@ class StoreLedger:
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._store.open_debts(limit)
 
+    async def kept_debts(self, limit: int) -> Sequence[Debt]:
+        return await self._store.kept_debts(limit)
+
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
     ) -> Sequence[Debt]:

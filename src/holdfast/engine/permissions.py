@@ -53,6 +53,18 @@ class Permissions:
         await self._store.put_item(_KIND, made.id, msgspec.json.encode(made))
         return made
 
+    async def carry(self, session_id: SessionId, successor: SessionId) -> None:
+        """What was allowed in one conversation is so where that goes on, and there alone. Raises StoreFault.
+
+        Whoever revokes a rule meanwhile has revoked it.
+        """
+        for rule_id, body in (await self._store.items(_KIND)).items():
+            with suppress(msgspec.DecodeError):
+                rule = msgspec.json.decode(body, type=Rule)
+                if rule.session_id == session_id:
+                    moved = msgspec.structs.replace(rule, session_id=successor)
+                    await self._store.swap_item(_KIND, rule_id, body, msgspec.json.encode(moved))
+
     async def revoke(self, rule_id: str) -> Rule:
         """Ask again from the next call on. Raises NoSuchRule."""
         body = await self._store.take_item(_KIND, rule_id)

@@ -51,13 +51,13 @@ class RunRecorder:
         session_id: SessionId,
         lease: Lease,
         workspace: Path,
-        texts: Instructions | None = None,
+        texts: Instructions,
     ) -> None:
         self._store = store
         self._context = context
         self.session_id = session_id
         self._fence = lease.fence
-        self._texts = texts or Instructions(store)
+        self._texts = texts
         self._fold: TranscriptFold | None = None
         self._turn = 0
         self.unsaved = UnsavedOutput()

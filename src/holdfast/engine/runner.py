@@ -71,7 +71,7 @@ class Runner:
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._again: dict[RunId, Lease | None] = {}
         self._recorders: dict[RunId, RunRecorder] = {}
-        self._texts = Instructions(store)
+        self.texts = Instructions(store, clock)
         self.slots = Slots(at_once)
         self._in_line: dict[RunId, asyncio.Task[None]] = {}
         self._stopping = False
@@ -200,7 +200,7 @@ class Runner:
             worker = self._workers(session)
             workspace = await self._workspace(session)
             context = self._contexts.hold(session_id)
-            recorder = RunRecorder(self._store, context, session_id, lease, workspace, self._texts)
+            recorder = RunRecorder(self._store, context, session_id, lease, workspace, self.texts)
             self._recorders[lease.run_id] = recorder
             await recorder.record(lambda view: _start(view, lease.run_id))
             if await worker.carry_out(recorder) == "completed":

@@ -19,9 +19,10 @@ from holdfast.domain.agents_told import (
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
-from holdfast.office import AgentDesk, CannotEditSettings
+from holdfast.office.agents import AgentDesk
+from holdfast.office.settings import CannotEditSettings
 from holdfast.server.problem import BadRequest
-from holdfast.server.shapes import Sent
+from holdfast.server.sent import Sent
 from holdfast.server.telling import answers, body
 
 NO_FILE = "*"

@@ -9,8 +9,9 @@ from holdfast.domain.errors import BadCursor, NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import QUESTIONS_MAX
 from holdfast.server import examples
+from holdfast.server.sent import SeenUpTo
 from holdfast.server.sessions import told
-from holdfast.server.shapes import QuestionList, SeenUpTo, Session, question_of
+from holdfast.server.shapes import QuestionList, Session, question_of
 from holdfast.server.telling import answers, body
 from holdfast.store.ports import Store
 

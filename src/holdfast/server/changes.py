@@ -12,7 +12,7 @@ from holdfast.domain.ids import RunId
 from holdfast.domain.limits import CHANGED_FILES_MAX
 from holdfast.domain.parts import Change
 from holdfast.engine.changes import RunChanges
-from holdfast.server.shapes import PATH_CHARS_MAX, Sent
+from holdfast.server.sent import PATH_CHARS_MAX, Sent
 from holdfast.server.telling import answers, body
 
 _Path = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]

@@ -21,22 +21,21 @@ from holdfast.domain.errors import (
     TooManyCodes,
 )
 from holdfast.domain.limits import CALL_S_MAX, CALLS_AT_ONCE_MAX, WEBHOOK_BODY_BYTES_MAX
-from holdfast.office import (
-    CannotEditSettings,
+from holdfast.office.channels import (
     ChannelDesk,
     ChannelRefused,
     ChannelTold,
     ChannelTried,
     NotListening,
     SenderTold,
-    SettingFixed,
     StrangerTold,
     TooManyCalls,
 )
+from holdfast.office.settings import CannotEditSettings, SettingFixed
 from holdfast.server.auth.guard import address_of
 from holdfast.server.auth.tries import Tries
 from holdfast.server.problem import TooManyTries, TooSlow
-from holdfast.server.shapes import Sent
+from holdfast.server.sent import Sent
 from holdfast.server.telling import answers, body
 
 CALLED_PATHS = ("/api/channels/telegram", "/api/channels/webhook")

@@ -15,6 +15,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import (
     BODY_S_MAX,
     BODY_SILENT_S_MAX,
+    CONNECTION_IDLE_S_MAX,
     CONNECTIONS_NEW_MAX,
     HEAD_BYTES_MAX,
     HEAD_S_MAX,
@@ -49,8 +50,10 @@ class Patience:
         silent_s: float = BODY_SILENT_S_MAX,
         body_s: float = BODY_S_MAX,
         new_max: int = CONNECTIONS_NEW_MAX,
+        idle_s: int = CONNECTION_IDLE_S_MAX,
     ) -> None:
         self.head_s, self.silent_s, self.body_s, self.new_max = head_s, silent_s, body_s, new_max
+        self.idle_s = idle_s
 
 
 class Connections:

@@ -18,7 +18,7 @@ from holdfast.domain.limits import HEARTBEAT_S
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
-from holdfast.office import Office
+from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.server.app import application
 from holdfast.server.auth.guard import Guard
@@ -110,19 +110,7 @@ class HttpDoor:
         hosts = Hosts(self._host, self._port, entrance)
         guard = Guard(keyring, entrance, hosts, now, SystemClock().now_ms)
         app = application(engine, look, streams, keyring, guard, hosts, self._mask, office)
-        config = uvicorn.Config(
-            app,
-            http=partial(Connection, connections),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
-        server, told = _Server(config, on_ready), _Told()
+        server, told = _Server(self._config(app, connections), on_ready), _Told()
         tasks = [
             asyncio.create_task(work)
             for work in (
@@ -139,6 +127,21 @@ class HttpDoor:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _config(self, app: Gate, connections: Connections) -> uvicorn.Config:
+        return uvicorn.Config(
+            app,
+            http=partial(Connection, connections),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=self._patience.idle_s,
+            timeout_graceful_shutdown=1,
+        )
 
     async def _stop_when_told(
         self,

@@ -8,7 +8,8 @@ from litestar.params import FromPath
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.engine.drafts import Drafts
-from holdfast.server.shapes import Draft, NewDraft
+from holdfast.server.sent import NewDraft
+from holdfast.server.shapes import Draft
 from holdfast.server.telling import answers, body
 
 _DRAFT = Draft("And the newest ones")

@@ -28,7 +28,8 @@ from holdfast.server import examples
 from holdfast.server.asgi import Receive
 from holdfast.server.incoming import CutOff, Incoming, Room, TooManyUploads, UploadBroken, UploadTooSlow
 from holdfast.server.problem import BadRequest
-from holdfast.server.shapes import Attached, StoredFile
+from holdfast.server.sent import Attached
+from holdfast.server.shapes import StoredFile
 from holdfast.server.telling import answers
 from holdfast.store.ports import Store
 

@@ -5,7 +5,7 @@ from typing import Any
 from litestar import delete, get, post
 
 from holdfast.domain.local_model import LocalDesk, LocalInstallRunning, LocalInUse, LocalTold
-from holdfast.office import CannotEditSettings
+from holdfast.office.settings import CannotEditSettings
 from holdfast.server.telling import answers
 
 _COMING = LocalTold(

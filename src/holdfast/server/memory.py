@@ -18,12 +18,13 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PAGE_MEMORIES_MAX
-from holdfast.office import MemoryDesk
+from holdfast.office.memory import MemoryDesk
 from holdfast.server import examples
 from holdfast.server.memory_shapes import (
     ALL_OF_THEM,
     CommitTold,
     DebtDecided,
+    KeptMemory,
     Memory,
     MemoryChange,
     MemoryHealth,
@@ -32,13 +33,14 @@ from holdfast.server.memory_shapes import (
     WaitingList,
     WaitingMemory,
     WantedCommit,
+    kept_of,
     memory_list_of,
     memory_of,
     told_of,
     waiting_of,
 )
 from holdfast.server.problem import BadRequest
-from holdfast.server.shapes import NAME_CHARS_MAX
+from holdfast.server.sent import NAME_CHARS_MAX
 from holdfast.server.telling import answers, body
 
 MEMORY_PATH = "/api/memory"
@@ -52,6 +54,9 @@ _LIST = MemoryList("notes", MemoryHealth(True, ""), (_ONE,), None, 1, _AT + 9_00
 _WAITING = WaitingMemory(
     examples.SESSION_ID, "Tidy the downloads folder", 2, 2, 3, "failed", _AT + 9_000, 1, _AT + 39_000,
     "The model's server does not answer.", False,
+)  # fmt: skip
+_KEPT = KeptMemory(
+    examples.SESSION_ID, "Tidy the downloads folder", 1, 1, 1, "This provider cannot forget."
 )  # fmt: skip
 _TEXT = MappingProxyType({"text": "The user's reports go into the folder Reports."})
 
@@ -71,7 +76,7 @@ class MemoryRoutes:
         forgotten = answers(204, None, None, NoSuchMemory, *provider, sends=True)
         told = answers(200, CommitTold, CommitTold("paid", 2, ""), NoSuchSession, sends=True)
         decided = answers(204, None, None, NoSuchSession, NoSuchDebt, DebtRefused, sends=True)
-        waiting = answers(200, WaitingList, WaitingList((_WAITING,)))
+        waiting = answers(200, WaitingList, WaitingList((_WAITING,), (_KEPT,)))
         return [
             get(MEMORY_PATH, responses=listed)(self.list_),
             post(MEMORY_PATH, responses=answers(201, Memory, _ONE, *provider, sends=True))(self.add),
@@ -114,8 +119,9 @@ class MemoryRoutes:
         await self._desk.forget(memory_id)
 
     async def waiting(self) -> WaitingList:
-        """What waits to be remembered, or to be forgotten, and what is in the way."""
-        return WaitingList(tuple(waiting_of(debt) for debt in await self._desk.waiting()))
+        """What waits to be remembered or forgotten, what is in the way, and what cannot be forgotten."""
+        waiting, kept = await self._desk.waiting(), await self._desk.kept()
+        return WaitingList(tuple(map(waiting_of, waiting)), tuple(map(kept_of, kept)))
 
     async def commit(self, data: Annotated[WantedCommit, body({})] = ALL_OF_THEM) -> CommitTold:
         """Have what waits remembered now, of one conversation or of all.

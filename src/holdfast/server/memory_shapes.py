@@ -11,8 +11,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 from holdfast.domain.memories import Known, MemoryTold, RememberedBy, Telling
 from holdfast.domain.rows import Debt
-from holdfast.office import Decided
-from holdfast.server.shapes import Sent
+from holdfast.office.memory import Decided
+from holdfast.server.sent import Sent
 
 WaitingState = Literal["owed", "committing", "failed", "in_doubt", "retracting"]
 MemoryText = Annotated[str, msgspec.Meta(max_length=MEMORY_CHARS_MAX)]
@@ -108,10 +108,25 @@ class WaitingMemory(msgspec.Struct, frozen=True):
     deleted: bool
 
 
+class KeptMemory(msgspec.Struct, frozen=True):
+    """A stretch of a conversation that was undone after memory was told of it, and that it cannot forget.
+
+    It is shown until somebody decides `drop`: then it is known to stay.
+    """
+
+    session_id: str
+    title: str
+    segment: int
+    from_turn: int
+    through_turn: int
+    detail: str
+
+
 class WaitingList(msgspec.Struct, frozen=True):
-    """The oldest first."""
+    """What waits, the oldest first, and what cannot be forgotten, the newest first."""
 
     waiting: tuple[WaitingMemory, ...]
+    kept: tuple[KeptMemory, ...] = ()
 
 
 class CommitTold(msgspec.Struct, frozen=True):
@@ -143,6 +158,12 @@ def waiting_of(debt: Debt) -> WaitingMemory:
         row.attempts, row.retry_at or None, row.failure.detail if row.failure is not None else "",
         debt.buried,
     )  # fmt: skip
+
+
+def kept_of(debt: Debt) -> KeptMemory:
+    row = debt.row
+    detail = row.failure.detail if row.failure is not None else ""
+    return KeptMemory(debt.session_id, debt.title, row.n, row.from_turn, row.through_turn, detail)
 
 
 def told_of(told: MemoryTold) -> CommitTold:

@@ -11,20 +11,12 @@ from litestar.params import FromPath
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX
 from holdfast.domain.local_model import LocalNotInstalled
-from holdfast.office import (
-    BadSetting,
-    CannotEditSettings,
-    Connection,
-    ModelDesk,
-    NoModel,
-    NoSuchModelProvider,
-    ProviderTold,
-    SettingFixed,
-    Tried,
-)
-from holdfast.overview import Look, Overview
+from holdfast.office.models import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
+from holdfast.office.settings import BadSetting, CannotEditSettings, SettingFixed
+from holdfast.overview import MAIN_ANSWERS, Look, Overview
 from holdfast.server import examples
-from holdfast.server.shapes import NAME_CHARS_MAX, ModelList, Sent, UsedModel
+from holdfast.server.sent import NAME_CHARS_MAX, Sent
+from holdfast.server.shapes import ModelList, UsedModel
 from holdfast.server.telling import answers, body
 
 _URL_CHARS_MAX = 2_000
@@ -131,8 +123,12 @@ class ModelRoutes:
 
 
 def model_list(overview: Overview, providers: Sequence[ProviderTold]) -> ModelList:
-    """What is told of models: who answers, first of all."""
-    return ModelList((UsedModel(overview.model, overview.why, takes=overview.takes),), tuple(providers))
+    """What is told of models: who answers, first of all. The server's own is last."""
+    own = UsedModel(overview.model, overview.why, not overview.main_model, overview.takes)
+    if not overview.main_model:
+        return ModelList((own,), tuple(providers))
+    why = f"It {MAIN_ANSWERS}"
+    return ModelList((UsedModel(overview.main_model, why, takes=overview.main_takes), own), tuple(providers))
 
 
 def _connection(data: WantedModel) -> Connection:

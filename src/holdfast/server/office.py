@@ -3,7 +3,7 @@
 import time
 from typing import Any, Protocol
 
-from holdfast.office import Office
+from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.server.about import AboutRoutes
 from holdfast.server.agents import AgentRoutes

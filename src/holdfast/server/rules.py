@@ -9,7 +9,8 @@ from holdfast.domain.errors import NoSuchRule, NoSuchSession, RuleRefused
 from holdfast.domain.ids import SessionId
 from holdfast.engine.permissions import Permissions
 from holdfast.server import examples
-from holdfast.server.shapes import NewRule, Rule, RuleList, rule_of
+from holdfast.server.sent import NewRule
+from holdfast.server.shapes import Rule, RuleList, rule_of
 from holdfast.server.telling import answers, body
 
 

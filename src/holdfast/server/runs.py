@@ -22,7 +22,8 @@ from holdfast.domain.tools import is_complete
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest
-from holdfast.server.shapes import Decided, Run, run_of
+from holdfast.server.sent import Decided
+from holdfast.server.shapes import Run, run_of
 from holdfast.server.telling import answers, body
 
 

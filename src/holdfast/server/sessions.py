@@ -18,21 +18,16 @@ from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.rows import DebtRow
 from holdfast.engine.engine import Engine
 from holdfast.engine.workspaces import why_refused
-from holdfast.office import AgentDesk
+from holdfast.office.agents import AgentDesk
 from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.auth.guard import Visitor
 from holdfast.server.problem import BadRequest, NotAllowed
-from holdfast.server.shapes import (
-    NAME_CHARS_MAX,
-    NewSession,
-    Session,
-    SessionChange,
-    SessionList,
-    session_of,
-)
+from holdfast.server.sent import NAME_CHARS_MAX, NewSession, SessionChange
+from holdfast.server.shapes import Session, SessionList, session_of
 from holdfast.server.telling import answers, body
-from holdfast.store.ports import Standing, Store
+from holdfast.store.attention import Standing
+from holdfast.store.ports import Store
 
 IfMatch = Annotated[
     str | None,
@@ -107,8 +102,11 @@ class SessionRoutes:
     async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
         session = await self._session(SessionId(session_id))
-        window = await self._agents.window(session.agent, session.model) if self._agents is not None else None
-        return replace(session, window_tokens=window)
+        if self._agents is None:
+            return session
+        window = await self._agents.window(session.agent, session.model)
+        answering = self._agents.model(session.agent, session.model)
+        return replace(session, window_tokens=window, answering=answering)
 
     async def change(
         self,

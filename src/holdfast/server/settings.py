@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import get, patch
 
-from holdfast.office import (
+from holdfast.office.settings import (
     BadSetting,
     CannotEditSettings,
     SettingFixed,

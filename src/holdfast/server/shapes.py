@@ -1,15 +1,14 @@
-"""What goes over the wire as JSON: bodies that are sent here, and what is answered."""
+"""What is answered as JSON, and how it is made of the store's rows. `sent` has what comes in."""
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import msgspec
 
 from holdfast.domain import rules
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Decision, Effect, Failure, Resume, Role, Scope, ToolOutcome, Waiting
+from holdfast.domain.facts import Effect, Failure, Resume, Role, ToolOutcome, Waiting
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
-from holdfast.domain.limits import ATTACHMENTS_MAX, RULE_CHARS_MAX
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import (
     Approval,
@@ -21,117 +20,10 @@ from holdfast.domain.rows import (
     ToolState,
 )
 from holdfast.domain.transcript import Entry, Turn
-from holdfast.domain.turns import IfBusy
 from holdfast.domain.usage import Usage
 from holdfast.engine.verbs import Accepted
-from holdfast.office import ProviderTold
-from holdfast.store import ports
-
-NAME_CHARS_MAX = 200
-PATH_CHARS_MAX = 4_096
-Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
-Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=RULE_CHARS_MAX)]
-FolderPath = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]
-
-
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A body that is sent here: what is not known is refused, not passed over."""
-
-
-class NewSession(Sent, frozen=True):
-    """A conversation to begin. Naming the previous one says that that one is over for now.
-
-    Without `remember`, memory is told nothing of it.
-    """
-
-    title: str = ""
-    agent: Name = ""
-    model: Name = ""
-    workspace: FolderPath = ""
-    previous_session_id: str | None = None
-    remember: bool = True
-
-
-class SessionChange(Sent, frozen=True):
-    """What is to be different; what is absent or null stays."""
-
-    title: str | None = None
-    archived: bool | None = None
-    agent: Name | None = None
-    model: Name | None = None
-    workspace: FolderPath | None = None
-    resume: Resume | None = None
-    pinned: bool | None = None
-    remember: bool | None = None
-
-
-class Attached(Sent, frozen=True):
-    """A file that was sent before, by its id; without a name it gets one by its type."""
-
-    id: Annotated[str, msgspec.Meta(max_length=64)]
-    name: str | None = None
-
-
-Attachments = Annotated[tuple[Attached, ...], msgspec.Meta(max_length=ATTACHMENTS_MAX)]
-
-
-class NewTurn(Sent, frozen=True):
-    """A message. The same key again is the same message: it is kept once.
-
-    `if_busy`: while the conversation is worked on, it waits for that (queue), is told to the model before its
-    next step (steer), stops what is under way (interrupt), or is not kept (reject).
-    """
-
-    text: str = ""
-    key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    if_busy: IfBusy = "queue"
-    attachments: Attachments = ()
-
-
-class ChosenTurn(Sent, frozen=True):
-    """The turn that is meant; without one, the last."""
-
-    turn_id: str | None = None
-
-
-LAST_TURN = ChosenTurn()
-
-
-class EditedTurn(Sent, frozen=True):
-    """Other words and files for a turn; without its id, for the last."""
-
-    text: str = ""
-    turn_id: str | None = None
-    attachments: Attachments = ()
-
-
-class Decided(Sent, frozen=True):
-    """A person's word on a tool call: `result` goes with mark_done, `reason` with deny, others with approve.
-
-    `answer` goes with a question: in words (`text`), or where it offers choices by one of these (`choices`),
-    or several where it takes several.
-
-    `scope` makes a rule of it: for this conversation, or always. `rule` is what that allows: without it,
-    exactly this; for commands, the words that they begin with and a last word `*`. `arguments` is what the
-    call is to run with instead, as an object or as its JSON.
-    """
-
-    decision: Decision | Literal["answer"]
-    result: str | None = None
-    reason: str | None = None
-    scope: Scope | None = None
-    rule: Pattern | None = None
-    arguments: dict[str, Any] | str | None = None
-    text: str | None = None
-    choices: tuple[str, ...] | None = None
-
-
-class NewRule(Sent, frozen=True):
-    """What is allowed without asking: calls of `tool` that fit `pattern`, in one conversation or in all."""
-
-    tool: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
-    pattern: Pattern
-    session_id: str | None = None
+from holdfast.office.models import ProviderTold
+from holdfast.store import attention
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -151,12 +43,18 @@ class RuleList(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Tokens, and millionths of a US dollar as far as prices are known; null: not at all."""
+    """Tokens, and millionths of a US dollar as far as prices are known; null: not at all.
+
+    Of the input, so many were read from the provider's cache, and so many written to it. Of all, so many are
+    estimated here, because the provider told none.
+    """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int
     cost_micros: int | None
+    written_tokens: int = 0
+    estimated_tokens: int = 0
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -165,8 +63,8 @@ class Session(msgspec.Struct, frozen=True):
     `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
     now on. `head` is the number of its newest event; `remembered_at` is when memory was told the newest that
     it was to be told, null unless it took that in. A list says neither. `window_tokens` is how much the model
-    that answers in it reads at once, where it alone was asked for. `opening` is how the first message in it
-    begins, until it has a title.
+    that answers in it reads at once, `answering` that model's name, where it alone was asked for. `opening`
+    is how the first message in it begins, until it has a title.
     """
 
     id: str
@@ -191,6 +89,7 @@ class Session(msgspec.Struct, frozen=True):
     head: Seq | None = None
     remembered_at: Instant | None = None
     window_tokens: int | None = None
+    answering: str | None = None
     opening: str = ""
 
 
@@ -201,22 +100,10 @@ class SessionList(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class NewDraft(Sent, frozen=True):
-    """What is being written; an empty text removes the draft."""
-
-    text: str
-
-
 class Draft(msgspec.Struct, frozen=True):
     """What is being written in a conversation and was not sent."""
 
     text: str
-
-
-class SeenUpTo(Sent, frozen=True):
-    """The newest event that was read."""
-
-    seq: Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -329,7 +216,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The work done for a turn. `detail` is the limit that it waits at; resuming lets it go on past that."""
+    """The work done for a turn. `detail` is the limit that it waits at; resuming lets it go on past that.
+
+    `steers` is the run that a queued one is told to before the next step of that; null: it waits for its own.
+    """
 
     id: str
     session_id: str
@@ -343,6 +233,7 @@ class Run(msgspec.Struct, frozen=True):
     usage: Used
     steps: int
     detail: str = ""
+    steers: str | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -397,7 +288,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class UsedModel(msgspec.Struct, frozen=True):
-    """The model that answers, why it is that one, and which files it takes."""
+    """A model that answers, why it is that one, and which files it takes. `in_use`: where none was chosen."""
 
     name: str
     why: str
@@ -406,7 +297,10 @@ class UsedModel(msgspec.Struct, frozen=True):
 
 
 class ModelList(msgspec.Struct, frozen=True):
-    """The model that answers where none was chosen, and who offers those that can be."""
+    """First the model that answers where none was chosen, and who offers those that can be.
+
+    Of two, the other is the server's own, which agents have that name none: here `main` names one.
+    """
 
     models: tuple[UsedModel, ...]
     providers: tuple[ProviderTold, ...] = ()
@@ -425,7 +319,10 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def used(usage: Usage) -> Used:
-    return Used(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros)
+    return Used(
+        usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost_micros,
+        usage.written_tokens, usage.estimated_tokens,
+    )  # fmt: skip
 
 
 def session_of(
@@ -444,7 +341,7 @@ def session_of(
     )  # fmt: skip
 
 
-def question_of(asked: ports.Question) -> Question:
+def question_of(asked: attention.Question) -> Question:
     return Question(
         asked.session_id, asked.title, asked.workspace, asked.run_id, asked.kind, asked.asked_at,
         asked.reason, asked.call_id, asked.name or None, asked.arguments if asked.call_id else None,
@@ -452,7 +349,7 @@ def question_of(asked: ports.Question) -> Question:
     )  # fmt: skip
 
 
-def asked_of(question: ports.Question) -> Asked | None:
+def asked_of(question: attention.Question) -> Asked | None:
     if not question.question:
         return None
     return Asked(question.question, question.choices, question.multiple)
@@ -461,7 +358,7 @@ def asked_of(question: ports.Question) -> Asked | None:
 def run_of(session_id: str, row: RunRow) -> Run:
     return Run(
         row.id, session_id, row.turn, row.status, row.waiting, row.failure, row.attempts, row.started_at,
-        row.ended_at, used(row.usage), row.steps, row.detail,
+        row.ended_at, used(row.usage), row.steps, row.detail, row.steers,
     )  # fmt: skip
 
 
@@ -477,7 +374,7 @@ def message_of(
     turn: Turn,
     entry: Entry,
     approval: Approval = "",
-    waits: ports.Question | None = None,
+    waits: attention.Question | None = None,
     memories: tuple[str, ...] = (),
 ) -> Message:
     return Message(

@@ -16,6 +16,7 @@ from holdfast.domain.errors import (
     RunRefused,
     SeqMismatch,
     SessionMoved,
+    SuccessorDeleted,
     SummaryFailed,
     SummaryRefused,
 )
@@ -30,15 +31,12 @@ from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.files import parts_of
 from holdfast.server.problem import BadRequest
+from holdfast.server.sent import LAST_TURN, ChosenTurn, EditedTurn, NewTurn
 from holdfast.server.sessions import IfMatch, expected, told
 from holdfast.server.shapes import (
-    LAST_TURN,
-    ChosenTurn,
-    EditedTurn,
     Found,
     FoundList,
     MessageList,
-    NewTurn,
     Session,
     Summary,
     TurnReceipt,
@@ -47,7 +45,8 @@ from holdfast.server.shapes import (
     run_of,
 )
 from holdfast.server.telling import answers, body
-from holdfast.store.ports import MessagePage, Question
+from holdfast.store.attention import Question
+from holdfast.store.ports import MessagePage
 
 _PAGE = 50
 _HITS = 20
@@ -69,12 +68,13 @@ class TurnRoutes:
         files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
         edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
         session = answers(200, Session, examples.SESSION, *changed, sends=True)
-        said = answers(202, TurnReceipt, examples.RECEIPT, NoSuchSession, KeyReused, Busy, *files, sends=True)
+        gone = (NoSuchSession, SuccessorDeleted)
+        said = answers(202, TurnReceipt, examples.RECEIPT, *gone, KeyReused, Busy, *files, sends=True)
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
         forked = answers(201, Session, examples.SESSION, *changed, sends=True)
         summed_up = (NoSuchSession, NothingToSummarise, SummaryRefused, SummaryFailed)
         compacted = answers(200, Session, examples.SESSION, *summed_up, RunRefused, SessionMoved, sends=True)
-        continued = answers(201, Session, examples.SESSION, *summed_up, Busy, sends=True)
+        continued = answers(201, Session, examples.SESSION, *summed_up, SuccessorDeleted, Busy, sends=True)
         found = answers(200, FoundList, examples.FOUND_LIST, BadQuery, BadRequest, NoSuchSession)
         return [
             post(f"{base}/turns", status_code=202, responses=said)(self.send),

@@ -47,6 +47,9 @@ class Chats(Protocol):
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
         """The first delivery of each chat that is not over, if it may be tried now: they go in order."""
 
+    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, int, DeliveryRow]]:
+        """Of each chat whose first delivery FAILED_ALONE its number, and the one behind it, if it may go."""
+
     async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
         """It is about to be sent, by this process; None if another has it or it is over.
 
@@ -60,3 +63,6 @@ class Chats(Protocol):
 
     async def deliveries(self, key: str, limit: int) -> Sequence[DeliveryRow]:
         """The newest first."""
+
+    async def offered(self, key: str, press: str) -> DeliveryRow | None:
+        """The newest message of a chat that has this button, however long ago; None if none (any more)."""

@@ -2,6 +2,7 @@
 
 A store keeps one journal of events per session and the rows projected from it, in one transaction each.
 `tests/conformance` is the meaning of these ports: a store is one when that suite passes.
+What it does for people's attention, for memory and for chat apps is in `attention`, `notes` and `chats`.
 """
 
 from asyncio import Future
@@ -16,9 +17,10 @@ from holdfast.domain.book import Decide, Facts
 from holdfast.domain.changes import Change
 from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
-from holdfast.domain.facts import Effect, Ranges, Waiting
-from holdfast.domain.ids import CallId, ProcessId, RunId, Seq, SessionId
+from holdfast.domain.facts import Ranges
+from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.attention import Attention
 from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
 from holdfast.store.notes import Notes
@@ -142,63 +144,6 @@ class Totals(msgspec.Struct, frozen=True):
     events: int
     store_bytes: int
     format: int
-
-
-class Question(msgspec.Struct, frozen=True):
-    """Something that waits for a person. With a call it is about that call, else about the run itself.
-
-    `may_have_run`: the process that was to carry the call out is gone, and nobody knows how far it came.
-    `question` is what the agent asks: it is answered in words, or where there are `choices` by one of them,
-    or by several where `multiple`.
-    """
-
-    session_id: SessionId
-    title: str
-    workspace: str
-    run_id: RunId
-    kind: Waiting
-    asked_at: Instant
-    reason: str = ""
-    call_id: CallId | None = None
-    name: str = ""
-    arguments: str = ""
-    arguments_cut: bool = False
-    effect: Effect | None = None
-    may_have_run: bool = False
-    question: str = ""
-    choices: tuple[str, ...] = ()
-    multiple: bool = False
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """A session as the list shows it now: is there something in it that nobody has read, what does it ask.
-
-    `opening`: how the first message in it begins, where it has no title.
-    """
-
-    row: SessionRow
-    unread: bool
-    questions: tuple[Question, ...]
-    pinned: bool = False
-    opening: str = ""
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """The newest sessions, the pinned ones and all that are not idle, within limits.
-
-    `more`: there are others beside them.
-    """
-
-    standings: tuple[Standing, ...]
-    questions: tuple[Question, ...]
-    more: bool
-
-
-class Watch(Protocol):
-    """Which sessions have changed, for one who has all of them in view."""
-
-    def take(self) -> frozenset[SessionId] | None:
-        """Those that changed since the last time; None: too many to tell, look at everything."""
 
 
 class Follower(Protocol):
@@ -328,49 +273,6 @@ class Views(Protocol):
     async def totals(self) -> Totals: ...
 
 
-class Attention(Protocol):
-    """What a person should look at: what is unread, what waits for an answer, and that it has changed."""
-
-    async def survey(self) -> Survey:
-        """Everything that a list begins with, as of one moment."""
-
-    async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-        """How these stand, as of one moment. One that is deleted is left out."""
-
-    async def questions(self, limit: int) -> Sequence[Question]:
-        """What waits for a person in any session, the oldest first."""
-
-    async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        """Those of them in which something was said that is past the mark and past what a person sent last.
-
-        Nothing is unread in a session whose last turn is a copy, or was taken back.
-        """
-
-    async def see(self, session_id: SessionId, seq: Seq) -> None:
-        """Remember that everything up to `seq` was read. The mark never moves back.
-
-        Raises NoSuchSession, and BadCursor for a number that was not given out yet.
-        """
-
-    async def pin(self, session_id: SessionId, pinned: bool) -> None:
-        """Keep a session at the top of the list, or no longer. Raises NoSuchSession, and TooLarge."""
-
-    async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        """Those of them that are pinned."""
-
-    async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
-        """Whose mark or pin was moved after the `number`th move, by any process, and the last one's number.
-
-        None: too many to tell, or the numbers have begun anew.
-        """
-
-    def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
-        """Every change to a session that a list could show, by any process: `ring` says when to take.
-
-        Marks and pins that other processes move are not among them: ask `seen_since`.
-        """
-
-
 class Debts(Protocol):
     """What memory is owed. It changes by facts alone: `append`, with a decision of `domain.debts`."""
 
@@ -382,6 +284,9 @@ class Debts(Protocol):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         """What any session owes, or memory is to forget, the oldest first."""
+
+    async def kept_debts(self, limit: int) -> Sequence[Debt]:
+        """What memory has and cannot forget although it was undone, of those that are there; newest first."""
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
@@ -447,8 +352,9 @@ class Shelf(Protocol):
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         """Remove an item and return it; of several who take the same one, one gets it."""
 
-    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
-        """Keep `after` in place of `before`; False, and nothing changes, where that is not what is there.
+    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
+        """Keep `after` in place of `before`, or nothing; False, and nothing changes, where that is not what
+        is there.
 
         Raises TooLarge.
         """

@@ -15,6 +15,7 @@ from holdfast.domain.facts import Delta
 from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.limits import SPOOL_BYTES_MAX
+from holdfast.store.disk import sync
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class Spools:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync_folder(self._folder)
+        sync(self._folder)
 
     def drop(self, run_id: RunId) -> None:
         """The store has everything."""
@@ -87,11 +88,3 @@ def _decoded(lines: Iterable[bytes]) -> Iterable[Unsaved]:
         facts = [decode(kind, version, bytes(body)) for kind, version, body in line.deltas]
         deltas = tuple(fact for fact in facts if not isinstance(fact, Unknown) and isinstance(fact, Delta))
         yield Unsaved(line.turn, line.place, line.saved_chars, deltas)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

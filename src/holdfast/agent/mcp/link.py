@@ -20,10 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.agent.mcp.ports import LinkBroken, Listing, Lost, NoAnswer, NotSent, said_of
 from holdfast.agent.mcp.results import listing_of, result_of
+from holdfast.agent.mcp.sieve import TOOLS_READ_MAX, Sieve
 from holdfast.agent.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Transport
 from holdfast.agent.ports import Keep, ToolResult
 from holdfast.agent.tools.arguments import Refused, failed
-from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX, MCP_TOOLS_MAX
+from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX
 from holdfast.domain.mcp import McpServer
 
 _LISTEN_AGAIN_S = 30.0
@@ -32,7 +33,6 @@ _LOST = frozenset({types.CONNECTION_CLOSED, types.PARSE_ERROR})
 """What the SDK answers in a server's place whose answer over HTTP ends too early, or is none."""
 _CLOSED = "Connection closed"
 """What the SDK answers a request with that is under way when a connection ends."""
-_TOOLS_READ_MAX = 10 * MCP_TOOLS_MAX
 _LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -52,11 +52,13 @@ async def linked(server: McpServer, transport: Transport, version: str) -> "Asyn
             changed.set()
 
     ours = types.Implementation(name="holdfast", version=version)
-    async with transport.opened() as streams:
+    async with transport.opened() as (reading, writing):
+        sieve = Sieve(reading)
         try:
-            client = Client(_Given(streams), message_handler=heard, client_info=ours, cache=None)
+            client = Client(_Given((sieve, writing)), message_handler=heard, client_info=ours, cache=None)
             async with client:
-                yield SdkLink(server, transport, client, changed)
+                sieve.version = client.protocol_version
+                yield SdkLink(server, transport, client, changed, sieve)
         # Errors come in groups, of the tasks that the SDK has: what the way itself knows says more.
         except Exception as error:
             raise LinkBroken(transport.why or said_of(error)) from error
@@ -79,9 +81,15 @@ class SdkLink:
     """As its port says."""
 
     def __init__(
-        self, server: McpServer, transport: Transport, client: Client, changed: asyncio.Event
+        self,
+        server: McpServer,
+        transport: Transport,
+        client: Client,
+        changed: asyncio.Event,
+        sieve: Sieve,
     ) -> None:
         self.changed = changed
+        self._sieve = sieve
         self._server = server
         self._transport = transport
         self._client = client
@@ -93,6 +101,7 @@ class SdkLink:
     async def tools(self) -> Listing:
         listed: list[types.Tool] = []
         cursor: str | None = None
+        self._sieve.taken_out.clear()
         try:
             for _ in range(MCP_PAGES_MAX):
                 page = await self._client.session.list_tools(
@@ -100,7 +109,7 @@ class SdkLink:
                 )
                 listed += page.tools
                 cursor = page.next_cursor
-                if not cursor or len(listed) > _TOOLS_READ_MAX:
+                if not cursor or len(listed) > TOOLS_READ_MAX:
                     break
         except MCPError as error:
             if error.code == types.METHOD_NOT_FOUND:  # It has none.
@@ -110,7 +119,7 @@ class SdkLink:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"])
             raise LinkBroken(f"its list of tools is not valid: {where}: {first['msg']}") from error
-        return listing_of(self._server, listed)
+        return listing_of(self._server, listed, self._sieve.taken_out)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], within_s: float, say: Callable[[str], None], keep: Keep

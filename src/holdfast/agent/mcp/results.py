@@ -26,6 +26,7 @@ _UNTAKEN = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "if", 
 """What some models refuse at the top of a schema; without it more is allowed, and the server still checks."""
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 _SHOWN_MAX = 5
+_WHY_CHARS_MAX = 300
 _NOT_SHOWN = "it cannot be shown here"
 
 
@@ -86,17 +87,24 @@ def _json(value: Any) -> str:
         return f"[something: {_NOT_SHOWN}]"
 
 
-def listing_of(server: McpServer, listed: Iterable[types.Tool]) -> Listing:
-    """The tools that can be used of those that a server lists; of two with one name the first."""
+def listing_of(
+    server: McpServer, listed: Iterable[types.Tool], taken_out: Iterable[tuple[str, str]] = ()
+) -> Listing:
+    """The tools that can be used of those that a server lists; of two with one name the first.
+
+    `taken_out` are names of more that it lists, each with what is wrong with it.
+    """
     found: dict[str, Offered] = {}
-    refused: list[str] = []
+    refused = [
+        _left_out(name, why) for name, why in taken_out if server.tools is None or name in server.tools
+    ]
     for tool in listed:
         if (server.tools is not None and tool.name not in server.tools) or tool.name in found:
             continue
         try:
             found[tool.name] = _offered(server, tool)
         except ValueError as error:
-            refused.append(f"{_plain(tool.name)[:100]} is left out: {error}.")
+            refused.append(_left_out(tool.name, str(error)))
     told = refused[:_SHOWN_MAX]
     if len(refused) > _SHOWN_MAX:
         told.append(f"{len(refused) - _SHOWN_MAX} more are left out.")
@@ -109,6 +117,10 @@ def listing_of(server: McpServer, listed: Iterable[types.Tool]) -> Listing:
             " name those that are wanted in `tools` of its table."
         )
     return Listing(tuple(tools[:MCP_TOOLS_MAX]), tuple(told))
+
+
+def _left_out(name: str, why: str) -> str:
+    return f"{_plain(name)[:100] or 'A tool without a name'} is left out: {_plain(why)[:_WHY_CHARS_MAX]}."
 
 
 def _offered(server: McpServer, tool: types.Tool) -> Offered:

@@ -1,13 +1,12 @@
 """Where the MCP servers run that are processes of ours."""
 
-import fcntl
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.agent.tools.confinement import Walls
+from holdfast.agent.tools.supervised import is_over
 from holdfast.domain.mcp import McpServer
 
 
@@ -34,18 +33,4 @@ class Yard(NamedTuple):
         """Whether no server of that name is left that another process has started."""
         named = re.compile(rf"mcp-{re.escape(server.name)}-[0-9a-f]+\.lock")
         locks = [each for each in (self.folder / "calls").glob("mcp-*.lock") if named.fullmatch(each.name)]
-        return all(_is_free(lock) for lock in locks if lock != self.lock(server))
-
-
-def _is_free(lock: Path) -> bool:
-    try:
-        file = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True
+        return all(is_over(lock) for lock in locks if lock != self.lock(server))

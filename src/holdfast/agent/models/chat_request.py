@@ -1,11 +1,13 @@
 """Chat Completions as bytes: the request. No I/O."""
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.agent.models.chat_thinking import EXTRA, extras, thinking_fields, with_calls
+from holdfast.agent.models.wire import EFFORT
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.parts import AnyPart, File, ToolCall
@@ -19,6 +21,12 @@ from holdfast.domain.requests import (
 )
 
 MAX_TOKENS = "max_tokens"
+LONG_IDS = "ids of calls as long as ours"
+"""Refused by Mistral and by what runs its models: there, the id of a call is nine letters or digits."""
+AFTER_TOOLS = "a person after a tool"
+"""Refused by the same: the assistant has to have spoken in between."""
+_SEEN = "I have seen that."
+_ID_CHARS = 9
 
 
 def encode(
@@ -34,6 +42,10 @@ def encode(
         _message(message, request.files, in_loop, without)
         for message, in_loop in zip(request.messages, in_loops, strict=True)
     ]
+    if LONG_IDS in without:
+        messages = [_with_short_ids(each) for each in messages]
+    if AFTER_TOOLS in without:
+        messages = list(_bridged(messages))
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {
@@ -43,12 +55,37 @@ def encode(
         "stream_options": {"include_usage": True},
         "tools": [_function(tool) for tool in tools],
     }
+    if request.effort and EFFORT not in without:
+        body["reasoning_effort"] = request.effort
     if answer_tokens_max:
         # OpenAI's newer models refuse the name that all others know.
         name = "max_completion_tokens" if MAX_TOKENS in without else MAX_TOKENS
         body[name] = answer_tokens_max
     unwanted = {*without, *(() if tools else ("tools",))}
     return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+
+
+def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
+    if "tool_call_id" in message:
+        return {**message, "tool_call_id": _short(message["tool_call_id"])}
+    if "tool_calls" in message:
+        calls = [{**call, "id": _short(call["id"])} for call in message["tool_calls"]]
+        return {**message, "tool_calls": calls}
+    return message
+
+
+def _short(call_id: str) -> str:
+    return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
+
+
+def _bridged(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A word of the assistant's wherever a person speaks right after a tool."""
+    before = ""
+    for message in messages:
+        if before == "tool" and message["role"] == "user":
+            yield {"role": "assistant", "content": _SEEN}
+        yield message
+        before = message["role"]
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:

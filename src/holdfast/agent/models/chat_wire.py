@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.models.chat_request import MAX_TOKENS, encode
+from holdfast.agent.models.chat_request import AFTER_TOOLS, LONG_IDS, MAX_TOKENS, encode
 from holdfast.agent.models.chat_thinking import (
     EXTRA,
     THINKING,
@@ -19,7 +19,7 @@ from holdfast.agent.models.chat_thinking import (
     Kept,
     object_in,
 )
-from holdfast.agent.models.wire import ErrorInStream
+from holdfast.agent.models.wire import EFFORT, ErrorInStream
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -40,15 +40,23 @@ class ChatWire:
     optional = (
         ("stream_options", "stream_options"),
         ("tools", "does not support tools"),
+        ("tools", "no endpoints found that support tool use"),
         (MAX_TOKENS, "'max_tokens' is not supported"),
         (MAX_TOKENS, "use 'max_completion_tokens'"),
         ("max_completion_tokens", "'max_completion_tokens' is not supported"),
+        (EFFORT, "reasoning_effort"),
+        (EFFORT, "reasoning effort"),
+        (EFFORT, "does not support thinking"),
+        (EFFORT, "thinking level"),
+        (EFFORT, "thinking_level"),
         (THINKING, "'reasoning_content' is unsupported"),
         (THINKING, "'reasoning' is unsupported"),
         (THINKING, "'reasoning_details' is unsupported"),
         (THINKING, '"reasoning_content"'),
         (THINKING, '"reasoning_details"'),
         (EXTRA, "extra_content"),
+        (LONG_IDS, "with a length of 9"),
+        (AFTER_TOOLS, "'user' after role 'tool'"),
         # These two are wanted rather than refused.
         (UNTHOUGHT_CALLS, "must be passed back"),
         (UNSIGNED_CALLS, "missing a thought_signature"),
@@ -104,6 +112,7 @@ class _Choice(msgspec.Struct):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class _Chunk(msgspec.Struct):
@@ -115,11 +124,13 @@ class _Chunk(msgspec.Struct):
 
 class _CachedTokens(msgspec.Struct):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class _Used(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: _CachedTokens | None = None
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
@@ -148,7 +159,11 @@ class _Call(msgspec.Struct):
 
 _CHUNK = msgspec.json.Decoder(_Chunk)
 _USED = msgspec.json.Decoder(_Used)
-_STOP_REASONS = (("function_call", "tool_calls"), ("max_tokens", "length"), ("", "stop"))
+_STOP_REASONS = (
+    ("function_call", "tool_calls"), ("max_tokens", "length"), ("model_length", "length"), ("", "stop"),
+)  # fmt: skip
+_FAULTS = frozenset({"error", "insufficient_system_resource", "abort"})
+"""Why an answer ended that is not whole: as OpenRouter, Mistral, DeepSeek and vLLM say it."""
 
 
 class ChatDecoder:
@@ -163,6 +178,7 @@ class ChatDecoder:
         self._thinks_in = ""
         self._thoughts: list[str] = []
         self._details: Details | None = None
+        self._fault = b""
 
     @property
     def is_finished(self) -> bool:
@@ -171,6 +187,8 @@ class ChatDecoder:
 
     def feed(self, data: bytes) -> list[ModelDelta]:
         """The deltas in one event. Raises ErrorInStream, or ValueError for what is not a chunk."""
+        if self._fault:
+            raise ErrorInStream(self._fault)
         if data == b"[DONE]":
             self.is_done = True
             return []
@@ -186,10 +204,14 @@ class ChatDecoder:
                 raise ErrorInStream(data)
             return []
         choice = chunk.choices[0]
-        if choice.finish_reason:
+        self._fault = _fault_in(choice)
+        if choice.finish_reason and not self._fault:
             self._reason = choice.finish_reason
         delta = choice.delta or choice.message
-        return self._deltas(delta) if delta is not None else []
+        deltas = self._deltas(delta) if delta is not None else []
+        if self._fault and not deltas:
+            raise ErrorInStream(self._fault)
+        return deltas  # A fault that comes with words comes after them.
 
     def end(self) -> list[ModelDelta]:
         """What closes the answer: calls whose arguments were left out, and its one StepEnd."""
@@ -208,7 +230,8 @@ class ChatDecoder:
         )
         if kept is not None:
             last.append(ReasoningDelta("", kept.signature()))
-        reason = dict(_STOP_REASONS).get(self._reason or "", self._reason or "")
+        said = (self._reason or "").lower()
+        reason = dict(_STOP_REASONS).get(said, said)
         if reason == "stop" and self._calls:
             reason = "tool_calls"
         return [*last, StepEnd(reason, self._usage)]
@@ -257,7 +280,9 @@ class ChatDecoder:
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
-        call = self._call_of(piece, function.name or "")
+        call = self._call_of(piece, function.name or "", arguments)
+        if _is_whole(arguments) and call.arguments() == arguments:
+            return []  # Said once more: nothing is called twice for that.
         deltas: list[ModelDelta] = []
         if extra := object_in(piece.extra_content):
             deltas.append(ReasoningDelta("", Kept(extra=extra, is_late=bool(call.name)).signature()))
@@ -270,11 +295,12 @@ class ChatDecoder:
             deltas.append(CallDelta(call.place, call.name, arguments))
         return deltas
 
-    def _call_of(self, piece: _CallPiece, name: str) -> _Call:
+    def _call_of(self, piece: _CallPiece, name: str, arguments: str) -> _Call:
         """The call that a piece belongs to: by its index, else by its id, else the newest.
 
         Some servers number every call 0. A piece with a name and an id of its own, after a call that is
-        whole, begins another.
+        whole, begins another; and so does one without an id that has whole arguments of its own, as Google's
+        do: of the same tool, if it names none.
         """
         if piece.index is not None:
             found = self._by_index.get(piece.index)
@@ -283,8 +309,9 @@ class ChatDecoder:
         else:
             found = self._calls[-1] if self._calls and not self._begins(self._calls[-1], name) else None
         other_id = bool(found and piece.id and found.id and piece.id != found.id)
-        if found is None or (other_id and self._begins(found, name)):
-            found = _Call(len(self._calls), piece.id or "")
+        if found is None or (other_id and self._begins(found, name)) or _is_another(found, piece, arguments):
+            named = found.name if found is not None and not name and not piece.id else ""
+            found = _Call(len(self._calls), piece.id or "", named)
             self._calls.append(found)
             if piece.index is not None:
                 self._by_index[piece.index] = found
@@ -300,8 +327,33 @@ class ChatDecoder:
             used = _USED.decode(usage)
         except msgspec.DecodeError:
             return  # Counts are told, not relied on: an odd one must not cost the answer.
-        details = used.prompt_tokens_details
-        cached = (details.cached_tokens if details else None) or used.prompt_cache_hit_tokens
-        cached = cached or used.cached_tokens
-        tokens = (used.prompt_tokens or 0, used.completion_tokens or 0, cached or 0)
-        self._usage = Usage(*tokens, used.cost_micros)
+        details = used.prompt_tokens_details or _CachedTokens()
+        cached = details.cached_tokens or used.prompt_cache_hit_tokens or used.cached_tokens
+        asked = used.prompt_tokens or 0
+        # Google and xAI count what was thought in the sum alone.
+        answered = max(used.completion_tokens or 0, (used.total_tokens or 0) - asked if asked else 0)
+        written = details.cache_write_tokens or 0
+        self._usage = Usage(asked, answered, cached or 0, used.cost_micros, written)
+
+
+def _is_another(before: _Call, piece: _CallPiece, arguments: str) -> bool:
+    """Whether a piece without an id of its own has what another call is made with."""
+    if (piece.id and before.id) or not before.name or not _is_whole(arguments):
+        return False
+    written = before.arguments()
+    return written != arguments and is_complete(written)
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether a piece holds all that a call is made with. Hardly any does, and those are told at a glance."""
+    return arguments[:1] == "{" and arguments[-1:] == "}" and is_complete(arguments)
+
+
+def _fault_in(choice: _Choice) -> bytes:
+    """The error by which an answer ended before it was whole; nothing if it did not."""
+    if choice.error and bytes(choice.error) != b"null":
+        return msgspec.json.encode({"error": choice.error})
+    if choice.finish_reason not in _FAULTS:
+        return b""
+    why = f"it stopped in the middle ({choice.finish_reason})"
+    return msgspec.json.encode({"error": {"message": why, "type": choice.finish_reason}})

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.ports import ModelFailure
@@ -27,22 +28,39 @@ _NO_MONEY = frozenset(
 _LASTING = frozenset(
     {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "refusal"}
 )
+_CHANCE = frozenset({"tool_use_failed", "output_parse_failed"})
+"""How Groq fails an answer that its model has written badly: the next one may be better."""
 _LASTING_CODE = re.compile(r"(?:invalid|image|unsupported)_|empty_image_file|\w+_policy")
 """How a code begins by which OpenAI fails an answer for what it was asked."""
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|window|size|limit)|prompt is too long"
-    r"|request_too_large|(?:maximum|available) context|too many tokens",
+    r"|request_too_large|request too large|(?:maximum|available) context|too many tokens"
+    r"|maximum number of tokens|maximum model length",
     re.IGNORECASE,
 )
 
-_OF_THE_ACCOUNT = re.compile(r"credit|billing|quota|balance|model", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)
+_OF_THE_ACCOUNT = re.compile(r"credit|billing|quota|balance|model|api key", re.IGNORECASE)
 """Words in a refusal that is about who asks or what they ask for, not about what they say."""
 
 
+_SAID_WAIT = re.compile(
+    rb'(?:"retryDelay"\s*:\s*"|(?:try again|retry) in )(?:(\d{1,4})m)?(\d{1,6}(?:\.\d{1,9})?)(ms|s)\b'
+)
+"""How long to wait, where Google, Groq and OpenAI say it in an error and not beside it."""
+
+
 class _Error(msgspec.Struct, frozen=True):
+    """`metadata` is OpenRouter's: what the provider itself had said is in there."""
+
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
+    metadata: msgspec.Raw = msgspec.Raw()
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    raw: str | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -56,6 +74,8 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 _BODY = msgspec.json.Decoder(_Body)
+_BODIES = msgspec.json.Decoder(list[_Body])
+_METADATA = msgspec.json.Decoder(_Metadata)
 _TEXT = msgspec.json.Decoder(str)
 
 
@@ -69,10 +89,14 @@ def of_status(endpoint: Endpoint, status: int, headers: Mapping[str, str], body:
         retryable = wished == "true"
     if code in _NO_MONEY or error.type in _NO_MONEY:
         retryable = False
-    if status in (400, 413, 422, 500) and _is_too_long(error):
+    retryable = retryable or code in _CHANCE
+    # More at once than is allowed in a minute never comes to be allowed.
+    if (status in (400, 413, 422, 500) and _is_too_long(error)) or (
+        status == 429 and _TOO_LARGE.search(said)
+    ):
         return ModelFailure(detail=f"{TOO_LONG}: {said or status}", retryable=False, too_long=True)
     detail = f"{_opening(endpoint, status)}: {said}" if said else _opening(endpoint, status)
-    wait_ms = retry_after_ms(headers) if retryable else None
+    wait_ms = retry_after_ms(headers, body) if retryable else None
     # Another model may answer what this one's account or name does not allow.
     refused = status in (400, 413, 422) and not retryable and not _OF_THE_ACCOUNT.search(said)
     return ModelFailure(detail=detail, retryable=retryable, retry_after_ms=wait_ms, of_request=refused)
@@ -88,9 +112,8 @@ def of_error(endpoint: Endpoint, body: bytes) -> ModelFailure:
     status = int(code) if code.isdecimal() else 0
     refused = 400 <= status < 500 and status not in _RETRYABLE_STATUSES
     lasting = bool({code, error.type} & (_LASTING | _NO_MONEY)) or bool(_LASTING_CODE.match(code))
-    return ModelFailure(
-        detail=f"{endpoint.host} reported an error: {said}", retryable=not (refused or lasting)
-    )
+    retryable = code in _CHANCE or not (refused or lasting)
+    return ModelFailure(detail=f"{endpoint.host} reported an error: {said}", retryable=retryable)
 
 
 def of_connection(endpoint: Endpoint, error: Exception) -> ModelFailure:
@@ -144,11 +167,12 @@ def of_kind(endpoint: Endpoint, kind: str) -> ModelFailure:
 def error_in(body: bytes) -> _Error:
     """The error that a JSON body holds, in whatever shape; an empty one if it holds none."""
     try:
-        found = _BODY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Google's comes in a list.
+        found = _BODIES.decode(body)[0] if body.lstrip()[:1] == b"[" else _BODY.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
         return _Error()
     if isinstance(found.error, _Error):
-        return found.error
+        return _with_the_providers(found.error)
     if found.error is not None:
         return _Error(found.error, found.code, found.type)
     message = found.message
@@ -156,6 +180,18 @@ def error_in(body: bytes) -> _Error:
         detail = bytes(found.detail)
         message = _TEXT.decode(detail) if detail.startswith(b'"') else detail.decode("utf-8", "replace")
     return _Error(message, found.code, found.type)
+
+
+def _with_the_providers(error: _Error) -> _Error:
+    """An error that a gateway passes on, with what the provider behind it had said."""
+    try:
+        raw = _METADATA.decode(error.metadata).raw if error.metadata else None
+    except msgspec.DecodeError:
+        return error
+    if not raw:
+        return error
+    said = error_in(raw.encode("utf-8", "replace")).message or raw
+    return replace(error, message=f"{error.message}: {said}" if error.message else said)
 
 
 def said_by(endpoint: Endpoint, text: str) -> str:
@@ -166,8 +202,17 @@ def said_by(endpoint: Endpoint, text: str) -> str:
     return line.rstrip(".")
 
 
-def retry_after_ms(headers: Mapping[str, str]) -> int | None:
+def retry_after_ms(headers: Mapping[str, str], body: bytes = b"") -> int | None:
     """How long the server asks us to wait; None if it does not say so in any way that is understood."""
+    told_ms = _told_beside(headers)
+    if told_ms is None and (found := _SAID_WAIT.search(body)) is not None:
+        minutes, count, unit = found.groups()
+        wait_s = float(count) / 1_000 if unit == b"ms" else int(minutes or 0) * 60 + float(count)
+        return min(int(wait_s * 1_000), RETRY_AFTER_MS_MAX)
+    return told_ms
+
+
+def _told_beside(headers: Mapping[str, str]) -> int | None:
     for name, unit_ms in (("retry-after-ms", 1), ("retry-after", 1_000)):
         try:
             wait_ms = float(headers[name]) * unit_ms

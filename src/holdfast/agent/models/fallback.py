@@ -83,7 +83,8 @@ class Fallback:
                     asked = await fitted(own, model, tools) if is_others else own
                     async with aclosing(model.stream(asked, tools)) as deltas:
                         async for delta in deltas:
-                            begun = True
+                            # Asking the same one otherwise is no word of an answer.
+                            begun = begun or not isinstance(delta, AskedInstead)
                             yield delta
                     return
                 except ModelFailure as failure:

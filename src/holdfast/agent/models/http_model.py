@@ -13,10 +13,11 @@ from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.prices import Price
 from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
-from holdfast.agent.models.wire import OF_THE_CONVERSATION, ErrorInStream, Wire
-from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, ToolSpec
+from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION, ErrorInStream, Wire
+from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd, ToolSpec
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.files import FileKind
+from holdfast.domain.requests import Effort
 
 ERROR_BYTES_MAX = 64_000
 """How much of an error's body is read."""
@@ -69,9 +70,11 @@ class HttpModel:
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience.first_byte_s
+        deadline, taken = loop.time() + self._patience.first_byte_s, EFFORT not in self._refused
         response = await self._opened(request, tools, deadline)
         try:
+            if request.effort and taken and EFFORT in self._refused:
+                yield self._without_effort(request.effort)
             body, answer = Body(response, self._endpoint), Answer(self._endpoint, self._wire)
             if response.content_type == _JSON:
                 # Some servers cannot stream.
@@ -101,6 +104,12 @@ class HttpModel:
             return delta
         return replace(delta, usage=price.of(delta.usage))
 
+    def _without_effort(self, effort: Effort) -> AskedInstead:
+        """That the same model is asked once more, by who wants to know why it thinks as it likes."""
+        detail = f"{self.name} does not take the effort {effort!r}, and is asked without it from now on"
+        failure = ModelFailure(detail=detail, retryable=False)
+        return AskedInstead(self.name, self.profile.provider, failure)
+
     async def _opened(
         self, request: Request, tools: Sequence[ToolSpec], deadline: float
     ) -> aiohttp.ClientResponse:
@@ -126,7 +135,8 @@ class HttpModel:
         raise failures.of_status(self._endpoint, response.status, response.headers, said)
 
     def _refused_in(self, status: int, said: bytes) -> frozenset[str]:
-        if status not in (400, 422):
+        # What a template of a model says no to is a fault of their own for some servers.
+        if status not in (400, 404, 422, 500):
             return frozenset()
         text = said.decode("utf-8", "replace").lower()
         refused = frozenset(field for field, words in self._wire.optional if words in text)

@@ -171,10 +171,15 @@ def _price(told: Any) -> Price | None:
         return None
     try:
         each, written = (float(told[name]) * 1e6 for name in ("prompt", "completion"))
-        cached = float(told["input_cache_read"]) * 1e6 if told.get("input_cache_read") else None
+        kept = [
+            float(told[name]) * 1e6 if told.get(name) else None
+            for name in ("input_cache_read", "input_cache_write")
+        ]
     except (KeyError, TypeError, ValueError):
         return None
-    return Price(each, written, cached) if min(each, written, cached or 0) >= 0 else None
+    if min(each, written, *(price or 0 for price in kept)) < 0:
+        return None
+    return Price(each, written, kept[0], written=kept[1])
 
 
 def _names(loaded: dict[str, Any]) -> set[Any]:

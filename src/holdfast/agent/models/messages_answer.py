@@ -290,9 +290,9 @@ class MessagesDecoder:
     def _usage(self) -> Usage:
         """All of the input counts, what was read from the cache or written to it included."""
         used = self._used
-        cached = used.cache_read_input_tokens or 0
-        sent = (used.input_tokens or 0) + cached + (used.cache_creation_input_tokens or 0)
-        return Usage(sent, used.output_tokens or 0, cached)
+        cached, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
+        sent = (used.input_tokens or 0) + cached + written
+        return Usage(sent, used.output_tokens or 0, cached, written_tokens=written)
 
 
 def _read(data: bytes) -> _Event:

@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.models.wire import OF_THE_CONVERSATION
+from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.requests import (
     AssistantMessage,
+    Effort,
     FileContent,
     Profile,
     Request,
@@ -65,7 +66,8 @@ def encode(
         "messages": messages,
         "tools": [_tool(tool) for tool in tools] or _former_tools(messages),
         "stream": True,
-        "thinking": _thinking(model, room, messages, "thinking.display" not in without),
+        "thinking": _thinking(model, room, messages, "thinking.display" not in without, request.effort),
+        "output_config": _output(model, request.effort) if EFFORT not in without else None,
     }
     if body["tools"] and not tools:
         body["tool_choice"] = {"type": "none"}
@@ -175,7 +177,15 @@ def _text(text: str) -> Block:
 # Thinking.
 
 
-def _thinking(model: str, answer_tokens: int, messages: Sequence[Said], shown: bool) -> Block | None:
+def _output(model: str, effort: Effort | None) -> Block | None:
+    """How much to think, for models that decide by themselves; of those not known one may hope so."""
+    version = _version(model)
+    return {"effort": effort} if effort and not (0, 0) < version < _ADAPTIVE_SINCE else None
+
+
+def _thinking(
+    model: str, answer_tokens: int, messages: Sequence[Said], shown: bool, effort: Effort | None = None
+) -> Block | None:
     """How to ask for thinking: as much as the model sees fit, or up to a budget, or not at all.
 
     Claude decides by itself since 4.6, and from 4.7 on takes nothing else; it shows a summary where it is
@@ -187,10 +197,11 @@ def _thinking(model: str, answer_tokens: int, messages: Sequence[Said], shown: b
     version = _version(model)
     if version >= _ADAPTIVE_SINCE:
         return {"type": "adaptive", "display": "summarized"} if shown else {"type": "adaptive"}
-    budget = answer_tokens // 2
-    if version < _ENABLED_SINCE or budget < THINKING_TOKENS_MIN or _goes_on_unthinking(messages):
+    usual = answer_tokens // 2
+    if version < _ENABLED_SINCE or usual < THINKING_TOKENS_MIN or _goes_on_unthinking(messages):
         return None
-    return {"type": "enabled", "budget_tokens": budget}
+    budget = {"low": answer_tokens // 8, "high": answer_tokens * 3 // 4}.get(effort or "", usual)
+    return {"type": "enabled", "budget_tokens": max(budget, THINKING_TOKENS_MIN)}
 
 
 def _version(model: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from holdfast.agent.models import messages_request
 from holdfast.agent.models.messages_answer import MessagesDecoder
+from holdfast.agent.models.wire import EFFORT
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.requests import Profile, Request
 
@@ -23,6 +24,8 @@ class MessagesWire:
         ("thinking", "thinking: "),
         ("thinking.display", "display"),
         ("cache_control", "cache_control"),
+        (EFFORT, "effort parameter"),
+        (EFFORT, "output_config"),
         ("tools", "does not support tools"),
         (messages_request.LONG_ANSWERS, "maximum allowed number of output tokens"),
         # Thinking of this conversation that the server does not know again: it can go on without.

@@ -22,22 +22,36 @@ _FAMILIES = (("gpt-5", 272_000), ("gpt-4.1", 1_000_000), ("claude-", 200_000), (
 
 
 class Price(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens. Above `long_from` tokens of input all of a request costs `long`."""
+    """US dollars for a million tokens. Above `long_from` tokens of input all of a request costs `long`.
+
+    `cached` is for input read from the provider's cache, `written` for input put into it.
+    """
 
     input: float
     output: float
     cached: float | None = None
     long_from: int = 0
     long: "Price | None" = None
+    written: float | None = None
 
     def of(self, usage: Usage) -> Usage:
-        """`usage` with what it costs. Where what was kept has no price of its own, it costs like the rest."""
+        """`usage` with what it costs. Where what was kept has no price of its own, it costs like the rest.
+
+        A provider that counts no input gives no counts at all: what it costs is known only where it is free.
+        """
+        if not usage.input_tokens and (self.input or self.output):
+            return usage
         price = self.long if self.long is not None and usage.input_tokens > self.long_from else self
         kept = min(usage.cached_tokens, usage.input_tokens)
         cached = price.input if price.cached is None else price.cached
+        put = min(usage.written_tokens, usage.input_tokens - kept)
+        written = price.input if price.written is None else price.written
         # Dollars for a million tokens are millionths of a dollar for one.
         micros = (
-            (usage.input_tokens - kept) * price.input + kept * cached + usage.output_tokens * price.output
+            (usage.input_tokens - kept - put) * price.input
+            + kept * cached
+            + put * written
+            + usage.output_tokens * price.output
         )
         return replace(usage, cost_micros=round(max(0, min(COUNT_MAX, micros))))
 
@@ -91,8 +105,11 @@ def read_known() -> Known:
 
 
 def _facts(told: Mapping[str, Any]) -> Facts:
-    long = (
-        Price(told["long_input"], told["long_output"], told["long_cached"]) if "long_from" in told else None
-    )
-    price = Price(told["input"], told["output"], told.get("cached"), told.get("long_from", 0), long)
+    long = _price(told, "long_") if "long_from" in told else None
+    price = replace(_price(told), long_from=told.get("long_from", 0), long=long)
     return Facts(told["window"], told.get("answer"), price)
+
+
+def _price(told: Mapping[str, Any], which: str = "") -> Price:
+    cached, written = (told.get(f"{which}{kind}") for kind in ("cached", "written"))
+    return Price(told[f"{which}input"], told[f"{which}output"], cached, written=written)

@@ -91,6 +91,7 @@ class Response(msgspec.Struct):
 
 class _CachedTokens(msgspec.Struct):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class Used(msgspec.Struct):
@@ -103,6 +104,10 @@ class Used(msgspec.Struct):
     @property
     def cached_tokens(self) -> int:
         return (self.input_tokens_details.cached_tokens if self.input_tokens_details else None) or 0
+
+    @property
+    def written_tokens(self) -> int:
+        return (self.input_tokens_details.cache_write_tokens if self.input_tokens_details else None) or 0
 
 
 TEXTS = MappingProxyType(

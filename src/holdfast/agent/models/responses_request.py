@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.models.wire import OF_THE_CONVERSATION
+from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context import instructions_digest
@@ -27,6 +27,7 @@ from holdfast.domain.requests import (
 ENCRYPTED = "reasoning.encrypted_content"
 THINKING = OF_THE_CONVERSATION + "thinking"
 """What is left out when a server does not take its reasoning items back."""
+SUMMARY = "reasoning.summary"
 OUTPUT_TOKENS_MIN = 16
 """OpenAI refuses a lower limit."""
 
@@ -63,7 +64,7 @@ def encode(
         "stream": True,
         "store": False,
         "include": [ENCRYPTED],
-        "reasoning": {"summary": "auto"},
+        "reasoning": _reasoning(request, without),
         "tools": [
             {
                 "type": "function",
@@ -82,11 +83,19 @@ def encode(
     unwanted = {*without}
     if not request.system:
         unwanted.add("instructions")
+    if not body["reasoning"]:
+        unwanted.add("reasoning")
     if not profile.answer_tokens_max:
         unwanted.add("max_output_tokens")
     if not tools or "tools" in without:
         unwanted |= {"tools", "parallel_tool_calls"}
     return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+
+
+def _reasoning(request: Request, without: Collection[str]) -> dict[str, str]:
+    """How much to think, and that what was thought is to be told."""
+    wanted = {} if SUMMARY in without else {"summary": "auto"}
+    return {**wanted, "effort": request.effort} if request.effort and EFFORT not in without else wanted
 
 
 def _items(

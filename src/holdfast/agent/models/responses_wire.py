@@ -26,8 +26,8 @@ from holdfast.agent.models.responses_events import (
     used_of,
     words_of,
 )
-from holdfast.agent.models.responses_request import THINKING, Thought
-from holdfast.agent.models.wire import ErrorInStream
+from holdfast.agent.models.responses_request import SUMMARY, THINKING, Thought
+from holdfast.agent.models.wire import EFFORT, ErrorInStream
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -51,8 +51,10 @@ class ResponsesWire:
     optional = (
         ("include", "encrypted content is not supported"),
         ("include", responses_request.ENCRYPTED),
-        ("reasoning", "reasoning.summary"),
-        ("reasoning", "reasoning summaries"),
+        (SUMMARY, "reasoning.summary"),
+        (SUMMARY, "reasoning summaries"),
+        (EFFORT, "reasoning.effort"),
+        (EFFORT, "reasoning_effort"),
         ("reasoning", "parameter: 'reasoning'"),
         (THINKING, "invalid_encrypted_content"),
         (THINKING, "required following item"),
@@ -222,7 +224,8 @@ class ResponsesDecoder:
         for opened, item in self._items.matched(items):
             yield from self._complete(opened, item)
         used = used_of(response.usage)
-        self._usage = Usage(used.input_tokens or 0, used.output_tokens or 0, used.cached_tokens)
+        counts = (used.input_tokens or 0, used.output_tokens or 0, used.cached_tokens)
+        self._usage = Usage(*counts, written_tokens=used.written_tokens)
         if status == "incomplete" or name == "response.incomplete":
             self._reason = "length" if response.reason in ("", _LENGTH) else response.reason
         self.is_done = True

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 
 from holdfast.agent.masking import MaskedModel
@@ -90,17 +89,16 @@ class Shop:
 
     async def bare(self, name: str, fallbacks: Sequence[str] = (), environ_first: bool = False) -> Model:
         """The same without the mask. `environ_first`: the environment names the model, so it says where."""
-        others = [await self._maker(each) for each in dict.fromkeys(fallbacks) if each != name]
-        try:
-            first = (await self._maker(name, environ_first))()
-        except NoSuchModel:
-            raise
-        except HoldfastError as error:
+        first, why = await self._made(name, environ_first)
+        made = [await self._made(each) for each in dict.fromkeys(fallbacks) if each != name]
+        # One that cannot be asked is told of where agents are, and passed over here: the others can be.
+        others = [model for model, _ in made if model is not None]
+        if first is None:
+            assert why is not None, "what was not made has a reason"
             if not others:
-                raise
-            models = [make() for make in others]
-            return Fallback([Missing(name, error, models[0]), *models])
-        return Fallback([first, *(make() for make in others)]) if others else first
+                raise why
+            first = Missing(name, why, others[0])
+        return Fallback([first, *others]) if others else first
 
     def local(self) -> Model:
         """The local model, whose server runs from now on until it is closed. Raises LocalNotInstalled."""
@@ -108,12 +106,19 @@ class Shop:
             raise LocalNotInstalled()
         return self._local()
 
-    async def _maker(self, name: str, environ_first: bool = False) -> Callable[[], Model]:
-        """What makes a model, once it is known that it can be."""
-        if is_local_model(name):
-            return self.local
-        endpoint = await self.endpoint(name, environ_first)
-        return Demo if endpoint is None else partial(made_for, endpoint, self.known)
+    async def _made(
+        self, name: str, environ_first: bool = False
+    ) -> tuple[Model, None] | tuple[None, HoldfastError]:
+        """The model of that name, or why it cannot be asked. Raises NoSuchModel: that is no name of one."""
+        try:
+            if is_local_model(name):
+                return self.local(), None
+            endpoint = await self.endpoint(name, environ_first)
+        except NoSuchModel:
+            raise
+        except HoldfastError as error:
+            return None, error
+        return (Demo() if endpoint is None else made_for(endpoint, self.known)), None
 
     async def endpoint(self, name: str, environ_first: bool = False) -> Endpoint | None:
         """Where a model is asked; None for the demo. Raises as `model` does."""

@@ -12,6 +12,9 @@ from holdfast.domain.context import Profile, Request
 OF_THE_CONVERSATION = "conversation."
 """How the name of an optional field begins that is refused for what it holds in this one conversation."""
 
+EFFORT = "effort"
+"""How much a model is to think, as something that may be left out. Whoever asked for it is told."""
+
 
 class ErrorInStream(Exception):
     """The server sent an error where the answer should go on; `body` is what it sent."""

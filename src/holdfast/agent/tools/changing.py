@@ -20,7 +20,7 @@ from holdfast.agent.tools.arguments import Refused
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.replacing import Seen, StillHeld, digest_of, in_turn, look, replace
 from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import shown, walking
+from holdfast.agent.tools.workspace import Walk, shown, walking
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import CHANGE_NOTE_MS_MAX, CHANGE_WAIT_MS_MAX
@@ -82,6 +82,10 @@ class Changing:
         """
         return await see_through(self._apply(call, path, make, is_exact, makes_folders))
 
+    async def foresee(self, workspace: Path, path: str, make: Make, makes_folders: bool) -> None:
+        """Look whether the same would be refused as things are now. Raises Refused; changes nothing."""
+        await asyncio.to_thread(self._foresee, workspace, path, make, makes_folders)
+
     def settled(self, call_id: CallId) -> None:
         """The call's result is durable: nobody will ask what it did."""
         with suppress(OSError):
@@ -105,13 +109,18 @@ class Changing:
         self.settled(call.call_id)  # Nothing was done, so there is nothing to know.
         raise Refused(f"{shown(path)} is being changed by somebody else; nothing was done to it")
 
+    def _foresee(self, workspace: Path, path: str, make: Make, makes_folders: bool) -> None:
+        try:
+            with walking(workspace, path, self._vault, new=False) as walk:
+                make(self._found(walk, path, False)[0])
+        except Refused as refusal:
+            is_missing = isinstance(refusal.__cause__, FileNotFoundError)
+            if not (makes_folders and is_missing):
+                raise
+
     def _plan(self, call: ToolRun, path: str, make: Make, refuses: bool, makes_folders: bool) -> _Plan:
         with walking(call.workspace, path, self._vault) as walk:
-            name = walk.go(path, makes_folders)
-            if not name:
-                raise Refused(f"{shown(path)} is a folder")
-            seen, real = look(name, walk.folder, path), walk.path_of(name)
-            real.encode()  # It is written down, so it must be text; where a link leads may be none.
+            seen, real = self._found(walk, path, makes_folders)
         content = seen.content if seen is not None else None
         note = self._read_note(call.call_id)
         if note is not None and note.path == real:
@@ -124,6 +133,15 @@ class Changing:
                     " whether the call had been carried out is not known, so look at the file"
                 )
         return _Plan(real, seen, seen is not None, content, make(seen))
+
+    def _found(self, walk: Walk, path: str, makes_folders: bool) -> tuple[Seen | None, str]:
+        """What is at `path`, and its real path. Raises Refused, OSError, UnicodeError."""
+        name = walk.go(path, makes_folders)
+        if not name:
+            raise Refused(f"{shown(path)} is a folder")
+        seen, real = look(name, walk.folder, path), walk.path_of(name)
+        real.encode()  # It is written down, so it must be text; where a link leads may be none.
+        return seen, real
 
     async def _carried_out(
         self, call: ToolRun, path: str, plan: _Plan, makes_folders: bool, is_blind: bool

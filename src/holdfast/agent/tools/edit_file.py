@@ -1,6 +1,7 @@
 """`edit_file`: a piece of a text file in the workspace replaced by another, word for word."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -45,6 +46,14 @@ class EditFile:
 
     def flaw(self, arguments: str) -> str:
         return flaw_in(arguments, _read)
+
+    async def foreseen(self, arguments: str, workspace: Path) -> str:
+        try:
+            wanted = _read(arguments)
+            await self._changing.foresee(workspace, wanted.path, partial(_edited, wanted, []), False)
+        except Refused as refusal:
+            return str(refusal)
+        return ""
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -59,7 +59,11 @@ class Restorer:
 
 
 def _restored(walk: Walk, file: PutBack, content: bytes | None) -> str:
-    name = walk.go(file.path)
+    try:
+        name = walk.go(file.path)
+    except FileNotFoundError:
+        # A folder on the way there is gone, and with it a file that was not there before either.
+        return "" if file.before is None else _GONE
     if not name or walk.path_of(name) != file.path:
         return "a link is in its way"
     seen = look(name, walk.folder, file.path)

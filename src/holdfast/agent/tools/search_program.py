@@ -13,6 +13,7 @@ import resource
 import stat
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -20,6 +21,8 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _SNIFF_BYTES = 8_192
 _IGNORE_BYTES_MAX = 100_000
 _REFUSED = 2
+_NOTES_MAX = 5
+_STAR = "[^/]*"
 
 
 class Enough(Exception):
@@ -80,6 +83,7 @@ class Search:
         self._ignored: list[Ignored] = []
         self.found = Found(order)
         self.passed_over = 0
+        self.notes: list[str] = []
         self._fits_glob = self._glob.fullmatch if self._glob is not None else lambda path: True
 
     def run(self, root: int, trail: list[str]) -> None:
@@ -91,7 +95,8 @@ class Search:
                 here = self._enter(name, here)
             except NotADirectoryError:
                 if at == len(trail) - 1:
-                    self._file(name, here, path + name)
+                    if not self._file(name, here, path + name) and not self.passed_over:
+                        self.notes.append("it is no text: nothing was looked for in it")
                     return
                 raise
             path += f"{name}/"
@@ -108,7 +113,12 @@ class Search:
     def _folder(self, folder: int, path: str, depth: int) -> None:
         known = len(self._ignored)
         self._read_ignored(folder, path)
-        for entry in self._entries(folder):
+        try:
+            entries = self._entries(folder)
+        except OSError as error:
+            self._note(f"{printable(path) or 'it'} could not be looked through: {error.strerror or error}")
+            entries = []
+        for entry in entries:
             whole = path + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name == ".git" or self._is_ignored(whole, is_folder):
@@ -123,6 +133,7 @@ class Search:
 
     def _below(self, name: str, folder: int, path: str, depth: int) -> None:
         if depth > self._depth_max:
+            self._note(f"folders more than {self._depth_max} deep were passed over")
             return
         try:
             opened = self._enter(name, folder)
@@ -143,13 +154,20 @@ class Search:
                 found.append(entry)
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
-    def _file(self, name: str, folder: int, path: str) -> None:
+    def _note(self, note: str) -> None:
+        if note not in self.notes and len(self.notes) < _NOTES_MAX:
+            self.notes.append(note)
+
+    def _file(self, name: str, folder: int, path: str) -> bool:
+        """Whether it could be looked at."""
         if self._names:
             self._name(path)
-            return
+            return True
         content = self._read(name, folder)
-        if content is not None and b"\0" not in content[:_SNIFF_BYTES]:
-            self._lines(content.decode("utf-8", "replace").split("\n"), path)
+        if content is None or b"\0" in content[:_SNIFF_BYTES]:
+            return False
+        self._lines(content.decode("utf-8", "replace").split("\n"), path)
+        return True
 
     def _name(self, path: str) -> None:
         if self._fits_glob(path.rstrip("/")) and self._pattern.search(path):
@@ -236,15 +254,17 @@ def ignored_in(text: str, base: str) -> Iterator[Ignored]:
 def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
     """As git reads one: with a slash in it from the base on, else at any depth. `{a,b}` if with `braces`."""
     anchored, glob = "/" in glob.strip("/") or glob.startswith("/"), glob.strip("/")
-    pieces, at, open_braces = [], 0, 0
+    text, pieces, at, open_braces = "", list[str](), 0, 0
     while at < len(glob):
         rest = glob[at:]
-        if rest.startswith("**/"):
-            pieces.append("(?:.*/)?")
-            at += 3
-        elif rest.startswith("**"):
-            pieces.append(".*")
-            at += 2
+        # However many stars there are, they are one: each more would be tried in all ways with the others.
+        stars = len(rest) - len(rest.lstrip("*"))
+        if stars > 1 and rest[stars : stars + 1] == "/":
+            text, pieces = f"{text}{_tight(pieces)}(?:.*/)?".replace("(?:.*/)?(?:.*/)?", "(?:.*/)?"), []
+            at += stars + 1
+        elif stars:
+            pieces.append(".*" if stars > 1 else _STAR)
+            at += stars
         elif rest[0] == "[" and "]" in rest[2:]:
             end = rest.index("]", 2)
             inner = rest[1:end].replace("\\", "\\\\")
@@ -255,10 +275,22 @@ def glob_pattern(glob: str, braces: bool = False) -> "re.Pattern[str]":
             pieces.append("(?:" if rest[0] == "{" else ")" if rest[0] == "}" else "|" if is_or else ",")
             open_braces += {"{": 1, "}": -1}.get(rest[0], 0)
             at += 1
+        elif rest[0] == "/" and not open_braces:
+            text, pieces, at = f"{text}{_tight(pieces)}/", [], at + 1
         else:
-            pieces.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0]) or re.escape(rest[0]))
+            pieces.append("[^/]" if rest[0] == "?" else re.escape(rest[0]))
             at += 1
-    return re.compile(("" if anchored else "(?:.*/)?") + "".join(pieces), re.DOTALL)
+    return re.compile(("" if anchored else "(?:.*/)?") + text + _tight(pieces), re.DOTALL)
+
+
+def _tight(pieces: list[str]) -> str:
+    """The pieces of one name as an expression. What lies between two stars is taken where it comes first, and
+    nowhere else: that is enough, and else a few stars would take for ever."""
+    stars = [at for at, piece in enumerate(pieces) if piece == _STAR]
+    if len(stars) < 2 or not {".*", "(?:"}.isdisjoint(pieces):
+        return "".join(pieces)
+    between = ["".join(pieces[one + 1 : other]) for one, other in pairwise(stars)]
+    return "".join((*pieces[: stars[0]], *(f"(?>{_STAR}?{each})" for each in between), *pieces[stars[-1] :]))
 
 
 def printable(text: str) -> str:
@@ -283,12 +315,12 @@ def main() -> None:
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
         print(f"the pattern cannot be used: {error or type(error).__name__}")
         sys.exit(_REFUSED)
-    notes = []
+    notes = search.notes
     try:
         search.run(order["root"], order["trail"])
     except Enough as enough:
         notes.append(str(enough))
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         print(f"it cannot be opened: {error.strerror or 'no tool may use that folder'}")
         sys.exit(_REFUSED)
     except (MemoryError, RecursionError):

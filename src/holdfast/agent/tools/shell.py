@@ -1,8 +1,6 @@
 """`shell`: a command in the workspace, streamed, bounded, and gone when the call is."""
 
 import codecs
-import fcntl
-import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from holdfast.agent.ports import Emit, ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.supervised import Order, Supervised
+from holdfast.agent.tools.supervised import Order, Supervised, is_over
 from holdfast.agent.tools.vault import Vault
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId, is_id
@@ -105,18 +103,7 @@ class Shell:
         return Order(command, self._shell, workspace, lock, arguments.timeout_s, self._environ, self._walls)
 
     async def is_gone(self, call_id: CallId) -> bool:
-        """Whether nothing of the call is at work on this machine: its lock is free, or was never taken."""
-        try:
-            file = os.open(self._lock(call_id), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(file)
-        return True
+        return is_over(self._lock(call_id))
 
     def _lock(self, call_id: CallId) -> Path:
         assert is_id(call_id), f"{call_id!r} is not an id"

@@ -1,6 +1,7 @@
 """A command under its supervisor, as the server sees it: started, listened to, stopped."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -58,6 +59,21 @@ class Order(NamedTuple):
     def files(self) -> tuple[int, ...]:
         """What the supervisor must inherit."""
         return (*self.walls.files(), *(self.talk or ()))
+
+
+def is_over(lock: Path) -> bool:
+    """Whether nothing of what was ordered with this lock is left on this machine: it is free or not there."""
+    try:
+        file = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
 
 
 class Supervised:

@@ -1,6 +1,7 @@
 """`write_file`: a whole file in the workspace, made or replaced in one step."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -38,6 +39,14 @@ class WriteFile:
 
     def flaw(self, arguments: str) -> str:
         return flaw_in(arguments, _read)
+
+    async def foreseen(self, arguments: str, workspace: Path) -> str:
+        try:
+            path, content = _read(arguments)
+            await self._changing.foresee(workspace, path, lambda before: content, True)
+        except Refused as refusal:
+            return str(refusal)
+        return ""
 
     async def run(self, call: ToolRun) -> ToolResult:
         try:

@@ -151,11 +151,12 @@ class Commands:
     async def _status(self) -> None:
         scene = self._scene()
         lines = [
-            f"Conversation  {title_of(scene.title)}",
+            f"Conversation  {title_of(scene.title, scene.opening)}",
             f"              {scene.session_id} · {counted(scene.turns, 'message')}",
             f"Model         {scene.model}",
             f"State         {STATUS[scene.status].lower()}",
-            f"Used          {scene.usage.input_tokens:,} tokens read, {scene.usage.output_tokens:,} written",
+            f"Used          {scene.usage.input_tokens:,} tokens read, {scene.usage.output_tokens:,} written"
+            + (" (estimated: the provider counts none)" if scene.usage.estimated_tokens else ""),
             f"Server        {self._client.place.url}",
         ]
         for question in scene.asked:
@@ -178,7 +179,7 @@ class Commands:
     def _say_list(self) -> None:
         now, here = time.time_ns() // 1_000_000, self._scene().session_id
         lines = [
-            f"{number:>3}{'*' if each.id == here else ' '} {title_of(each.title)}"
+            f"{number:>3}{'*' if each.id == here else ' '} {title_of(each.title, each.opening)}"
             f" · {STATUS[each.status].lower()} · {age(now - each.updated_at)}"
             for number, each in enumerate(self._listed, 1)
         ]
@@ -209,13 +210,18 @@ class Commands:
 
     async def _rename(self, title: str) -> None:
         if not title:
-            self._say(Notice(f"It is called “{title_of(self._scene().title)}”. /title WORDS names it."))
+            called = title_of(self._scene().title, self._scene().opening)
+            self._say(Notice(f"It is called “{called}”. /title WORDS names it."))
             return
         await self._client.ask("PATCH", self._path, object, {"title": title})
         self._say(Notice(f"It is called “{title}” now."))
 
     async def _model(self) -> None:
-        for each in (await self._client.get("/api/models", ModelList)).models:
+        models = (await self._client.get("/api/models", ModelList)).models
+        here = (await self._client.get(self._path, Session)).answering
+        if here and all(here != each.name for each in models[:1]):
+            self._say(Notice(f"{here} answers here."))
+        for each in models:
             self._say(Notice(f"{each.name}: {each.why}"))
 
     async def _agent(self, name: str) -> None:

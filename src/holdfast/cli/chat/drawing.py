@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 import msgspec
 from rich.console import Console, RenderableType
-from rich.markdown import Markdown
 from rich.segment import Segment, Segments
 from rich.text import Text as Styled
 
@@ -165,7 +164,7 @@ class Drawing:
         state = STATUS[scene.status].lower() if is_here else "the server has gone; looking for it"
         waiting = f" · {unsent} to be sent" if unsent else ""
         model = f" · {one_line(self._mask(scene.model), 40)}" if scene.model else ""
-        return f" {one_line(self._mask(title_of(scene.title)), 50)}{model} · {state}{waiting}"
+        return f" {one_line(self._mask(title_of(scene.title, scene.opening)), 50)}{model} · {state}{waiting}"
 
     def _safe(self, text: str) -> str:
         return safe(self._mask(text))
@@ -173,6 +172,8 @@ class Drawing:
 
 def _block(text: str, columns: int) -> RenderableType:
     """Markdown, drawn two columns in, without the empty lines that rich puts around some of it."""
+    from rich.markdown import Markdown  # Loaded by whoever draws: no other command waits for it.
+
     console = Console(width=max(10, columns - 4), file=StringIO(), force_terminal=True, legacy_windows=False)
     # Where a link leads to is written beside its words, which may say anything.
     lines = console.render_lines(Markdown(text, code_theme="ansi_dark", hyperlinks=False), pad=False)

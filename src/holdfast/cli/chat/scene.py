@@ -86,6 +86,8 @@ class Scene:
     def __init__(self, session: Session, model: str = "") -> None:
         self.session_id = session.id
         self.title = session.title
+        self.opening = session.opening
+        """What it is known by while it has no title."""
         self.model = model
         self.turns = session.turns
         self.usage = session.usage
@@ -148,6 +150,7 @@ class Scene:
         self.questions = told.questions
         if told.session is not None:
             self.title, self.turns, self.usage = told.session.title, told.session.turns, told.session.usage
+            self.opening = told.session.opening
 
     def add(self, happened: Happened) -> list[Shown]:
         """Take in the next event; returns what is to be printed for it."""

@@ -17,7 +17,7 @@ from holdfast.cli.chat.prompting import Prompt
 from holdfast.cli.chat.proposals import TooMany, attached
 from holdfast.cli.chat.safe import safe
 from holdfast.cli.chat.scene import Notice, Scene, Shown
-from holdfast.cli.chat.wire import Happened, Listed, ModelList, Page, Question, Session
+from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
 from holdfast.domain import facts as f
 from holdfast.domain.limits import ATTACHMENTS_MAX
 from holdfast.domain.reading import title_of
@@ -92,11 +92,12 @@ class Talk:
     async def _open(self, session: Session) -> None:
         """Go to a conversation: show its end, then follow it. Raises Away or Refused, and stays then."""
         page = await self._client.get(f"/api/sessions/{session.id}/messages?limit={MESSAGES_READ}", Page)
-        models = await self._client.get("/api/models", ModelList)
+        here = await self._client.get(f"/api/sessions/{session.id}", Session)
         if self._following is not None:
             self._following.cancel()
-        scene = Scene(session, models.models[0].name if models.models else "")
-        shown: list[Shown] = [Notice(f"{title_of(session.title)} · /help says what can be typed", plain=True)]
+        scene = Scene(session, here.answering or "")
+        called = title_of(session.title, session.opening)
+        shown: list[Shown] = [Notice(f"{called} · /help says what can be typed", plain=True)]
         shown += scene.begin(page, MESSAGES_SHOWN)
         self._prompt.remember(scene.said_before(page))
         self._scene = scene
@@ -131,6 +132,8 @@ class Talk:
                 match each:
                     case Happened():
                         shown += scene.add(each)
+                        if isinstance(each.fact, f.SessionConfigured):
+                            self._soon(self._look_who_answers(scene))
                     case Listed():
                         scene.listed(each)
                     case _:
@@ -141,6 +144,11 @@ class Talk:
             self._prompt.redraw()
             if any(isinstance(each, Happened) and isinstance(each.fact, _READ_KINDS) for each in batch):
                 self._soon(self._seen(scene))
+
+    async def _look_who_answers(self, scene: Scene) -> None:
+        with suppress(Away, Refused):
+            here = await self._client.get(f"/api/sessions/{scene.session_id}", Session)
+            scene.model = here.answering or scene.model
 
     async def _seen(self, scene: Scene) -> None:
         with suppress(Away, Refused):

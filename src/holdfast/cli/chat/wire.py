@@ -15,6 +15,8 @@ class Used(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_micros: int | None = None
+    written_tokens: int = 0
+    estimated_tokens: int = 0
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -26,6 +28,8 @@ class Session(msgspec.Struct, frozen=True):
     usage: Used = Used()
     head: int | None = None
     agent: str = ""
+    answering: str | None = None
+    opening: str = ""
 
 
 class SessionList(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import typer
 from holdfast.cli.desk import Desk, JsonOption, YesOption, carry_out, give
 from holdfast.cli.errors import NoStore
 from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import IdArgument, find
+from holdfast.cli.sessions.finding import IdArgument, find, openings
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain import turns
 from holdfast.domain.errors import NoSuchSession
@@ -34,10 +34,11 @@ def delete(
     """Delete a conversation for good."""
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
 
-    async def look(desk: Desk) -> SessionRow:
+    async def look(desk: Desk) -> tuple[SessionRow, str]:
         try:
             async with desk.store() as store:
-                return await find(store, session)
+                row = await find(store, session)
+                return row, (await openings(store, (row,))).get(row.id, "")
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
@@ -46,8 +47,8 @@ def delete(
             await store.append(Append(row.id, lambda view: turns.delete(view, row.id)))
 
     # The store is closed while a person thinks.
-    row = carry_out(context, look, **settings)
-    title = title_of(row.title)
+    row, opening = carry_out(context, look, **settings)
+    title = title_of(row.title, opening)
     if not yes:
         typer.confirm(f"Delete “{title}” ({counted(row.live_turns, 'turn')}) for good?", abort=True, err=True)
     carry_out(context, remove, **settings)

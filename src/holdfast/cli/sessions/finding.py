@@ -1,6 +1,6 @@
 """Finding conversations: by an id or how it begins, all of them, and what their events add up to."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -52,6 +52,15 @@ async def listed(store: Store, archived: bool, limit: int = 0) -> AsyncIterator[
         cursor = page.cursor
         if cursor is None or (limit and count >= limit):
             return
+
+
+async def openings(store: Store, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
+    """How the first message begins in each of those that have no title."""
+    untitled, found = [row.id for row in rows if not row.title], dict[SessionId, str]()
+    for start in range(0, len(untitled), PAGE_SESSIONS_MAX):
+        standings = await store.standings(untitled[start : start + PAGE_SESSIONS_MAX])
+        found |= {session_id: standing.opening for session_id, standing in standings.items()}
+    return found
 
 
 async def slices(store: Store, session_id: SessionId, progress: Progress) -> AsyncIterator[list[Event]]:

@@ -1,6 +1,6 @@
 """`holdfast sessions list`: what is there, the most recently used first."""
 
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +11,15 @@ from rich.text import Text
 
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note, screen
 from holdfast.cli.saying import age
-from holdfast.cli.sessions.finding import listed
+from holdfast.cli.sessions.finding import listed, openings
+from holdfast.cli.tables import bare_table
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.clock import Instant
+from holdfast.domain.clock import Instant, SystemClock
+from holdfast.domain.ids import SessionId
 from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.rows import SessionRow, SessionStatus
 
+Openings = Mapping[SessionId, str]
 LimitOption = Annotated[int, typer.Option("--limit", min=0, help="How many to list; 0 lists all.")]
 ArchivedOption = Annotated[bool, typer.Option("--archived", help="List the archived ones instead.")]
 
@@ -34,12 +37,14 @@ class Listed(msgspec.Struct, frozen=True):
     agent: str
     model: str
     workspace: str
+    opening: str = ""
+    """How the first message in it begins, where it has no title."""
 
 
-def summary(row: SessionRow) -> Listed:
+def summary(row: SessionRow, opening: str = "") -> Listed:
     return Listed(
         row.id, row.title, row.status, row.live_turns, row.created_at, row.updated_at, row.archived,
-        row.agent, row.model, row.workspace,
+        row.agent, row.model, row.workspace, opening,
     )  # fmt: skip
 
 
@@ -53,37 +58,38 @@ def list_sessions(
 ) -> None:
     """List conversations, the most recently used first."""
 
-    async def look(desk: Desk) -> tuple[list[SessionRow], Path]:
+    async def look(desk: Desk) -> tuple[list[SessionRow], Openings, Path]:
         if not desk.has_store:
-            return [], desk.settings.data
+            return [], {}, desk.settings.data
         async with desk.store() as store:
             # One more than is shown, to know whether there are more.
-            return [row async for row in listed(store, archived, limit and limit + 1)], desk.settings.data
+            rows = [row async for row in listed(store, archived, limit and limit + 1)]
+            return rows, await openings(store, rows), desk.settings.data
 
-    rows, folder = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    rows, begun, folder = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     shown = rows[:limit] if limit else rows
     if as_json:
-        give([summary(row) for row in shown])
+        give([summary(row, begun.get(row.id, "")) for row in shown])
     elif shown:
-        screen().print(_table(shown))
+        screen().print(_table(shown, begun))
     else:
         print(f"There are no {'archived ' if archived else ''}conversations in {folder} yet.")
     if len(shown) < len(rows) and not as_json:
         note(f"There are more: --limit {limit * 2} shows {limit * 2}, --limit 0 shows all.")
 
 
-def _table(rows: list[SessionRow]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def _table(rows: list[SessionRow], begun: Openings) -> Table:
+    table = bare_table()
     table.add_column("Conversation", no_wrap=True)
     table.add_column("Title", overflow="ellipsis", no_wrap=True)
     table.add_column("Status")
     table.add_column("Turns", justify="right")
     table.add_column("Last used", no_wrap=True)
-    now = time.time_ns() // 1_000_000
+    now = SystemClock().now_ms()
     for row in rows:
         table.add_row(
             row.id,
-            Text(title_of(row.title), style="" if row.title else "dim"),
+            Text(title_of(row.title, begun.get(row.id, "")), style="" if row.title else "dim"),
             STATUS[row.status],
             f"{row.live_turns:,}",
             age(now - row.updated_at),

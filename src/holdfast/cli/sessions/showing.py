@@ -6,7 +6,6 @@ from datetime import datetime
 import msgspec
 import typer
 from rich.console import Console, RenderableType
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text as Styled
 
@@ -14,7 +13,7 @@ from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.errors import NoStore
 from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import IdArgument, find, transcript
+from holdfast.cli.sessions.finding import IdArgument, find, openings, transcript
 from holdfast.cli.sessions.listing import summary
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
@@ -45,24 +44,25 @@ def show(
 ) -> None:
     """Show a conversation to read."""
 
-    async def look(desk: Desk) -> tuple[SessionRow, Transcript]:
+    async def look(desk: Desk) -> tuple[SessionRow, str, Transcript]:
         try:
             async with desk.store() as store:
                 row = await find(store, session)
+                opening = (await openings(store, (row,))).get(row.id, "")
                 with Bar("Reading", shown=not as_json) as bar:
-                    return row, await transcript(store, row.id, bar)
+                    return row, opening, await transcript(store, row.id, bar)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
-    row, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    row, opening, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(msgspec.to_builtins(summary(row)) | {"transcript": told.turns})
+        give(msgspec.to_builtins(summary(row, opening)) | {"transcript": told.turns})
     else:
-        _tell(screen(), row, told)
+        _tell(screen(), row, title_of(row.title, opening), told)
 
 
-def _tell(console: Console, row: SessionRow, told: Transcript) -> None:
-    console.print(Styled(title_of(row.title), style="bold"))
+def _tell(console: Console, row: SessionRow, title: str, told: Transcript) -> None:
+    console.print(Styled(title, style="bold"))
     status = f"{row.id} · {STATUS[row.status]} · {counted(row.live_turns, 'turn')}"
     console.print(Styled(status, style="dim"))
     calls, open_calls = calls_of(told), unanswered(told)
@@ -99,6 +99,8 @@ def _entry(
 def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], rich: bool) -> Iterator[RenderableType]:
     match part:
         case Text() if rich and entry.role == "assistant":
+            from rich.markdown import Markdown  # Loaded by whoever draws: no other command waits for it.
+
             yield Padding(Markdown(clean(part.text)), (0, 0, 0, 2))
         case Text():
             yield _indented(part.text)

@@ -14,9 +14,9 @@ import apsw
 
 from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse, StoreTooNew
 from holdfast.domain.ids import ProcessId
+from holdfast.store.disk import sync
 from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place, connect, translated
-from holdfast.store.sqlite.filesystem import sync
 from holdfast.store.sqlite.migrate import FORMAT
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.sql import rows

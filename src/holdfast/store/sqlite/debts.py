@@ -27,6 +27,10 @@ def open_debts(db: apsw.Connection, limit: int) -> Sequence[Debt]:
     return [_debt(row) for row in rows(db, "every_open_debt", limit)]
 
 
+def kept_debts(db: apsw.Connection, limit: int) -> Sequence[Debt]:
+    return [_debt(row) for row in rows(db, "kept_debts", limit)]
+
+
 def owing(db: apsw.Connection, session_id: SessionId) -> Sequence[Debt]:
     return [_debt(row) for row in rows(db, "owing", session_id)]
 

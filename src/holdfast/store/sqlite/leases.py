@@ -1,4 +1,4 @@
-"""Who may work on a run: one row per run with an epoch that only grows while the run is not over."""
+"""Who may work on a run, or do what one process at a time may do: a row for each, whose epoch only grows."""
 
 from collections.abc import Callable
 
@@ -14,17 +14,27 @@ def claim(
     tx: Tx, run_id: RunId, process_id: ProcessId, lease_ms: int, is_alive: Callable[[ProcessId], bool]
 ) -> Lease:
     """One compare-and-set: free, dead or run out, else LeaseHeld."""
-    run = one(tx.db, "find_run", run_id)
-    if run is None:
+    found = one(tx.db, "find_run", run_id)
+    if found is None:
         raise NoSuchRun(run_id=run_id)
-    status = RUNS.read(run[1:]).status
-    if RUNS.read(run[1:]).is_over:
-        raise RunRefused(run_id=run_id, status=status, verb="be claimed")
+    row = RUNS.read(found[1:])
+    if row.is_over:
+        raise RunRefused(run_id=run_id, status=row.status, verb="be claimed")
     epoch, holder, expires_at = one(tx.db, "get_lease", run_id) or (0, "", 0)
     if holder and expires_at > tx.at and is_alive(ProcessId(holder)):
         raise LeaseHeld(run_id=run_id)
     fenced = ProcessId(holder) if holder and holder != process_id and is_alive(ProcessId(holder)) else None
     return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced, not holder))
+
+
+def claim_name(
+    tx: Tx, name: str, process_id: ProcessId, lease_ms: int, is_alive: Callable[[ProcessId], bool]
+) -> Lease:
+    """The same for what is no run; who holds it already may claim it again."""
+    epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
+    if holder and holder != process_id and expires_at > tx.at and is_alive(ProcessId(holder)):
+        raise LeaseHeld(run_id=name)
+    return _put(tx, Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms))
 
 
 def renew(tx: Tx, lease: Lease, lease_ms: int) -> Lease:

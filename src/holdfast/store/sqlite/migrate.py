@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
+from holdfast.store.disk import sync, sync_names
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
-from holdfast.store.sqlite.filesystem import sync, sync_names
 from holdfast.store.sqlite.sql import read, run
 
 FORMAT = 5

@@ -135,6 +135,15 @@ def forget_telling(tx: Tx, key: str) -> int:
     return gone
 
 
+def prune(tx: Tx, kept_max: int, limit: int) -> int:
+    """Remove the oldest notes that were replaced and that none is kept behind; returns how many."""
+    surplus = int(value(tx.db, "count_replaced_notes")) - kept_max
+    gone = rows(tx.db, "oldest_replaced_notes", min(surplus, limit)) if surplus > 0 else []
+    for (no,) in gone:
+        run(tx.db, "delete_note", no)
+    return len(gone)
+
+
 def _take_out(tx: Tx, note: _Row) -> bool:
     """Remove one note of a chain; False if it only said again what another says."""
     behind = [_Row(*row) for row in rows(tx.db, "notes_behind", note.id)]

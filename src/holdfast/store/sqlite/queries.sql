@@ -373,6 +373,9 @@ INSERT OR REPLACE INTO shelf (kind, id, body) VALUES (?, ?, ?);
 -- name: swap_item
 UPDATE shelf SET body = ?4 WHERE kind = ?1 AND id = ?2 AND body = ?3 RETURNING 1;
 
+-- name: drop_item
+DELETE FROM shelf WHERE kind = ? AND id = ? AND body = ? RETURNING 1;
+
 -- name: take_item
 DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
 
@@ -425,6 +428,12 @@ SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.t
 FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
 WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
 ORDER BY d.owed_at, d.session, d.n LIMIT ?;
+
+-- name: kept_debts
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
+FROM debts d JOIN sessions s ON s.no = d.session
+WHERE d.retraction = 'cannot' AND d.state = 'paid' AND s.deleted_at IS NULL
+ORDER BY d.owed_at DESC, d.session, d.n LIMIT ?;
 
 -- name: owing
 SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
@@ -569,6 +578,14 @@ WHERE f.words MATCH ? AND n.scope = ? ORDER BY f.rank, n.no DESC LIMIT ?;
 -- name: count_notes
 SELECT count(*) FROM notes WHERE replaced_by IS NULL;
 
+-- name: count_replaced_notes
+SELECT count(*) FROM notes WHERE replaced_by IS NOT NULL;
+
+-- name: oldest_replaced_notes
+SELECT no FROM notes n WHERE replaced_by IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM notes b WHERE b.replaced_by = n.id)
+ORDER BY no LIMIT ?;
+
 -- name: count_notes_with
 SELECT count(*) FROM note_words WHERE words MATCH ?;
 
@@ -648,6 +665,10 @@ FROM deliveries WHERE route = ? AND source = ? AND piece = ?;
 SELECT n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure
 FROM deliveries WHERE route = ? ORDER BY n DESC LIMIT ?;
 
+-- name: deliveries_with
+SELECT n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure
+FROM deliveries WHERE route = ? AND instr(body, ?) > 0 ORDER BY n DESC;
+
 -- name: put_delivery
 INSERT OR REPLACE INTO deliveries (route, n, source, piece, kind, body, state, made_at, platform_id, attempts, process_id, retry_at, failure)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -658,6 +679,17 @@ FROM deliveries d INDEXED BY deliveries_open JOIN routes r ON r.key = d.route
 WHERE d.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND d.retry_at <= ?2
     AND d.n = (SELECT min(n) FROM deliveries f WHERE f.route = d.route
         AND f.state IN ('waiting', 'sending', 'changed'))
+ORDER BY d.made_at LIMIT ?3;
+
+-- name: held_up_deliveries
+SELECT d.route, h.n, d.n, d.source, d.piece, d.kind, d.body, d.state, d.made_at, d.platform_id, d.attempts, d.process_id, d.retry_at, d.failure
+FROM deliveries h INDEXED BY deliveries_open JOIN routes r ON r.key = h.route JOIN deliveries d ON d.route = h.route
+WHERE h.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND instr(h.failure, ?4) > 0
+    AND h.n = (SELECT min(n) FROM deliveries f WHERE f.route = h.route
+        AND f.state IN ('waiting', 'sending', 'changed'))
+    AND d.n = (SELECT min(n) FROM deliveries f WHERE f.route = h.route AND f.n > h.n
+        AND f.state IN ('waiting', 'sending', 'changed'))
+    AND d.retry_at <= ?2
 ORDER BY d.made_at LIMIT ?3;
 
 -- name: drop_old_inbound

@@ -17,7 +17,9 @@ def take(tx: Tx, kind: str, item_id: str) -> bytes | None:
     return row[0] if row is not None else None
 
 
-def swap(tx: Tx, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
+def swap(tx: Tx, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
+    if after is None:
+        return one(tx.db, "drop_item", kind, item_id, before) is not None
     return one(tx.db, "swap_item", kind, item_id, before, after) is not None
 
 

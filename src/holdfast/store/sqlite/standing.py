@@ -26,7 +26,7 @@ from holdfast.domain.parts import text_of
 from holdfast.domain.reading import first_words
 from holdfast.domain.rows import SessionRow, ToolRow
 from holdfast.domain.tools import needs_a_person
-from holdfast.store.ports import Question, Standing, Survey
+from holdfast.store.attention import Question, Standing, Survey
 from holdfast.store.sqlite import shelf
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.journal import Tx

@@ -1,21 +1,22 @@
-"""SQLite behind the ports: puts the parts of this room together and adds nothing of its own."""
+"""SQLite behind the ports: puts the parts of this room together and adds nothing of its own.
+
+Notes and chats, which are ports of their own, are in `note_store` and `chat_store`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
 
 from holdfast.domain.changes import Change
-from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
-from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.store.attention import Question, Standing, Survey
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News, Watch
 from holdfast.store.meter import CommitMeter
@@ -28,34 +29,30 @@ from holdfast.store.ports import (
     Message,
     MessagePage,
     Progress,
-    Question,
     Receipt,
     SessionPage,
-    Standing,
-    Survey,
     Swept,
     Totals,
 )
 from holdfast.store.sqlite import (
     backup,
     blobs,
-    chats,
     debts,
     journal,
     leases,
-    notes,
     search,
     shelf,
     standing,
     sweeper,
     views,
 )
+from holdfast.store.sqlite.chat_store import ChatStore
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.checkup import Checkup
 from holdfast.store.sqlite.committer import SqliteCommitter
 from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, translated
 from holdfast.store.sqlite.filesystem import refuse_network
-from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.note_store import NoteStore
 from holdfast.store.sqlite.opening import opened
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
@@ -63,10 +60,9 @@ from holdfast.store.writer import Writer
 
 ADOPT_EVENTS_PER_CHANGE = 20_000
 """An import of up to so many events is one change: no server sees it half, and takes up work in it."""
-T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(NoteStore, ChatStore):
     """One file that any number of processes share. Open it with `open`; belongs to one event loop."""
 
     def __init__(
@@ -79,11 +75,8 @@ class SqliteStore:
         hub: Hub,
         copy_before: Path | None = None,
     ) -> None:
+        super().__init__(clock, lock, readers, writer)
         self._place = place
-        self._clock = clock
-        self._lock = lock
-        self._readers = readers
-        self._writer = writer
         self._hub = hub
         self._copy_before = copy_before
 
@@ -262,6 +255,9 @@ class SqliteStore:
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._readers.read(debts.open_debts, limit)
 
+    async def kept_debts(self, limit: int) -> Sequence[Debt]:
+        return await self._readers.read(debts.kept_debts, limit)
+
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
     ) -> Sequence[Debt]:
@@ -292,6 +288,12 @@ class SqliteStore:
     async def release(self, lease: Lease) -> None:
         await self._do(lambda tx: leases.release(tx, lease))
 
+    async def claim_name(self, name: str, lease_ms: int) -> Lease:
+        lock = self._lock
+        return await self._do(
+            lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive)
+        )
+
     # Blobs.
 
     async def put_blob(self, content: bytes) -> str:
@@ -317,8 +319,8 @@ class SqliteStore:
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
         return await self._do(lambda tx: shelf.take(tx, kind, item_id))
 
-    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes) -> bool:
-        if len(after) > ITEM_BYTES_MAX:
+    async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
+        if after is not None and len(after) > ITEM_BYTES_MAX:
             raise TooLarge(what="An item", size=len(after), limit=ITEM_BYTES_MAX)
         return await self._do(lambda tx: shelf.swap(tx, kind, item_id, before, after))
 
@@ -327,100 +329,6 @@ class SqliteStore:
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
         return await self._readers.read(shelf.items, kind)
-
-    # Notes.
-
-    async def add_notes(
-        self,
-        key: str,
-        receipt: str,
-        origin: Origin,
-        scope: str,
-        fresh: Sequence[NewNote],
-        said_at: Instant | None = None,
-    ) -> tuple[str, Sequence[Memory]]:
-        ids = Ids(self._clock)
-        return await self._do(lambda tx: notes.add(tx, ids, key, receipt, origin, scope, fresh, said_at))
-
-    async def note_receipt(self, key: str) -> str | None:
-        return await self._readers.read(notes.receipt_of, key)
-
-    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
-        return await self._readers.read(notes.page, scope, words, cursor, limit)
-
-    async def note(self, note_id: str) -> Memory:
-        return await self._readers.read(notes.get, note_id)
-
-    async def count_notes(self) -> int:
-        return await self._readers.read(notes.count)
-
-    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
-        return await self._readers.read(notes.find, scope, text, limit)
-
-    async def edit_note(self, note_id: str, text: str) -> Memory:
-        return await self._do(lambda tx: notes.edit(tx, note_id, text))
-
-    async def forget_note(self, note_id: str) -> None:
-        await self._do(lambda tx: notes.forget(tx, note_id))
-
-    async def forget_telling(self, key: str) -> int:
-        return await self._do(lambda tx: notes.forget_telling(tx, key))
-
-    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]:
-        return await self._readers.read(notes.vectors, scope)
-
-    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None:
-        await self._do(lambda tx: notes.put_vectors(tx, vectors))
-
-    # Chat apps.
-
-    async def receive(self, *inbound: Inbound) -> bool:
-        return await self._do(lambda tx: chats.receive(tx, inbound))
-
-    async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
-        return await self._readers.read(chats.received, channel, limit)
-
-    async def assign(self, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
-        return await self._do(lambda tx: chats.assign(tx, no, session_id, expect))
-
-    async def finish(
-        self, no: int, replies: Sequence[NewDelivery] = (), move: RouteRow | None = None
-    ) -> None:
-        await self._do(lambda tx: chats.finish(tx, no, replies, move))
-
-    async def route(self, key: str) -> RouteRow | None:
-        return await self._readers.read(chats.route, key)
-
-    async def routes(self, channel: str = "", session_id: str = "", limit: int = 1_000) -> Sequence[RouteRow]:
-        return await self._readers.read(chats.routes, channel, session_id, limit)
-
-    async def put_route(self, route: RouteRow) -> None:
-        await self._do(lambda tx: chats.put_route(tx, route))
-
-    async def plan(
-        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
-    ) -> bool:
-        return await self._do(lambda tx: chats.plan(tx, key, session_id, before, after, fresh))
-
-    async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
-        return await self._readers.read(chats.due, channel, now, limit)
-
-    async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
-        lock = self._lock
-        return await self._do(lambda tx: chats.begin(tx, key, n, lock.process_id, lock.is_alive))
-
-    async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
-        return await self._do(lambda tx: chats.settle(tx, key, row))
-
-    async def delivery(self, key: str, source: str, piece: int) -> DeliveryRow | None:
-        return await self._readers.read(chats.delivery, key, source, piece)
-
-    async def deliveries(self, key: str, limit: int) -> Sequence[DeliveryRow]:
-        return await self._readers.read(chats.deliveries, key, limit)
-
-    async def claim_name(self, name: str, lease_ms: int) -> Lease:
-        lock = self._lock
-        return await self._do(lambda tx: chats.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive))
 
     # Upkeep.
 
@@ -448,15 +356,6 @@ class SqliteStore:
 
     async def backup(self, path: Path, progress: Progress) -> None:
         await self._readers.run(backup.copy, self._place, path, progress)
-
-    async def _do(self, work: Callable[[Tx], T]) -> T:
-        def in_transaction(tx: object) -> T:
-            assert isinstance(tx, Tx)
-            return work(tx)
-
-        await self._writer.room()
-        result: T = await self._writer.perform(in_transaction)
-        return result
 
     async def _read_on(self, session_id: SessionId, after: Seq, limit: int) -> Sequence[Event]:
         """For those who follow: what they hold until it is taken is bounded in bytes too."""

@@ -8,11 +8,17 @@ from msgspec.structs import replace
 
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Delta, MessageSettled, ToolSettled
-from holdfast.domain.limits import CHATS_KEPT_MS, PRUNE_AFTER_MS, PURGE_AFTER_MS, UNUSED_BLOB_AFTER_MS
+from holdfast.domain.limits import (
+    CHATS_KEPT_MS,
+    NOTES_REPLACED_MAX,
+    PRUNE_AFTER_MS,
+    PURGE_AFTER_MS,
+    UNUSED_BLOB_AFTER_MS,
+)
 from holdfast.domain.rows import MessageRow
 from holdfast.domain.streams import digest_of_message, digest_of_tool
 from holdfast.store.ports import Swept
-from holdfast.store.sqlite import chats
+from holdfast.store.sqlite import chats, notes
 from holdfast.store.sqlite.contents import content, deltas_of
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import MESSAGES
@@ -24,7 +30,7 @@ _DELTAS = get_args(Delta)
 
 def sweep_slice(tx: Tx) -> Swept | None:
     """One slice of whatever is due; None when nothing is."""
-    for part in (_prune, _purge, _drop_blobs, _drop_chats):
+    for part in (_prune, _purge, _drop_blobs, _drop_chats, _drop_notes):
         done = part(tx)
         if done is not None:
             return done
@@ -116,6 +122,10 @@ def _drop_blobs(tx: Tx) -> Swept | None:
 
 def _drop_chats(tx: Tx) -> Swept | None:
     return Swept(deltas=gone) if (gone := chats.sweep(tx, tx.at - CHATS_KEPT_MS, SLICE_ROWS)) else None
+
+
+def _drop_notes(tx: Tx) -> Swept | None:
+    return Swept(deltas=gone) if (gone := notes.prune(tx, NOTES_REPLACED_MAX, SLICE_ROWS)) else None
 
 
 def total(one: Swept, other: Swept) -> Swept:

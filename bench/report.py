@@ -1,0 +1,29 @@
+"""What a bench says at its end: its table, whether that can be believed, and the figures as JSON."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.machine import OTHERS_CORES_MAX, Bystanders, described
+from bench.table import Line, print_table, write_json
+
+
+def report(
+    lines: Sequence[Line],
+    title: str,
+    console: Console,
+    bystanders: Bystanders,
+    quick: bool,
+    path: Path | None,
+) -> None:
+    """Print the table, doubtful where others were busy meanwhile; leave the figures at `path`, if given."""
+    others = round(bystanders.cores(), 2)
+    is_doubtful = others > OTHERS_CORES_MAX
+    print_table(lines, title, console, doubtful=is_doubtful)
+    if is_doubtful:
+        console.print(
+            f"[red bold]Others kept {others} cores busy: no yes or no here can be believed.[/red bold]"
+        )
+    if path:
+        write_json(lines, {**described(), "others_cores": others, "quick": quick}, path)

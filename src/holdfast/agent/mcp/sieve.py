@@ -1,0 +1,97 @@
+"""What an MCP server says, on its way to the SDK: a tool that is none is taken out of a list of good ones.
+
+The SDK takes a list of tools whole or not at all, so that one bad tool would cost its server all the others.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import mcp_types as types
+from mcp.client._transport import ReadStream
+from mcp.shared.message import SessionMessage
+from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
+
+from holdfast.domain.limits import MCP_TOOLS_MAX
+
+Message = SessionMessage | Exception
+TOOLS_READ_MAX = 10 * MCP_TOOLS_MAX
+_METHOD = "tools/list"
+
+
+class Sieve:
+    """As the SDK reads a transport. `version` is the protocol's, once that is agreed on; before, all passes.
+
+    `taken_out` are the tools that were, by name, each with what is wrong with it; whoever asks for a list
+    empties it first.
+    """
+
+    def __init__(self, inner: ReadStream[Message]) -> None:
+        self.version = ""
+        self.taken_out: list[tuple[str, str]] = []
+        self._inner = inner
+
+    @property
+    def last_context(self) -> object:
+        """What the SDK wants to know of a message beside it."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> Message:
+        return self._sifted(await self._inner.receive())
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> "Sieve":
+        return self
+
+    async def __anext__(self) -> Message:
+        return self._sifted(await self._inner.__anext__())
+
+    async def __aenter__(self) -> "Sieve":
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._inner.__aexit__(*error)
+
+    def _sifted(self, message: Message) -> Message:
+        said = message.message if isinstance(message, SessionMessage) else None
+        result = said.result if isinstance(said, types.JSONRPCResponse) else {}
+        # Nothing but a list of tools has tools and no content.
+        if not self.version or not isinstance(result.get("tools"), list) or "content" in result:
+            return message
+        if not _flaw(self.version, result) or _flaw(self.version, {**result, "tools": []}):
+            return message  # All is well, or more is wrong than a tool.
+        good: list[Any] = []
+        for tool in result["tools"][:TOOLS_READ_MAX]:
+            flaw = _flaw(self.version, {**result, "tools": [tool]})
+            if flaw:
+                self.taken_out.append((_name_of(tool), f"it is not as the protocol has it ({flaw})"))
+            else:
+                good.append(tool)
+        result["tools"] = good
+        return message
+
+
+def _flaw(version: str, result: Mapping[str, Any]) -> str:
+    """What the SDK would refuse a list of tools for; nothing if it takes it."""
+    try:
+        with suppress(KeyError):  # Of some version it may know nothing in particular.
+            validate_server_result(_METHOD, version, result)
+        for tool in result["tools"]:
+            types.Tool.model_validate(tool, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        steps = first["loc"][2:] if first["loc"][:1] == ("tools",) else first["loc"]
+        where = ".".join(str(step) for step in steps)
+        return f"{where}: {first['msg']}" if where else first["msg"]
+    except (RecursionError, UnicodeError):
+        return "it cannot be read"
+    return ""
+
+
+def _name_of(tool: object) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,28 @@
+"""Everyone who can be asked about a running server, in one place for its doors."""
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.local_model import LocalDesk
+from holdfast.office.agents import AgentDesk
+from holdfast.office.backups import BackupDesk
+from holdfast.office.channels import ChannelDesk
+from holdfast.office.mcp import McpDesk, NoMcp
+from holdfast.office.memory import MemoryDesk, NoMemory
+from holdfast.office.models import ModelDesk
+from holdfast.office.settings import SettingsDesk
+
+
+class Office(msgspec.Struct, frozen=True):
+    """Those who do it, and since when and where this server answers."""
+
+    settings: SettingsDesk
+    models: ModelDesk
+    backups: BackupDesk
+    channels: ChannelDesk
+    addresses: tuple[str, ...]
+    started_at: Instant
+    memory: MemoryDesk = NoMemory()
+    mcp: McpDesk = NoMcp()
+    agents: AgentDesk | None = None
+    local: LocalDesk | None = None

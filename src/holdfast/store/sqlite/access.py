@@ -1,0 +1,33 @@
+"""How each part of the store gets at its file: it reads beside the writer and changes in its transactions."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.domain.clock import Clock
+from holdfast.store.sqlite.journal import Tx
+from holdfast.store.sqlite.processes import ProcessLock
+from holdfast.store.sqlite.readers import Readers
+from holdfast.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class Access:
+    """What the parts of a store share; each is a port in a file of its own, and the store is all of them."""
+
+    def __init__(self, clock: Clock, lock: ProcessLock, readers: Readers, writer: Writer) -> None:
+        self._clock = clock
+        self._lock = lock
+        self._readers = readers
+        self._writer = writer
+
+    async def _do(self, work: Callable[[Tx], T]) -> T:
+        """Have `work` change something, in one transaction; returns once that is durable."""
+
+        def in_transaction(tx: object) -> T:
+            assert isinstance(tx, Tx)
+            return work(tx)
+
+        await self._writer.room()
+        result: T = await self._writer.perform(in_transaction)
+        return result

@@ -1,0 +1,63 @@
+"""What came from chat apps and goes back to them in SQLite, behind its port."""
+
+from collections.abc import Sequence
+
+from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.clock import Instant
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.store.sqlite import chats
+from holdfast.store.sqlite.access import Access
+
+
+class ChatStore(Access):
+    """What `store.chats` promises, over one file."""
+
+    async def receive(self, *inbound: Inbound) -> bool:
+        return await self._do(lambda tx: chats.receive(tx, inbound))
+
+    async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
+        return await self._readers.read(chats.received, channel, limit)
+
+    async def assign(self, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
+        return await self._do(lambda tx: chats.assign(tx, no, session_id, expect))
+
+    async def finish(
+        self, no: int, replies: Sequence[NewDelivery] = (), move: RouteRow | None = None
+    ) -> None:
+        await self._do(lambda tx: chats.finish(tx, no, replies, move))
+
+    async def route(self, key: str) -> RouteRow | None:
+        return await self._readers.read(chats.route, key)
+
+    async def routes(self, channel: str = "", session_id: str = "", limit: int = 1_000) -> Sequence[RouteRow]:
+        return await self._readers.read(chats.routes, channel, session_id, limit)
+
+    async def put_route(self, route: RouteRow) -> None:
+        await self._do(lambda tx: chats.put_route(tx, route))
+
+    async def plan(
+        self, key: str, session_id: SessionId, before: Seq, after: Seq, fresh: Sequence[NewDelivery]
+    ) -> bool:
+        return await self._do(lambda tx: chats.plan(tx, key, session_id, before, after, fresh))
+
+    async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
+        return await self._readers.read(chats.due, channel, now, limit)
+
+    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, int, DeliveryRow]]:
+        return await self._readers.read(chats.held_up, channel, now, limit)
+
+    async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
+        lock = self._lock
+        return await self._do(lambda tx: chats.begin(tx, key, n, lock.process_id, lock.is_alive))
+
+    async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
+        return await self._do(lambda tx: chats.settle(tx, key, row))
+
+    async def delivery(self, key: str, source: str, piece: int) -> DeliveryRow | None:
+        return await self._readers.read(chats.delivery, key, source, piece)
+
+    async def deliveries(self, key: str, limit: int) -> Sequence[DeliveryRow]:
+        return await self._readers.read(chats.deliveries, key, limit)
+
+    async def offered(self, key: str, press: str) -> DeliveryRow | None:
+        return await self._readers.read(chats.offered, key, press)

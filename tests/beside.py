@@ -1,0 +1,32 @@
+"""What needs a loop, for tests that block: opened in a loop of its own, on a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TypeVar
+
+WAIT_S = 60.0
+T = TypeVar("T")
+
+
+@contextmanager
+def beside(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """What `opened` gives, for as long as this is open."""
+    found: list[T] = []
+    ready, over, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with opened as part:
+            found.append(part)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: (loop.run_until_complete(serve()), loop.close()), daemon=True)
+    thread.start()
+    assert ready.wait(WAIT_S), "it did not open in time"
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(WAIT_S)

@@ -1,0 +1,20 @@
+"""What an answer of a model comes to, whichever wire it comes over."""
+
+from collections.abc import Sequence
+
+from holdfast.agent.models.http_model import Answer
+from holdfast.agent.ports import ModelDelta, ModelFailure
+
+
+def decoded(answer: Answer, chunks: Sequence[bytes]) -> tuple[list[ModelDelta], ModelFailure | None]:
+    """What an answer in these chunks says, and how it failed if it did."""
+    deltas: list[ModelDelta] = []
+    try:
+        for piece in chunks:
+            for delta in answer.feed(piece):
+                deltas.append(delta)
+        for delta in answer.end():
+            deltas.append(delta)
+    except ModelFailure as failure:
+        return deltas, failure
+    return deltas, None

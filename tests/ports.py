@@ -1,0 +1,33 @@
+"""Ports of one's own, for servers that are named before they listen, or go and come back.
+
+One that the system gives out and takes back may be anybody's a moment later: tests run side by side, and each
+opens many. These are below those that it gives out, and each process that tests has a stretch of them.
+"""
+
+import itertools
+import os
+import random
+import socket
+
+_FIRST, _STRETCH, _STRETCHES = 20_000, 1_500, 8
+_COUNTED = itertools.count(random.randrange(_STRETCH))
+
+
+def own_port() -> int:
+    """One that nobody listens at, and that is not told again before all others were."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    start = _FIRST + (int(worker) + 1 if worker else 0) % _STRETCHES * _STRETCH
+    for count in itertools.islice(_COUNTED, _STRETCH):
+        if _is_free(start + count % _STRETCH):
+            return start + count % _STRETCH
+    raise AssertionError("no port is free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
