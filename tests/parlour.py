@@ -55,6 +55,7 @@ class Parlour:
         self.edit_faults: list[Fault] = []
         self.fetch_faults: list[Fault] = []
         self.hold: asyncio.Event | None = None
+        self.held = asyncio.Event()
         self.is_well = True
         self.sends = 0
         self.typed = 0
@@ -129,6 +130,7 @@ class ParlourChannel:
         fault = self.app.faults.pop(0) if self.app.faults else None
         await self._misbehave(fault, lambda: self.app.accept(chat.chat, message, key))
         if self.app.hold is not None:
+            self.app.held.set()
             await self.app.hold.wait()
         return self.app.accept(chat.chat, message, key)
 

@@ -233,8 +233,9 @@ class Api:
         return await self.ask("POST", path, body, **more)
 
     async def begin(self, **body: Any) -> str:
-        session: str = (await self.post("/api/sessions", body))["id"]
-        assert self.status == 201
+        made = await self.post("/api/sessions", body)
+        assert self.status == 201, made
+        session: str = made["id"]
         return session
 
     async def say(self, session: str, text: str, key: str | None = None) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) 
     for chosen in passes if token == server.token else [rest]:
         command = [sys.executable, "-m", "schemathesis.cli", *map(str, words), *chosen]
         ended = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=60 + EXAMPLES * 10
+            command, cwd=folder, capture_output=True, text=True, timeout=600 + EXAMPLES * 10
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         for entry in json.loads(answers.read_text())["log"]["entries"]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -140,11 +142,40 @@ async def test_who_is_stopped_while_sending_hands_it_back(tmp_path: Path) -> Non
     loose = Loose(other, app, clock)
     await loose.plan("one")
     app.hold = asyncio.Event()
-    await loose.until("sending")
+    async with loose.at_work():
+        await asyncio.wait_for(app.held.wait(), WAIT_S)
     app.hold = None
     assert (await store.deliveries(KEY, 1))[0].process_id is None
     await Loose(store, app, clock).until("sent")
     assert app.texts() == ["(again) one"]
+    await other.close()
+    await store.close()
+
+
+async def test_who_is_stopped_while_beginning_hands_it_back_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, app, begun, goes_on = FakeClock(), Parlour(), asyncio.Event(), asyncio.Event()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+    other = await SqliteStore.open(tmp_path, clock=clock)
+    begin = other.begin_delivery
+
+    async def slowly(key: str, n: int) -> DeliveryRow | None:
+        row = await begin(key, n)
+        begun.set()
+        await goes_on.wait()
+        return row
+
+    monkeypatch.setattr(other, "begin_delivery", slowly)
+    loose = Loose(other, app, clock)
+    await loose.plan("one")
+    async with loose.at_work():
+        await asyncio.wait_for(begun.wait(), WAIT_S)
+        asyncio.get_running_loop().call_later(0.05, goes_on.set)
+    (row,) = await store.deliveries(KEY, 1)
+    assert (row.state, row.process_id) == ("waiting", None)
+    await Loose(store, app, clock).until("sent")
+    assert app.texts() == ["one"]
     await other.close()
     await store.close()
 
@@ -206,9 +237,18 @@ class Loose:
         fresh = [NewDelivery(f"m_{text}", 0, "answer", Outgoing(text)) for text in texts]
         assert await self.store.plan(chat.route, SessionId(""), 0, 0, fresh)
 
-    async def until(self, *states: str) -> list[DeliveryRow]:
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Stopped at the end."""
         task = asyncio.create_task(self.delivering.run())
         try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, *states: str) -> list[DeliveryRow]:
+        async with self.at_work():
             until = time.monotonic() + WAIT_S
             while True:
                 self.delivering.ring()
@@ -217,9 +257,6 @@ class Loose:
                     return rows
                 assert time.monotonic() < until, rows
                 await asyncio.sleep(0.005)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_what_a_dead_process_had_begun_to_send_is_sent_again_and_says_so(tmp_path: Path) -> None:

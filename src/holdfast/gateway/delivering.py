@@ -150,9 +150,8 @@ class Delivering:
             self._ledger.fault(f"delivering {key}", error)
 
     async def _deliver(self, key: str, found: DeliveryRow) -> None:
-        n = found.n
-        row = await self._store.begin_delivery(key, n)
         route = await self._store.route(key)
+        row = await self._begin(key, found.n) if route is not None else None
         if row is None or route is None:
             if found.state == "sending" and found.process_id != self._store.own_process:
                 # Another process has it; it is looked at again after a while, not at once.
@@ -163,6 +162,18 @@ class Delivering:
         if after.retry_at:
             delay_s = max(0, after.retry_at - self._clock.now_ms()) / 1000
             asyncio.get_running_loop().call_later(delay_s, self.ring)
+
+    async def _begin(self, key: str, n: int) -> DeliveryRow | None:
+        """Record that it is tried now. Whoever is stopped meanwhile hands it back as it was found."""
+        beginning = asyncio.ensure_future(self._store.begin_delivery(key, n))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            with suppress(StoreFault):
+                row = await beginning
+                if row is not None:
+                    await self._store.settle_delivery(key, row)
+            raise
 
     async def _carry_out(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
         """One try, and its outcome written down."""
@@ -180,10 +191,10 @@ class Delivering:
 
     async def _pass_by(self, key: str, n: int, behind: DeliveryRow) -> None:
         """Say what is behind a stubborn message. If only that gets through, the other is over."""
-        route, begun = await self._store.route(key), await self._store.begin_delivery(key, behind.n)
+        route, begun = await self._store.route(key), await self._begin(key, behind.n)
         if route is None or begun is None or (await self._carry_out(route, begun)).state != "sent":
             return
-        stubborn = await self._store.begin_delivery(key, n)
+        stubborn = await self._begin(key, n)
         # That edits get through says nothing about messages.
         if stubborn is None or (stubborn.state != "changed" and begun.state == "changed"):
             return
