@@ -20,7 +20,11 @@ class Fate:
         self.is_after = is_after
         self.steps: list[str] = []
         self.is_over = asyncio.Event()
-        self.is_buried = False
+        self._buried = asyncio.Event()
+
+    def bury(self) -> None:
+        """Nothing of it waits any more, not even what nobody could call off."""
+        self._buried.set()
 
     async def meet(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
         await self._halt_if_over()
@@ -36,10 +40,10 @@ class Fate:
         return result
 
     async def _halt_if_over(self) -> None:
-        if self.is_buried:
-            raise asyncio.CancelledError
         if self.is_over.is_set():
-            await asyncio.Event().wait()
+            await self._buried.wait()
+        if self._buried.is_set():
+            raise asyncio.CancelledError
 
 
 class Mortal:

@@ -45,7 +45,7 @@ MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
     .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)
     .filter(([, box]) => box.height < least - 0.5 || box.width < least - 0.5)
     .map(([name, box]) => `${name.trim()}: ${box.width} x ${box.height}`)"""
-TABS_MAX = 40
+TABS_MAX = 200
 FLAGS = (
     "--disable-gpu",
     "--disable-quic",

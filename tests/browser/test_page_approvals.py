@@ -11,6 +11,7 @@ async def test_what_was_edited_is_what_runs(chat: Chat, tmp_path: Path) -> None:
     await chat.say(f"run echo first > {tmp_path}/marker")
     await chat.asks()
     await expect(chat.question.locator(".command")).to_have_text(f"echo first > {tmp_path}/marker")
+    await expect(chat.question).to_contain_text("write a message: this does not run then.")
     await chat.question.get_by_role("button", name="Edit").click()
     command = chat.question.get_by_role("textbox", name="Edit")
     await expect(command).to_be_focused()
@@ -48,6 +49,7 @@ async def test_what_is_allowed_in_a_conversation_is_not_asked_again_there_but_el
     await chat.say("run echo fine")
     await chat.asks()
     await chat.question.get_by_role("button", name="Allow in this conversation").click()
+    await expect(chat.told).to_contain_text("echo fine is allowed from now on, in this conversation.")
     await chat.answered()
     await chat.say("run echo fine")
     await chat.answered(2)
@@ -58,3 +60,13 @@ async def test_what_is_allowed_in_a_conversation_is_not_asked_again_there_but_el
     await expect(chat.log.get_by_text("It said: fine")).to_have_count(0, timeout=WAIT_MS)
     await chat.say("run echo fine")
     await chat.asks()
+
+
+async def test_what_is_to_be_written_is_shown_without_a_line_after_its_last(chat: Chat) -> None:
+    await chat.say('use write_file {"path": "two.txt", "content": "hello\\nworld\\n"}')
+    await chat.asks()
+    await expect(chat.question.locator(".added")).to_have_text("+ hello\n+ world")
+    assert await chat.question.locator(".added").text_content() == "+ hello\n+ world"
+    await chat.allow.click()
+    await chat.answered()
+    await expect(chat.log.locator(".tool .counts").first).to_contain_text("2 lines added")

@@ -149,6 +149,7 @@ async def test_pictures_and_text_come_in_all_three_ways_reach_the_model_and_stay
 async def test_a_message_whose_words_are_changed_keeps_its_files(guest: Guest, painter: Speaker) -> None:
     chat = await guest()
     await chooser(chat).set_input_files([payload("kept.png", png(7), "image/png")])
+    await expect(attached(chat)).to_have_text(["kept.png ×"], timeout=WAIT_MS)
     await chat.say("first words")
     await chat.answered()
     asked = chat.turns.get_by_role("article", name="You")
@@ -238,3 +239,12 @@ async def test_what_is_left_behind_with_a_conversation_does_not_come_along(guest
     await chat.say("no files")
     await chat.answered()
     await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(0)
+    # It has come through where it was given, and is still there, also after a reload.
+    await chat.page.goto(f"{inn.server.address}#{one}")
+    await expect(attached(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
+    await chat.page.reload()
+    await expect(attached(chat)).to_have_text(["slow.txt ×"], timeout=WAIT_MS)
+    await chat.say("with the file")
+    await chat.answered()
+    await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible()
+    await expect(attached(chat)).to_have_count(0)

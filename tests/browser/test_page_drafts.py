@@ -110,5 +110,37 @@ async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sen
     await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
     said = chat.page.get_by_role("alert").filter(has_text="cannot take images")
     await expect(said).to_contain_text("openai:small cannot take images.", timeout=WAIT_MS)
+    # While that stands nothing is sent, by key or button.
+    await chat.message.fill("what is this")
+    await chat.message.press("Enter")
+    await expect(chat.button("Send")).to_be_disabled()
+    await expect(chat.message).to_have_value("what is this")
     await chat.page.get_by_role("button", name="Remove seen.png").click()
     await expect(said).to_have_count(0)
+    await chat.message.press("Enter")
+    await chat.answered()
+
+
+GONE_FILE = """[["", [{"key": "k1", "id": "0000", "name": "gone.txt", "media_type": "text/plain"}]]]"""
+
+
+async def test_a_message_that_was_not_taken_can_be_written_anew_with_its_files(guest: Guest) -> None:
+    chat = await guest()
+    chat.visitor.excuse(r"status of 4\d\d")
+    # A file that the server no longer has, and that this tab still knows.
+    await chat.page.evaluate("files => sessionStorage.setItem('holdfast.files', files)", GONE_FILE)
+    await chat.page.reload()
+    await expect(attached(chat)).to_have_text(["gone.txt ×"], timeout=WAIT_MS)
+    await chat.say("words worth keeping")
+    refused = chat.log.get_by_role("article", name="You")
+    await expect(refused.get_by_role("button", name="Remove")).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.message).to_have_value("")
+    await refused.get_by_role("button", name="Edit").click()
+    await expect(chat.message).to_have_value("words worth keeping")
+    await expect(chat.message).to_be_focused()
+    await expect(attached(chat)).to_have_text(["gone.txt ×"])
+    await expect(refused).to_have_count(0)
+    await chat.page.get_by_role("button", name="Remove gone.txt").click()
+    await chat.message.press("Enter")
+    await chat.answered()
+    await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text("words worth keeping")

@@ -6,6 +6,7 @@ from playwright.async_api import expect
 
 from tests.acceptance.conftest import living_in
 from tests.acceptance.talking import TITLE
+from tests.acceptance.test_http_models import NOBODY
 from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
 
 TRIES = 3
@@ -35,7 +36,7 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
 async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(
     visitor: Visitor, tmp_path: Path
 ) -> None:
-    with living_in(tmp_path / "demo") as command:
+    with living_in(tmp_path / "demo", HOLDFAST_MODEL="", **NOBODY) as command:
         server = command.serve("--port", "0")
         chat = Chat(await sign_in(visitor, server.link))
         await expect(chat.log.get_by_text("Scripted demo, not an AI")).to_be_visible(timeout=WAIT_MS)
@@ -44,5 +45,8 @@ async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(
             chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")
         ).to_be_visible()
         await chat.log.get_by_role("button", name="Connect a model").click()
-        await expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
+        sheet = chat.page.get_by_role("dialog", name="Settings")
+        # Why it answers, and not that one should come here.
+        await expect(sheet).to_contain_text("found: the scripted demo answers.", timeout=WAIT_MS)
+        await expect(sheet).not_to_contain_text("open Settings")
         await visitor.context.close()

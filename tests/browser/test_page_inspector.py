@@ -98,6 +98,7 @@ async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed
     await expect(part(chat, "Asked for")).to_contain_text("seq 1 40000")
     await expect(part(chat, "Output").locator("pre")).to_contain_text("40000")
     await expect(aside(chat)).to_contain_text(re.compile(r"Took\s*[\d.]+ m?s"))
+    await expect(aside(chat).locator(".facts")).to_contain_text("Asked with")
     await aside(chat).get_by_role("button", name="Open all of it").click()
     whole = part(chat, "All of the output").locator("pre")
     await expect(whole).to_contain_text("\n20000\n", timeout=WAIT_MS)
@@ -106,6 +107,20 @@ async def test_a_call_is_told_with_what_it_was_asked_for_and_all_that_it_printed
     await expect(part(chat, "Steps").get_by_role("button")).to_contain_text("seq 1 40000")
     await aside(chat).get_by_role("button", name="Conversation").click()
     await expect(part(chat, "Who answers")).to_be_visible()
+    await expect(part(chat, "Changed files")).to_have_text(
+        "Changed filesFiles that commands change are not listed."
+    )
+
+
+async def test_what_was_said_when_a_call_was_asked_for_is_not_told_as_why_it_failed(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("run false")
+    await chat.allow.click()
+    await chat.answered()
+    await opened(chat)
+    await chat.log.locator(".tool .fold").click()
+    await expect(aside(chat).locator(".facts")).to_contain_text("failed")
+    await expect(aside(chat).locator(".facts")).not_to_contain_text("Asked with")
 
 
 async def test_one_goes_from_one_call_of_an_answer_to_the_next(guest: Guest) -> None:
@@ -128,7 +143,9 @@ async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: 
     await chat.page.set_input_files(
         "input[type=file]", {"name": "plan.txt", "mimeType": "text/plain", "buffer": b"a plan"}
     )
-    await expect(chat.page.get_by_role("button", name="Remove plan.txt")).to_be_visible(timeout=WAIT_MS)
+    # Stored, not only on its way: nothing is sent before.
+    attached = chat.page.get_by_role("list", name="Attached files")
+    await expect(attached.get_by_role("listitem")).to_have_text(["plan.txt ×"], timeout=WAIT_MS)
     await chat.say("this is the plan")
     await chat.answered()
     await chat.say(f"use write_file {written}")
@@ -142,6 +159,7 @@ async def test_a_conversation_is_told_with_its_files_and_with_what_waits(guest: 
     await expect(listed.locator(".diff .plus").first).to_have_text("+one = 1\n")
     await chat.say("hold")
     await expect(part(chat, "Now")).to_contain_text("Writing the answer.", timeout=WAIT_MS)
+    await expect(part(chat, "Now")).to_contain_text("Begun just now")
     await chat.say("and then this")
     await expect(part(chat, "Waiting to be answered")).to_contain_text("and then this", timeout=WAIT_MS)
     await chat.button("Stop").click()

@@ -12,6 +12,12 @@ async def _width(part: Locator) -> float:
     return box["width"]
 
 
+async def _top(part: Locator) -> float:
+    box = await part.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
 async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Guest) -> None:
     chat = await guest(**PHONE)
     await chat.say("hello there")
@@ -21,6 +27,9 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Gue
     await expect(listed).not_to_be_visible()
     assert await _width(page.get_by_role("main")) == 390
     assert await page.evaluate("document.documentElement.scrollWidth") == 390
+    again, more = chat.button("Try again"), chat.button("Details of this answer")
+    assert await _top(again) == await _top(more), "side by side"
+    assert await _top(page.get_by_role("main").get_by_role("heading").first) >= 4
     assert await too_small(chat.page) == []
     burger = page.get_by_role("button", name="Conversations")
     await burger.tap()
@@ -41,6 +50,7 @@ async def test_a_question_is_within_reach_of_a_thumb(guest: Guest) -> None:
     await chat.say("run echo from the phone")
     await chat.asks()
     await expect(chat.allow).to_be_in_viewport(ratio=1)
+    await expect(chat.question.locator("kbd").first).to_be_hidden()
     await expect(chat.deny).to_be_in_viewport(ratio=1)
     await expect(chat.message).to_be_in_viewport(ratio=1)
     assert await too_small(chat.page) == []

@@ -1,5 +1,7 @@
 """Words in all conversations, and in one that is longer than what is loaded of it."""
 
+import json
+
 from playwright.async_api import expect
 
 from tests.acceptance.talking import talking
@@ -94,7 +96,7 @@ async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) ->
     assert "<mark" not in drawn
     await field.press("Escape")
     await expect(field).to_have_count(0)
-    assert await chat.page.evaluate("CSS.highlights.size") == 0
+    await chat.page.wait_for_function("() => CSS.highlights.size === 0")
 
 
 async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(guest: Guest, inn: Inn) -> None:
@@ -108,3 +110,30 @@ async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(guest
     await chat.page.get_by_role("searchbox").fill("whimbrel")
     await chat.page.wait_for_function(IN_VIEW)
     assert await chat.page.evaluate(MARKED, "found-one") == ["whimbrel"]
+
+
+async def test_find_opens_what_hides_the_words(chat: Chat) -> None:
+    """A call among others in one line, and far down in what it printed; and what a model thought."""
+    calls = [["shell", {"command": "seq 1 200; echo cur$(echo lew)"}], ["list_files", {}]]
+    await chat.say(f"uses {json.dumps(calls)}")
+    await chat.allow.click()
+    await chat.answered()
+    group = chat.log.locator(".tools > .fold").first
+    await expect(group).to_have_attribute("aria-expanded", "false")
+    await chat.message.press("Control+f")
+    field = chat.page.get_by_role("searchbox", name="Find in this conversation")
+    await field.fill("curlew")
+    await chat.page.wait_for_function(IN_VIEW)
+    await expect(group).to_have_attribute("aria-expanded", "true")
+    assert await chat.page.evaluate(MARKED, "found-one") == ["curlew"]
+    await chat.say("hm")
+    await chat.answered(2)
+    thought = chat.log.locator("details.thinking").last
+    await field.fill("hm")
+    count = chat.page.get_by_role("search").get_by_role("status")
+    await expect(count).to_have_text("1 of 2 · word 1 of 2", timeout=WAIT_MS)
+    await expect(thought).not_to_have_attribute("open", "")
+    await field.press("Enter")
+    await expect(thought).to_have_attribute("open", "", timeout=WAIT_MS)
+    await chat.page.wait_for_function(IN_VIEW)
+    assert await chat.page.evaluate(MARKED, "found-one") == ["Hm"]

@@ -32,7 +32,7 @@ def inn(
 async def section(page: Page, name: str) -> Locator:
     """A part of the settings, which are opened if they are not."""
     if not await page.get_by_role("dialog", name="Settings").count():
-        await page.get_by_role("button", name="Settings").click()
+        await page.get_by_role("navigation").get_by_role("button", name="Settings").click()
     found = page.get_by_role("region", name=name, exact=True)
     await expect(found).to_be_visible(timeout=WAIT_MS)
     return found
@@ -89,6 +89,13 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     assert other.wrongs == []
 
 
+async def is_used(inn: Inn, name: str) -> bool:
+    """Whether the server has noted that: it does once in a while."""
+    async with talking(inn.server.address) as api:
+        tokens = (await api.get("/api/tokens"))["tokens"]
+    return any(each["name"] == name and each["last_used_at"] for each in tokens)
+
+
 async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Guest, inn: Inn) -> None:
     chat = await guest(permissions=["clipboard-read", "clipboard-write"])
     entry = await section(chat.page, "Coming in")
@@ -109,6 +116,7 @@ async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Gues
         assert api.status == 200
         await api.post("/api/sessions", {})
         assert api.status == 403
+        await until(lambda: is_used(inn, "the clock"))
         await chat.page.reload()
         entry = await section(chat.page, "Coming in")
         await expect(line).to_contain_text("read · used just now", timeout=WAIT_MS)

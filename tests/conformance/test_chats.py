@@ -145,6 +145,20 @@ async def test_a_late_word_on_an_old_try_changes_nothing(store: Store) -> None:
     assert await store.settle_delivery(KEY, replace(second, state="sent", platform_id="1"))
 
 
+async def test_what_is_to_be_said_of_an_outcome_is_planned_with_it_or_not_at_all(store: Store) -> None:
+    await store.put_route(RouteRow(CHAT, HERE))
+    await store.plan(KEY, HERE, 0, 1, [said("m_1", "one")])
+    first = await store.begin_delivery(KEY, 1)
+    second = await store.begin_delivery(KEY, 1)
+    assert first is not None and second is not None
+    assert not await store.settle_delivery(KEY, replace(first, state="dropped"), [said("lost:1", "Lost?")])
+    assert await store.settle_delivery(KEY, replace(second, state="dropped"), [said("lost:1", "Lost.")])
+    assert [(row.body.text, row.state) for row in await store.deliveries(KEY, 10)] == [
+        ("Lost.", "waiting"),
+        ("one", "dropped"),
+    ]
+
+
 async def test_one_process_at_a_time_has_a_name(store: Store, home: Home) -> None:
     other = await home.open()
     lease = await other.claim_name("channel:telegram", 10_000)

@@ -55,7 +55,7 @@ async def test_a_crash_between_the_two_is_retried_or_shown_as_in_doubt_by_what_t
         app.say("hello")
         async with asyncio.timeout(30):
             await fate.is_over.wait()
-        fate.is_buried = True
+        fate.bury()
         await doomed.stop(0.0)
         assert app.texts() == (["the answer"] if arrives else [])
         async with desk(home, app) as at:

@@ -341,8 +341,10 @@ async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path
 
             await here.until(is_tried_or_given_up)
     async with house(tmp_path) as here:
+        await here.until_run(other.run_id, "interrupted")
+        await here.engine.recovery.sweep()
         run = await here.run(other.run_id)
-        assert (run.status, run.stalled) == ("interrupted", 3)
+        assert (run.status, run.stalled, here.model.requests) == ("interrupted", 3, [])
         here.model.steps = [says("By hand.")]
         await here.engine.resume(other.run_id)
         await here.until_run(other.run_id, "completed")

@@ -4,13 +4,15 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from holdfast.domain import slash
 from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.parts import Text
 from holdfast.gateway.asking import TOO_LONG
 from holdfast.gateway.commands import NO_CONVERSATION, Asked
 from tests.house import Lever, calls, house, says
-from tests.parlour import Desk, desk
+from tests.parlour import Desk, Parlour, desk
 
 
 async def typed(at: Desk, text: str) -> str:
@@ -64,6 +66,37 @@ async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
         assert await typed(at, "/retry") == "better"
         assert at.app.texts()[-2] == "*Answering again.*"
         assert (await home.store.session(await at.session())).live_turns == 1
+
+
+@pytest.mark.parametrize("verb", ["retry", "undo"])
+async def test_what_is_answered_after_turns_were_taken_back_while_the_app_was_away_is_not_marked(
+    tmp_path: Path, verb: str
+) -> None:
+    app = Parlour()
+    async with house(tmp_path) as home:
+
+        async def is_idle() -> bool:
+            return not await home.store.active_runs()
+
+        home.model.steps = [says("one"), says("two"), says("three")]
+        async with desk(home, app) as at:
+            await typed(at, "first")
+            session_id = await at.session()
+        if verb == "retry":
+            await home.engine.replace(session_id, None, None)
+        else:
+            await home.engine.verbs.undo(session_id, None)
+        await home.until(is_idle)
+        await home.say(session_id, "next")
+        await home.until(is_idle)
+        async with desk(home, app) as at:
+            await at.quiet()
+        said = [text for text in app.texts() if text.startswith(("one", "two", "three"))]
+        assert said == (
+            ["one\n\n*Answered again below.*", "two", "three"]
+            if verb == "retry"
+            else ["one\n\n*Taken back.*", "two"]
+        )
 
 
 async def test_stop_ends_the_answer_under_way(tmp_path: Path) -> None:

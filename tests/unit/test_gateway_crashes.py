@@ -37,7 +37,7 @@ def mortal_desk(home: House, app: Parlour, fate: Fate) -> Desk:
 
 
 async def bury(at: Desk, fate: Fate) -> None:
-    fate.is_buried = True
+    fate.bury()
     await at.gateway.stop(0.0)
 
 

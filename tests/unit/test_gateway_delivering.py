@@ -180,6 +180,24 @@ async def test_who_is_stopped_while_beginning_hands_it_back_as_it_was(
     await store.close()
 
 
+async def test_a_store_that_does_not_answer_keeps_nobody_from_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked = FakeClock(), asyncio.Event()
+    store = await SqliteStore.open(tmp_path, clock=clock)
+
+    async def never(key: str, n: int) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "begin_delivery", never)
+    loose = Loose(store, Parlour(), clock)
+    await loose.plan("one")
+    async with asyncio.timeout(WAIT_S), loose.at_work():
+        await asked.wait()
+    await store.close()
+
+
 async def test_what_the_app_refuses_for_good_is_dropped_with_the_reason_and_the_rest_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -221,6 +239,18 @@ async def test_an_answer_whose_message_cannot_be_edited_any_more_is_sent_as_a_ne
         end.set()
         await at.quiet()
         assert app.texts() == ["begun …", "begun and ended"]
+
+
+async def test_an_answer_that_ends_as_one_that_was_taken_back_is_not_taken_for_one(tmp_path: Path) -> None:
+    app, end = Parlour(), asyncio.Event()
+    async with house(tmp_path) as home, desk(home, app) as at:
+        home.model.steps = [[*says("It reads:")[:1], end, *says("\n\n*Taken back.*")]]
+        app.say("1")
+        await at.shown("It reads: …")
+        app.edit_faults = ["forbidden"] * 100
+        end.set()
+        await at.quiet()
+        assert app.texts() == ["It reads: …", "It reads:\n\n*Taken back.*"]
 
 
 class Loose:

@@ -13,7 +13,7 @@ from holdfast.domain.codec import Event, encode
 from holdfast.domain.ids import MessageId, SessionId, TurnId
 from holdfast.domain.parts import File, Text
 from holdfast.gateway.planning import Plan, in_pieces, send_key
-from tests.telling import TurnStory
+from tests.telling import IDS, TurnStory
 
 ROUTE = "agent:main:parlour:dm:42"
 OTHER = "agent:main:parlour:dm:43"
@@ -213,6 +213,28 @@ def test_what_is_being_written_differs_from_what_it_becomes() -> None:
     (last,) = here.take()
     assert (last.source, last.piece, last.body.text) == (first.source, first.piece, "All of it.")
     assert here.being_written() is None
+
+
+def test_words_with_something_between_them_are_shown_as_they_are_told_in_the_end() -> None:
+    story, here = own(), plan()
+    for event in events_of(story.opening()):
+        here.add(event)
+    for fact, shown in (
+        (story.thinks("Hm."), None),
+        (story.says("One,"), "One, …"),
+        (story.thinks(""), "One, …"),
+        (story.says(" more."), "One, more. …"),
+        (story.thinks("And the other?"), "One, more. …"),
+        (story.says("Two."), "One, more.\nTwo. …"),
+        (story.writes_call(IDS.call(), ""), "One, more.\nTwo. …"),
+        (story.says("Three."), "One, more.\nTwo.\nThree. …"),
+    ):
+        here.add(events_of([fact], here.seen)[0])
+        here.begin_writing()
+        written = here.being_written()
+        assert (written.body.text if written is not None else None) == shown
+    here.add(events_of([story.settles()], here.seen)[0])
+    assert [each.body.text for each in here.take()] == ["One, more.\nTwo.\nThree."]
 
 
 def test_showing_an_answer_while_it_is_written_costs_the_same_however_long_it_is() -> None:

@@ -21,6 +21,7 @@ from holdfast.gateway import presses
 from holdfast.gateway.answering import IN_WORDS
 from holdfast.gateway.channels.telegram import Telegram
 from holdfast.gateway.pairing import Pairing, Sender
+from holdfast.store.sqlite import sweeper
 from tests.house import House, Lever, Line, calls, house, says
 from tests.mortal import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, Fate, Mortal
 from tests.parlour import ADA, Desk, Parlour, ParlourChannel, desk, gateway_of
@@ -47,6 +48,14 @@ async def asked(at: Desk, *texts: str) -> None:
     """Somebody has said something, and the chat shows what is asked back."""
     at.app.say("go")
     await at.shown(*texts)
+
+
+async def until_sent(at: Desk) -> None:
+    async def is_so() -> bool:
+        rows = await at.store.deliveries(Chat(at.app.name, "dm", "42").route, 10)
+        return all(row.state == "sent" for row in rows)
+
+    await at.home.until(is_so)
 
 
 async def says_last(at: Desk, *ends: str) -> None:
@@ -163,6 +172,49 @@ async def test_what_was_answered_through_another_door_is_not_answered_here(tmp_p
         assert (await home.store.session(session_id)).live_turns == 2
 
 
+async def test_a_question_can_be_answered_however_long_it_has_stood_and_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "CHATS_KEPT_MS", -1)
+    app = Parlour()
+    async with house(tmp_path, AskUser()) as home:
+        home.model.steps = [[*says("Let me ask.")[:1], *asks("Which?", *COLOURS)], says("Done.")]
+        async with desk(home, app) as at:
+            app.say("go")
+            await at.quiet_question()
+            await until_sent(at)
+            await home.store.sweep()
+        shown = app.texts()
+        async with desk(home, app) as at:
+            app.press("Green")
+            await says_last(at, "Done.")
+            await at.quiet()
+            assert len(app.texts()) == len(shown) + 1 and app.texts()[0] == shown[0] == "Let me ask."
+            await home.store.sweep()
+            assert not await home.store.deliveries(Chat(app.name, "dm", "42").route, 10), "it is over now"
+
+
+async def test_the_button_of_a_question_in_a_conversation_that_was_left_outlasts_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "CHATS_KEPT_MS", -1)
+    async with house(tmp_path, AskUser()) as home, desk(home) as at:
+        home.model.steps = [asks("Which?", *COLOURS), says("Done.")]
+        at.app.say("go")
+        await at.quiet_question()
+        at.app.say("/new")
+        await says_last(at, "The old one is in /sessions.")
+        await until_sent(at)
+        await home.store.sweep()
+        (kept,) = await home.store.deliveries(Chat(at.app.name, "dm", "42").route, 10)
+        assert kept.kind == "question"
+        at.app.press("Green")
+        await says_last(at, "see /sessions.")
+        await at.quiet()
+        await home.store.sweep()
+        assert not await home.store.deliveries(Chat(at.app.name, "dm", "42").route, 10)
+
+
 @pytest.mark.parametrize("number", ["0", "4", "-1", "x", "", "²"])
 async def test_a_button_that_names_no_choice_answers_nothing(tmp_path: Path, number: str) -> None:
     async with house(tmp_path, others=[AskUser()]) as home, desk(home) as at:
@@ -246,7 +298,7 @@ def _mortal(home: House, app: Parlour, fate: Fate) -> Desk:
 
 
 async def _bury(at: Desk, fate: Fate) -> None:
-    fate.is_buried = True
+    fate.bury()
     await at.gateway.stop(0.0)
 
 

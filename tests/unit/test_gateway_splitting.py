@@ -65,6 +65,21 @@ def test_what_is_cut_while_it_is_written_is_cut_as_the_whole_is(text: str, limit
     assert [shown[n] for n in range(len(shown) - 1)] == whole[: max(len(shown) - 1, 0)]
 
 
+@given(st.lists(st.text("ab. \n`", max_size=400), min_size=2, max_size=4), st.integers(1, 60))
+def test_what_is_written_in_several_parts_is_cut_where_the_whole_of_them_is(
+    parts: list[str], by: int
+) -> None:
+    writing, shown = Writing(200), dict[int, str]()
+    for part in parts:
+        writing.part()
+        for at in range(0, len(part), by):
+            writing.add(part[at : at + by])
+            shown |= dict(writing.begin())
+    whole = split("\n".join(filter(None, parts)), 200)
+    assert len(shown) <= len(whole)
+    assert [shown[n] for n in range(len(shown) - 1)] == whole[: max(len(shown) - 1, 0)]
+
+
 def test_a_text_that_is_ten_times_as_long_takes_about_ten_times_as_long() -> None:
     text = "Some words of an answer that is long. " * 40_000
     began = time.process_time()

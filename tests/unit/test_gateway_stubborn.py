@@ -5,9 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
 
 from holdfast.domain.chats import FAILED_ALONE, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.facts import Failure
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERY_MS_MAX
 from holdfast.gateway.channels.telegram import Telegram
@@ -146,3 +151,46 @@ async def test_what_is_said_long_after_a_stubborn_message_does_not_wait_for_its_
         await again.live(60_000, lambda rows: rows["two"].state == "sent")
         assert at.api.texts(ADA) == ["two"]
         await again.channel.close()
+
+
+async def test_that_a_message_was_let_be_is_said_also_by_whoever_comes_after_a_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(tmp_path) as at:
+        at.api.poison = "poison"
+        await at.plan("one", "poison", "two")
+        settle, died = at.store.settle_delivery, asyncio.Event()
+
+        async def settle_and_die(key: str, row: DeliveryRow, *more: Any) -> bool:
+            done = await settle(key, row, *more)
+            if row.state in ("in_doubt", "dropped"):
+                died.set()
+                raise asyncio.CancelledError
+            return done
+
+        with monkeypatch.context() as patch:
+            patch.setattr(at.store, "settle_delivery", settle_and_die)
+            await at.live(6 * HOUR_MS, lambda rows: died.is_set())
+        assert died.is_set()
+        again = Bench(at.store, at.api, at.clock)
+        await again.live(HOUR_MS, lambda rows: TOLD in rows and rows[TOLD].state == "sent")
+        assert at.api.texts(ADA) == ["one", "two", TOLD.strip("*")]
+        await again.channel.close()
+
+
+async def test_a_stubborn_message_stays_as_it_was_when_only_an_edit_gets_past_it(tmp_path: Path) -> None:
+    async with bench(tmp_path) as at:
+        await at.plan("stuck", "two")
+        stuck, two = [await at.store.begin_delivery(HERE.route, n) for n in (1, 2)]
+        assert stuck is not None and two is not None
+        number = await at.channel.send(HERE, Outgoing("two"), "two")
+        await at.store.settle_delivery(HERE.route, replace(two, state="sent", platform_id=number))
+        later = at.clock.now_ms() + HOUR_MS
+        refused = replace(stuck, failure=Failure(FAILED_ALONE, "refused"), retry_at=later)
+        await at.store.settle_delivery(HERE.route, refused)
+        edited = [NewDelivery("m_two", 0, "answer", Outgoing("two, edited"))]
+        assert await at.store.plan(HERE.route, SessionId(""), 0, 0, edited)
+        await at.live(60_000, lambda rows: rows["two, edited"].state == "sent")
+        await at.delivering.drained()
+        row = (await at.rows())["stuck"]
+        assert (row.state, row.retry_at, row.attempts, row.process_id) == ("waiting", later, 1, None)

@@ -84,3 +84,25 @@ async def test_a_mark_goes_when_an_open_run_was_told_it(tmp_path: Path) -> None:
         await here.until_run(sent.run_id, "waiting")
         assert await pruned(here, clock, 0) == {BRIEF}
         assert (await here.store.items(KIND))[BRIEF] == b"Be brief."
+
+
+async def test_what_is_kept_is_there_though_a_clock_was_wrong_for_a_while(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with house(tmp_path, clock=clock) as here:
+        told = Instructions(here.store, clock)
+        await told.keep("Be kind.")
+        await told.prune()
+        clock.advance(UNUSED_INSTRUCTIONS_AFTER_MS)
+        await told.prune()
+        clock.put_back(UNUSED_INSTRUCTIONS_AFTER_MS - 60_000)
+        assert await told.find(await told.keep("Be kind.")) == "Be kind."
+
+
+async def test_a_text_that_looks_marked_is_given_back_whole(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with house(tmp_path, clock=clock) as here:
+        told, text = Instructions(here.store, clock), "\0unused since 5\0Be kind."
+        digest = await told.keep(text)
+        assert await told.find(digest) == text
+        await told.prune()
+        assert await told.find(digest) == text, "also once it is marked"

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.failures import error_in, of_error, of_status, retry_after_ms
-from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
+from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context import AssistantMessage, Request, ToolMessage, UserMessage
 from holdfast.domain.parts import Text, ToolCall
 from tests.model_server import (
@@ -239,3 +239,20 @@ def _ids(body: dict[str, Any]) -> list[str]:
     return [each["id"] for said in told for each in said.get("tool_calls", ())] + [
         said["tool_call_id"] for said in told if "tool_call_id" in said
     ]
+
+
+def test_what_a_refusal_repeats_of_a_conversation_costs_the_others_nothing() -> None:
+    said = "The model does not support tools. Why?"
+
+    async def ask() -> list[bool]:
+        no = refused(f"messages.3: input should be shorter, input={said!r}")
+        async with serving(no, no, YES) as (url, seen), asking(url) as model:
+            for text in (said, "Something else."):
+                await heard(
+                    model,
+                    Request("", (UserMessage((Text(text),)),)),
+                    (ToolSpec("shell", "", {"type": "object"}),),
+                )
+            return ["tools" in body for body in seen.bodies]
+
+    assert asyncio.run(ask()) == [True, False, True]

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { fresh, type Turn } from "../src/core/entries";
 import { finderOf } from "../src/core/finding";
 import { Conversation } from "../src/core/fold";
-import { attachedTo, callsOf, changedIn, underWay } from "../src/core/looking";
+import { attachedTo, callsOf, changedIn, ranCommand, underWay } from "../src/core/looking";
 import type { AnyEvent, AnyPart } from "../src/core/protocol";
 import { shownAfter, wayOf } from "../src/core/swipe";
 
@@ -121,4 +121,13 @@ test("a conversation keeps its shape while a text grows, and changes it with eve
   expect(add({ kind: "text_appended", run_id: "r", message_id: "a", text: "one " })).toBe(before);
   expect(add({ kind: "reasoning_appended", run_id: "r", message_id: "a", text: "two " })).toBe(before);
   expect(add({ kind: "run_completed", run_id: "r" })).toBeGreaterThan(before);
+});
+
+test("what a command changes is not known where one ran, or may have", () => {
+  const turn = (name: string, state: "intended" | "in_doubt" | "settled", outcome: "done" | "failed" | "denied" | null): Turn => ({
+    turn: 1, id: "t", run_id: "r", live: true, memories: [], version: 0,
+    entries: [fresh({ turn: 1, place: 1, at: 1, id: "c", role: "tool", name, state, outcome })],
+  });
+  expect([turn("shell", "settled", "done"), turn("shell", "settled", "failed"), turn("shell", "in_doubt", null)].map(ranCommand)).toEqual([true, true, true]);
+  expect([turn("shell", "intended", null), turn("shell", "settled", "denied"), turn("write_file", "settled", "done")].map(ranCommand)).toEqual([false, false, false]);
 });

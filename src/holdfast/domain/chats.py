@@ -131,6 +131,8 @@ class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
     is_again: bool = False
     """It may have been sent before, and says so."""
     names: tuple[str, ...] = ()
+    is_taken_back: bool = False
+    """It counts no more, and says so."""
 
     @property
     def named_files(self) -> list[tuple[str, str]]:
@@ -165,6 +167,10 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     process_id: ProcessId | None = None
     retry_at: Instant = 0
     failure: Failure | None = None
+
+
+HeldUp = tuple[str, DeliveryRow, DeliveryRow]
+"""A chat's key, its delivery that FAILED_ALONE, and the one behind that."""
 
 
 def chat_of(route: str) -> Chat:

@@ -15,8 +15,6 @@ from holdfast.store.ports import Store
 
 KIND = "instructions"
 """What they are kept as on the store's shelf."""
-_KEPT_MS = UNUSED_INSTRUCTIONS_AFTER_MS // 24
-"""How long a text that was kept is there for sure: far less than it takes to be let go of."""
 _MARK, _END = b"\0unused since ", b"\0"
 
 
@@ -26,21 +24,19 @@ class Instructions:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._kept: dict[str, Instant] = {}
 
     async def keep(self, text: str) -> str:
         """Durable on return; returns the digest. Raises StoreFault."""
-        digest, now = instructions_digest(text), self._clock.now_ms()
-        if digest not in self._kept or not 0 <= now - self._kept[digest] < _KEPT_MS:
-            await self._store.put_item(KIND, digest, text.encode("utf-8", "replace"))
-            self._kept = {each: at for each, at in self._kept.items() if 0 <= now - at < _KEPT_MS}
-            self._kept[digest] = now
+        digest, body = instructions_digest(text), text.encode("utf-8", "replace")
+        # Looked at each time: what was there may be marked by now, or gone, whoever's clock was wrong.
+        if await self._store.item(KIND, digest) != body:
+            await self._store.put_item(KIND, digest, body)
         return digest
 
     async def find(self, digest: str) -> str | None:
         """The text by that digest; None if it is not there. Raises StoreFault."""
         body = await self._store.item(KIND, digest) if digest else None
-        return _taken_apart(body)[0].decode("utf-8", "replace") if body is not None else None
+        return _taken_apart(digest, body)[0].decode("utf-8", "replace") if body is not None else None
 
     async def prune(self) -> None:
         """Let go of what no open run was told for so long; a run that can still go on is open.
@@ -52,7 +48,7 @@ class Instructions:
         told = await self._told() if kept else frozenset()
         now = self._clock.now_ms()
         for digest, body in kept.items():
-            text, since = _taken_apart(body)
+            text, since = _taken_apart(digest, body)
             if digest in told and since is not None:
                 await self._store.swap_item(KIND, digest, body, text)
             elif digest not in told and since is None:
@@ -71,9 +67,11 @@ class Instructions:
         return frozenset(found)
 
 
-def _taken_apart(body: bytes) -> tuple[bytes, Instant | None]:
+def _taken_apart(digest: str, body: bytes) -> tuple[bytes, Instant | None]:
     """The text, and since when nobody was told it, if it is marked so."""
     since, end, text = body.removeprefix(_MARK).partition(_END)
-    if body.startswith(_MARK) and end and since.isdigit():
+    is_marked = body.startswith(_MARK) and bool(end) and since.isdigit()
+    # A text may begin as a mark does: what it is called by tells.
+    if is_marked and instructions_digest(body.decode("utf-8", "replace")) != digest:
         return text, int(since)
     return body, None

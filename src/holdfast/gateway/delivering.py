@@ -31,7 +31,6 @@ from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.state import Ledger
 from holdfast.gateway.stubborn import TOLD, Stubborn
-from holdfast.gateway.taking_back import is_marked
 from holdfast.store.ports import Append, Store
 
 LOOK_S = 5.0
@@ -40,7 +39,7 @@ _LOOK_AHEAD = 4
 """Times as many as are sent at once are looked up together."""
 _WELL_AFTER = 3
 """Tries after which a failure has the app itself asked how it is."""
-_TRIES_MAX = 5
+_HAND_BACK_S = 2.0
 _NOT_ALLOWED = "not_allowed"
 _OPEN = ("waiting", "sending", "changed")
 
@@ -132,9 +131,9 @@ class Delivering:
     async def _begin_held_up(self, now: Instant) -> None:
         """What stands behind a message that its app never takes is tried in its stead."""
         held_up = await self._store.held_up(self._ledger.channel.name, now, DELIVERIES_AT_ONCE_MAX)
-        for key, n, behind in held_up:
+        for key, held, behind in held_up:
             if key not in self._tasks and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
-                self._spawn(key, self._pass_by(key, n, behind))
+                self._spawn(key, self._pass_by(key, held, behind))
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=f"delivering {key}")
@@ -169,10 +168,12 @@ class Delivering:
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
-            with suppress(StoreFault):
-                row = await beginning
-                if row is not None:
-                    await self._store.settle_delivery(key, row)
+            # No longer than that: a store that does not answer keeps nobody from stopping.
+            with suppress(StoreFault, TimeoutError):
+                async with asyncio.timeout(_HAND_BACK_S):
+                    row = await beginning
+                    if row is not None:
+                        await self._store.settle_delivery(key, row)
             raise
 
     async def _carry_out(self, route: RouteRow, row: DeliveryRow) -> DeliveryRow:
@@ -189,35 +190,26 @@ class Delivering:
             self._stubborn.forget((key, row.n))
         return after
 
-    async def _pass_by(self, key: str, n: int, behind: DeliveryRow) -> None:
+    async def _pass_by(self, key: str, held: DeliveryRow, behind: DeliveryRow) -> None:
         """Say what is behind a stubborn message. If only that gets through, the other is over."""
-        route, begun = await self._store.route(key), await self._begin(key, behind.n)
+        route = await self._store.route(key)
+        begun = await self._begin(key, behind.n) if route is not None else None
         if route is None or begun is None or (await self._carry_out(route, begun)).state != "sent":
             return
-        stubborn = await self._begin(key, n)
-        # That edits get through says nothing about messages.
-        if stubborn is None or (stubborn.state != "changed" and begun.state == "changed"):
+        # That edits get through says nothing about messages: such a one is not even begun.
+        if begun.state == "changed" and held.state != "changed":
             return
-        after = await self._carry_out(route, stubborn)
-        again = await self._store.begin_delivery(key, n) if after.state in _OPEN else None
-        if again is None:
+        stubborn = await self._begin(key, held.n)
+        after = await self._carry_out(route, stubborn) if stubborn is not None else None
+        if after is None or after.state not in _OPEN:
             return
-        if again.state == "changed" and again.kind == "answer" and not is_marked(again.body):
-            after = await self._send_anew(route.chat, again)
+        if after.state == "changed" and after.kind == "answer" and not after.body.is_taken_back:
+            after = await self._send_anew(route.chat, after)
         else:
-            after = self._over(again, "in_doubt" if again.state == "sending" else "dropped", again.failure)
-        await self._store.settle_delivery(key, after)
-        if after.state in ("in_doubt", "dropped"):
-            await self._tell_lost(key, n)
-
-    async def _tell_lost(self, key: str, n: int) -> None:
-        told = NewDelivery(f"lost:{n}", 0, "notice", Outgoing(TOLD))
-        for _ in range(_TRIES_MAX):
-            route = await self._store.route(key)
-            at = route.cursor if route is not None else 0
-            # Whoever follows its conversation may move it along meanwhile.
-            if route is None or await self._store.plan(key, route.session_id, at, at, [told]):
-                return
+            after = self._over(after, "in_doubt" if after.state == "sending" else "dropped", after.failure)
+        is_lost = after.state in ("in_doubt", "dropped")
+        lost = [NewDelivery(f"lost:{held.n}", 0, "notice", Outgoing(TOLD))] if is_lost else []
+        await self._store.settle_delivery(key, after, lost)
 
     async def _hand_back(self, key: str, row: DeliveryRow) -> None:
         """It may have been sent, and who began it is no longer at it: the next need not wait for them."""
@@ -280,7 +272,7 @@ class Delivering:
         if not failure.final:
             # Repeating an edit does no harm, whatever became of it.
             return await self._later(chat, row, failure)
-        if row.kind != "answer" or is_marked(row.body):
+        if row.kind != "answer" or row.body.is_taken_back:
             return self._over(row, "dropped", _reason(failure))
         # It cannot be changed any more; what it says now is not to be lost.
         return await self._send_anew(chat, row)

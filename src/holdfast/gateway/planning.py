@@ -164,6 +164,8 @@ class Plan:
                 pass
             case f.TextAppended():
                 self._write(fact)
+            case f.ReasoningAppended() | f.ToolArgumentsAppended():
+                self._part(fact)
             case f.MessageSettled():
                 self._settle(fact)
             case f.TurnAccepted() | f.TurnsUndone() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
@@ -187,6 +189,7 @@ class Plan:
                     self._echo(fact)
                 self._undone = ""
                 self._taken_back = [each.before(fact.turn) for each in self._taken_back]
+                self._newly_undone = [each.before(fact.turn) for each in self._newly_undone]
             case f.TurnsUndone():
                 self._undone = fact.reason
                 undone = Undone(fact.from_turn, fact.reason)
@@ -221,6 +224,12 @@ class Plan:
         if writing.is_blank and fact.text.strip():
             self._tell_tools(fact.run_id)
         writing.add(fact.text)
+
+    def _part(self, fact: f.ReasoningAppended | f.ToolArgumentsAppended) -> None:
+        writing = self._writing.get(fact.message_id)
+        # Thinking that says nothing is no part of the message.
+        if writing is not None and (fact.text or isinstance(fact, f.ToolArgumentsAppended)):
+            writing.part()
 
     def _settle(self, fact: f.MessageSettled) -> None:
         self._writing.pop(fact.message_id, None)

@@ -15,6 +15,7 @@ _MARKS: Mapping[str, str] = MappingProxyType({
     "edit": "\n\n*Taken back.*",
     "retry": "\n\n*Answered again below.*",
 })  # fmt: skip
+_ENDS = tuple(mark.lstrip() for mark in _MARKS.values())
 
 
 class Undone(msgspec.Struct, frozen=True):
@@ -33,10 +34,12 @@ class Undone(msgspec.Struct, frozen=True):
 
     def marked(self, body: Outgoing) -> Outgoing:
         """What a message says from then on. Marked once, it stays as it is."""
-        if is_marked(body):
+        if body.is_taken_back:
             return body
-        words = body.text.removesuffix(GOES_ON).rstrip() + _MARKS[self.reason]
-        return replace(body, text=words.lstrip(), buttons=())
+        words = body.text.removesuffix(GOES_ON).rstrip()
+        # What ends so by its own words, or was marked before that was noted, says it already.
+        mark = "" if words.endswith(_ENDS) else _MARKS[self.reason]
+        return replace(body, text=(words + mark).lstrip(), buttons=(), is_taken_back=True)
 
     def among(self, said: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
         """Those answers of `said` that are of these turns, marked. `turns`: of each message."""
@@ -45,8 +48,3 @@ class Undone(msgspec.Struct, frozen=True):
             for each in said
             if each.kind == "answer" and each.source in turns and self.holds(turns[each.source])
         ]
-
-
-def is_marked(body: Outgoing) -> bool:
-    """Whether a message says already that it counts no more."""
-    return body.text.endswith(tuple(mark.lstrip() for mark in _MARKS.values()))

@@ -23,6 +23,8 @@ class Writing:
         self._piece = 0
         self._begun = 0
         self._shown = "", ""
+        self._has_text = False
+        self._is_parted = False
 
     @property
     def is_blank(self) -> bool:
@@ -39,8 +41,15 @@ class Writing:
         """Whether there is a piece that no chat has seen, or none as it stays."""
         return bool(self._full) or (self._begun <= self._piece and bool(self._rest.strip()))
 
+    def part(self) -> None:
+        """Something that no chat is shown comes between its words: the whole answer ends a line there."""
+        self._is_parted = self._has_text
+
     def add(self, text: str) -> None:
-        self._rest += text
+        if not text:
+            return
+        self._rest += f"\n{text}" if self._is_parted else text
+        self._has_text, self._is_parted = True, False
         while (found := full_piece(self._rest, self._limit, self._fence)) is not None:
             piece, self._fence = found
             self._rest = self._rest[len(piece.chunk) :]

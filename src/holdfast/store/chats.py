@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.chats import DeliveryRow, HeldUp, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.ids import Seq, SessionId
 
@@ -47,8 +47,8 @@ class Chats(Protocol):
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
         """The first delivery of each chat that is not over, if it may be tried now: they go in order."""
 
-    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, int, DeliveryRow]]:
-        """Of each chat whose first delivery FAILED_ALONE its number, and the one behind it, if it may go."""
+    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[HeldUp]:
+        """Of each chat whose first delivery FAILED_ALONE that one, and the one behind it, if it may go."""
 
     async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
         """It is about to be sent, by this process; None if another has it or it is over.
@@ -56,8 +56,11 @@ class Chats(Protocol):
         Another that lives has it for CHANNEL_LEASE_MS: whoever was slower may not be heard of again.
         """
 
-    async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
-        """What became of it. False, and nothing changed, if another try was begun since (`attempts`)."""
+    async def settle_delivery(self, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery] = ()) -> bool:
+        """What became of it, and what is `fresh` to be said of that: all of it or nothing.
+
+        False, and nothing changed, if another try was begun since (`attempts`).
+        """
 
     async def delivery(self, key: str, source: str, piece: int) -> DeliveryRow | None: ...
 

@@ -31,6 +31,11 @@ export function callsOf(turn: Turn): Entry[] {
   return turn.entries.filter((entry) => entry.role === "tool");
 }
 
+/** Whether a command was run for it, or may have been: what that changed nobody has noted. */
+export function ranCommand(turn: Turn): boolean {
+  return callsOf(turn).some(({ name, state, outcome }) => name === "shell" && state !== "intended" && outcome !== "denied" && outcome !== "not_run");
+}
+
 /** What is being worked on: its turn, and the calls that run. */
 export function underWay(work: Iterable<Work>, turns: ReadonlyMap<number, Turn>): { work: Work; turn: Turn; running: Entry[] } | null {
   for (const each of work) {

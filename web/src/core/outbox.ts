@@ -14,7 +14,7 @@ export interface Letter {
   agent?: string;
   model?: string;
   text: string;
-  attachments: { id: string; name: string }[];
+  attachments: { id: string; name: string; media_type?: string }[];
   if_busy: IfBusy;
   at: number;
   /** Why the server will not take it; a person decides what becomes of it. */

@@ -1,11 +1,14 @@
 // What people do. Whatever goes wrong is said in a sentence, and nothing else happens.
 
 import { Refused } from "../core/api";
+import type { Work } from "../core/entries";
+import type { Letter } from "../core/outbox";
 import type { CommitTold, Session } from "../core/protocol";
 import { modelHere } from "./choosing";
 import { beside, isBeside } from "./details/watch";
-import { forgetDraft } from "./drafting";
-import { whoAmI } from "./following";
+import { attaching, forgetFiles } from "./attaching";
+import { forgetDraft, text } from "./drafting";
+import { discard, whoAmI } from "./following";
 import { readWaiting } from "./memory/watch";
 import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, type Act } from "./state";
 import { s } from "./strings";
@@ -48,9 +51,16 @@ export const actions = {
   answer: (run: string, call: string, answer: Answer) => attempt(() => api.post(`api/runs/${run}/tools/${call}`, answer)),
   resume: (run: string) => attempt(() => api.post(`api/runs/${run}/resume`)),
 
-  stop: () => {
-    const work = [...open.conversation.work.values()].find((each) => ["accepted", "running", "waiting"].includes(each.status));
-    return work ? attempt(() => api.post(`api/runs/${work.id}/cancel`)) : Promise.resolve(false);
+  stop: () => stopIf("accepted", "running", "waiting"),
+  /** Only what is being worked on: what waits for a person does so until they say something. */
+  stopWork: () => stopIf("accepted", "running"),
+
+  /** Have a message that was not taken where one writes again, before what is written there. */
+  rewrite: (letter: Letter) => {
+    discard(letter.key);
+    text.value = [letter.text, text.value].filter(Boolean).join("\n\n");
+    attaching.giveBack(letter.attachments);
+    document.querySelector<HTMLElement>(".composer textarea")?.focus();
   },
 
   retry: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "retry"), turn_id ? { turn_id } : {}))),
@@ -155,9 +165,15 @@ export const actions = {
     attempt(async () => {
       await api.post("api/sign-out");
       forgetDraft();
+      forgetFiles();
       location.reload();
     }),
 };
+
+async function stopIf(...statuses: Work["status"][]): Promise<boolean> {
+  const work = [...open.conversation.work.values()].find((each) => statuses.includes(each.status));
+  return work ? attempt(() => api.post(`api/runs/${work.id}/cancel`)) : false;
+}
 
 /** Whether some of it is still to be remembered. */
 async function waits(id: string): Promise<boolean> {

@@ -116,5 +116,5 @@ function escape(event: KeyboardEvent): void {
   if (panel.value) panel.value = "";
   else if (findIsOpen.value) findIsOpen.value = false;
   else if (closeBeside(event.target)) return;
-  else if (!isTyping(event.target) || (event.target as HTMLTextAreaElement).value === "") void actions.stop();
+  else if (!isTyping(event.target) || (event.target as HTMLTextAreaElement).value === "") void actions.stopWork();
 }

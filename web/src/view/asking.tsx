@@ -6,7 +6,7 @@ import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
 import { isTyping, takeKeyboard } from "./keyboard";
 import { QuestionCard } from "./question";
-import { current, open, questions, tick } from "./state";
+import { current, open, panel, questions, say, tick } from "./state";
 import { s } from "./strings";
 import { Arguments, argumentsOf, parsed } from "./tools";
 
@@ -52,8 +52,9 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
   const answer = async (given: Answer) => {
     if (busy.value) return;
     busy.value = true;
-    await actions.answer(entry.run_id ?? "", entry.id, given);
+    const isThere = await actions.answer(entry.run_id ?? "", entry.id, given);
     busy.value = false;
+    if (isThere && (given.scope === "always" || given.scope === "session")) sayAllowed(written, entry.name, given.scope);
   };
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
@@ -84,6 +85,7 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
           {canLast(written, entry.name) && <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>}
         </p>
       )}
+      {mode.value === "" && <p class="note quiet else">{s.sayElseRefuses}</p>}
     </section>
   );
 }
@@ -92,6 +94,13 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
 function canLast(written: string, name: string): boolean {
   const command = parsed(written)?.["command"];
   return name !== "shell" || (typeof command === "string" && !/[;&|<>$`*?{}~()!#\n\\]/.test(command));
+}
+
+/** What is not asked from now on, and where that is taken back. */
+function sayAllowed(written: string, name: string, scope: "always" | "session"): void {
+  const command = name === "shell" ? parsed(written)?.["command"] : null;
+  const what = typeof command === "string" ? command : s.everyUse(name);
+  say(s.allowedNow(what, scope === "always"), { text: s.settings, run: () => (panel.value = "settings") });
 }
 
 /** What a lasting yes reaches. */

@@ -1,13 +1,14 @@
 // Files that go with a message: chosen, pasted, or dropped anywhere on the page. Each is stored as soon as it is
-// given, so that what cannot be sent is said before anything is.
+// given, so that what cannot be sent is said before anything is, and stays with its conversation until it is sent.
 
-import { useSignal, type Signal } from "@preact/signals";
+import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { newKey, Refused } from "../core/api";
+import type { Letter } from "../core/outbox";
 import type { StoredFile } from "../core/protocol";
 import { modelHere } from "./choosing";
 import { Clip } from "./icons";
-import { api, models } from "./state";
+import { api, current, models } from "./state";
 import { s } from "./strings";
 
 const FILES_MAX = 10;
@@ -22,45 +23,75 @@ interface Given {
   readonly wrong?: string;
 }
 
-export interface Attaching {
-  given: Signal<readonly Given[]>;
-  /** Those that are stored and go with the message. */
-  stored: () => { id: string; name: string }[];
-  isUploading: () => boolean;
-  add: (files: Iterable<File>) => void;
-  remove: (key: string) => void;
-  clear: () => void;
+/** What goes with a letter, as the server knows it. */
+type Stored = Letter["attachments"][number];
+
+/** Which files are given in which conversation; one that has not begun has no name. This tab keeps those that are stored. */
+const KEPT = "holdfast.files";
+const all = signal<ReadonlyMap<string, readonly Given[]>>(new Map(JSON.parse(sessionStorage.getItem(KEPT) ?? "[]") as [string, Given[]][]));
+const here = () => current.value ?? "";
+const given = computed<readonly Given[]>(() => all.value.get(here()) ?? []);
+
+function put(at: string, files: readonly Given[]): void {
+  const next = new Map(all.value);
+  if (files.length) next.set(at, files);
+  else next.delete(at);
+  all.value = next;
+  sessionStorage.setItem(KEPT, JSON.stringify([...next].map(([name, each]) => [name, each.filter(({ id }) => id)])));
 }
 
-export function useAttaching(): Attaching {
-  const given = useSignal<readonly Given[]>([]);
-  // Whatever was removed, or left behind with its conversation, stays away when it has come through.
-  const change = (key: string, changes: Partial<Given>) => (given.value = given.value.map((each) => (each.key === key ? { ...each, ...changes } : each)));
-  const takeIn = async (file: File) => {
-    const key = newKey();
-    const name = file.name || s.pastedName;
-    const wrong = refusal(file, given.value);
-    given.value = [...given.value, { key, name, ...(wrong ? { wrong } : {}) }];
-    if (wrong) return;
-    try {
-      const stored = await api.upload<StoredFile>(file, name);
-      if (given.value.some((each) => each.id === stored.id)) given.value = given.value.filter((each) => each.key !== key);
-      else change(key, { id: stored.id, name: stored.name, media_type: stored.media_type });
-    } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      change(key, { wrong: error.message });
-    }
-  };
-  return {
-    given,
-    stored: () => given.value.flatMap(({ id, name }) => (id ? [{ id, name }] : [])),
-    isUploading: () => given.value.some(isOnItsWay),
-    add: (files) => {
-      for (const file of files) void takeIn(file);
-    },
-    remove: (key) => (given.value = given.value.filter((each) => each.key !== key)),
-    clear: () => (given.value = []),
-  };
+/** Have a file be what has become of it, wherever it is by now; whatever was removed meanwhile stays away. */
+function change(key: string, changes: Partial<Given>): void {
+  for (const [at, files] of all.value) {
+    if (!files.some((each) => each.key === key)) continue;
+    const isTwice = files.some((each) => each.key !== key && each.id && each.id === changes.id);
+    put(at, isTwice ? files.filter((each) => each.key !== key) : files.map((each) => (each.key === key ? { ...each, ...changes } : each)));
+  }
+}
+
+async function takeIn(file: File): Promise<void> {
+  const key = newKey();
+  const name = file.name || s.pastedName;
+  const wrong = refusal(file, given.value);
+  put(here(), [...given.value, { key, name, ...(wrong ? { wrong } : {}) }]);
+  if (wrong) return;
+  try {
+    const stored = await api.upload<StoredFile>(file, name);
+    change(key, { id: stored.id, name: stored.name, media_type: stored.media_type });
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    change(key, { wrong: error.message });
+  }
+}
+
+/** The files of the conversation that is open. */
+export const attaching = {
+  given,
+  /** Those that are stored and go with the message. */
+  stored: (): Stored[] => given.value.flatMap(({ id, name, media_type }) => (id ? [{ id, name, ...(media_type ? { media_type } : {}) }] : [])),
+  /** Whether some are on their way, or are known not to be taken: nothing is sent until that has changed. */
+  holds: () => given.value.some(isOnItsWay) || unfit(given.value).length > 0,
+  add: (files: Iterable<File>) => {
+    for (const file of files) void takeIn(file);
+  },
+  /** Have files here again that went with a message. */
+  giveBack: (files: readonly Stored[]) => {
+    const lacking = files.filter(({ id }) => !given.value.some((each) => each.id === id));
+    put(here(), [...lacking.map((each) => ({ key: newKey(), ...each })), ...given.value]);
+  },
+  remove: (key: string) => put(here(), given.value.filter((each) => each.key !== key)),
+  clear: () => put(here(), []),
+  /** What was given before the conversation had begun goes on in it. */
+  goOn: () => {
+    const before = all.value.get("") ?? [];
+    put("", []);
+    put(here(), [...given.value, ...before]);
+  },
+};
+
+export function forgetFiles(): void {
+  all.value = new Map();
+  sessionStorage.removeItem(KEPT);
 }
 
 function isOnItsWay({ id, wrong }: Given): boolean {
@@ -68,20 +99,19 @@ function isOnItsWay({ id, wrong }: Given): boolean {
 }
 
 /** Why a file is not even sent off. */
-function refusal(file: File, given: readonly Given[]): string {
-  if (given.filter((each) => !each.wrong).length >= FILES_MAX) return s.tooManyFiles(FILES_MAX);
+function refusal(file: File, others: readonly Given[]): string {
+  if (others.filter((each) => !each.wrong).length >= FILES_MAX) return s.tooManyFiles(FILES_MAX);
   return file.size > FILE_BYTES_MAX ? s.tooLarge(s.size(file.size), s.size(FILE_BYTES_MAX)) : "";
 }
 
 /** The files that were given so far, and what is wrong with them. */
-export function Files({ attaching }: { attaching: Attaching }) {
-  const given = attaching.given.value;
-  if (!given.length) return null;
-  const cannot = unfit(given);
+export function Files() {
+  if (!given.value.length) return null;
+  const cannot = unfit(given.value);
   return (
     <>
       <ul class="files" aria-label={s.attached}>
-        {given.map((file) => (
+        {given.value.map((file) => (
           <li key={file.key} class={file.wrong ? "wrong" : ""} role={file.wrong ? "alert" : undefined}>
             {file.name}{file.wrong ? `: ${file.wrong}` : isOnItsWay(file) ? <span role="status"> · {s.uploading}</span> : ""}{" "}
             <button type="button" class="quiet" aria-label={`${s.remove} ${file.name}`} onClick={() => attaching.remove(file.key)}>×</button>
@@ -96,10 +126,10 @@ export function Files({ attaching }: { attaching: Attaching }) {
 type Kind = keyof typeof s.fileKinds;
 
 /** What is among the files that the model here is known not to take. */
-function unfit(given: readonly Given[]): Kind[] {
+function unfit(files: readonly Given[]): Kind[] {
   const used = models.value.find((each) => each.name === modelHere.value);
   if (!used?.takes.length) return [];
-  const kinds = given.flatMap(({ media_type }) => (media_type ? [kindOf(media_type)] : []));
+  const kinds = files.flatMap(({ media_type }) => (media_type ? [kindOf(media_type)] : []));
   return [...new Set(kinds)].filter((kind) => !used.takes.includes(kind));
 }
 
@@ -107,7 +137,7 @@ function kindOf(media_type: string): Kind {
   return media_type.startsWith("image/") ? "image" : media_type === "application/pdf" ? "pdf" : "text";
 }
 
-export function Choose({ attaching }: { attaching: Attaching }) {
+export function Choose() {
   return (
     <label class="quiet button" title={s.attach}>
       <Clip /><span class="unseen">{s.attach}</span>
@@ -117,7 +147,7 @@ export function Choose({ attaching }: { attaching: Attaching }) {
 }
 
 /** Take in files that are dropped, wherever on the page: a browser would else leave it to show them. */
-export function Dropping({ attaching }: { attaching: Attaching }) {
+export function Dropping() {
   const isOver = useSignal(false);
   useEffect(() => {
     const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;

@@ -2,16 +2,16 @@
 // being written. What is typed is kept for each conversation.
 
 import { computed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { IfBusy } from "../core/outbox";
 import { actions, slash } from "./actions";
 import { asksForWords } from "./asking";
-import { Choose, Dropping, Files, useAttaching } from "./attaching";
+import { attaching, Choose, Dropping, Files } from "./attaching";
 import { Chooser } from "./chooser";
 import { called, Commands, completions, isPrompt } from "./commands";
 import { prompts } from "./choosing";
-import { useDraft } from "./drafting";
+import { text, useDraft } from "./drafting";
 import { begunHere, send } from "./following";
 import { Spent } from "./spent";
 import { current, open, say, tick } from "./state";
@@ -33,21 +33,19 @@ function earlierMessages(): string[] {
 }
 
 export function Composer() {
-  const text = useSignal("");
-  const attaching = useAttaching();
   const back = useSignal(0);
   const marked = useSignal(-1);
   const looking = useRef(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const id = current.value;
   const goesOn = useGoingOn(id);
-  useDraft(id, text, goesOn);
+  useDraft(id, goesOn);
 
   useEffect(() => {
     area.current?.focus();
-    if (!goesOn) attaching.clear();
     back.value = 0;
   }, [id]);
+  useLayoutEffect(() => void (goesOn && attaching.goOn()), [id]);
   useEffect(() => {
     const node = area.current;
     if (!node) return;
@@ -62,7 +60,7 @@ export function Composer() {
   const compose = answering ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
-    if (attaching.isUploading() || (!words && !attaching.stored().length)) return;
+    if (attaching.holds() || (!words && !attaching.stored().length)) return;
     const command = called(words);
     if (answering && !(command && slash[command.name])) return void answer(answering, words);
     if (command && !prompts.value.some((each) => each.name === command.name)) {
@@ -140,25 +138,26 @@ export function Composer() {
   const busy = busyNow.value;
   const hasMessage = text.value.trim() !== "" || hasFiles;
   const waits = waitsNow.value;
+  const isHeld = attaching.holds();
   return (
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
       <Commands text={text.value} at={marked.value} choose={complete} />
-      <Dropping attaching={attaching} />
-      <Files attaching={attaching} />
+      <Dropping />
+      <Files />
       <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
         onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
       {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
       <p class="buttons">
-        <Choose attaching={attaching} />
+        <Choose />
         <Chooser />
         <Spent />
         <span class="spread" />
-        {busy && hasMessage && <button type="button" class="quiet" onClick={() => submit("steer")}>{s.tellNow}</button>}
-        {busy && hasMessage && <button type="button" class="quiet" onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
+        {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("steer")}>{s.tellNow}</button>}
+        {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
         {(busy || waits) && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
-        {(!busy || hasMessage) && <button type="submit" class="strong" disabled={attaching.isUploading()}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
+        {(!busy || hasMessage) && <button type="submit" class="strong" disabled={isHeld}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>
   );

@@ -1,7 +1,7 @@
 // What is typed is kept: for a conversation on the server, so that it is there on every screen; for one that has
 // not begun, in this browser.
 
-import type { Signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Draft } from "../core/protocol";
 import { api, current } from "./state";
@@ -15,12 +15,15 @@ const underway = new Map<string, string>();
 /** More than that no browser sends for a page that is left. */
 const LAST_CHARS_MAX = 15_000;
 
+/** What is typed in the conversation that is open. */
+export const text = signal("");
+
 export function forgetDraft(): void {
   localStorage.removeItem(UNBEGUN);
 }
 
-/** Keep `text` as the draft of the conversation `id`; `goesOn`: it was typed where that one has just begun. */
-export function useDraft(id: string | null, text: Signal<string>, goesOn: boolean): void {
+/** Keep what is typed as the draft of the conversation `id`; `goesOn`: it was typed where that one has just begun. */
+export function useDraft(id: string | null, goesOn: boolean): void {
   /** What is kept, as far as is known. */
   const kept = useRef<string | null>("");
   const keep = useRef((_isLast: boolean) => undefined as void);
@@ -67,8 +70,8 @@ export function useDraft(id: string | null, text: Signal<string>, goesOn: boolea
 
 async function read(id: string | null): Promise<string> {
   if (id === null) return localStorage.getItem(UNBEGUN) ?? "";
-  const [left, text] = JSON.parse(sessionStorage.getItem(LEFT) ?? "[]") as string[];
+  const [left, written] = JSON.parse(sessionStorage.getItem(LEFT) ?? "[]") as string[];
   sessionStorage.removeItem(LEFT);
-  const known = left === id ? text : underway.get(id);
+  const known = left === id ? written : underway.get(id);
   return known ?? (await api.get<Draft>(`api/sessions/${id}/draft`)).text;
 }

@@ -188,7 +188,7 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   if (!work) return null;
-  const again = turn.id && <><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></>;
+  const again = turn.id && <span class="again"><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
   switch (work.status) {
     case "queued":
       return <p class="note quiet">{work.steers ? s.toldSoon : s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;

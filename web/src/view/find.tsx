@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
 import { loadEarlier, PAGE_MAX } from "./following";
 import type { Marking } from "./marking";
-import { api, current, loading, open } from "./state";
+import { api, current, loading, open, sought } from "./state";
 import { s } from "./strings";
 
 export const findIsOpen = signal(false);
@@ -37,6 +37,7 @@ export function Find() {
     marking.current?.point(undefined);
     if (!hit) return;
     while (!open.conversation.entry(hit.message_id) && (await loadEarlier(PAGE_MAX).catch(() => false)));
+    sought.value = hit.message_id;
     let frames = STILL_FRAMES;
     /** What comes into view gets its height only then, and moves what is below it: so it is brought there until all is still. */
     const bring = () => {
@@ -47,11 +48,15 @@ export function Find() {
       words.value = ranges.length;
       word.value = Math.min(word.value, Math.max(ranges.length - 1, 0));
       const range = ranges.at(-1 - word.value);
+      unfold(range);
       marking.current?.point(range);
       center(node, range);
       node.classList.add("found");
       if (frames--) requestAnimationFrame(bring);
-      else setTimeout(() => node.classList.remove("found"), 1_500);
+      else {
+        sought.value = ""; // Whoever closes it and goes there again finds it open again.
+        setTimeout(() => node.classList.remove("found"), 1_500);
+      }
     };
     requestAnimationFrame(bring);
   };
@@ -129,11 +134,19 @@ function useRepainting(paint: () => void): void {
   }, []);
 }
 
+/** Open whatever is closed around a word. */
+function unfold(range: Range | undefined): void {
+  for (let node = range?.startContainer.parentElement; node; node = node.parentElement) if (node instanceof HTMLDetailsElement) node.open = true;
+}
+
 /** Bring a word to the middle of what is read, or its message where the word is not drawn. */
 function center(node: Element, range: Range | undefined): void {
   const box = node.closest(".transcript");
   const around = range?.startContainer.parentElement;
   (around ?? node).scrollIntoView({ block: around ? "nearest" : "center", inline: "nearest" });
+  const within = around?.closest("pre");
+  // What is longer than it is shown is scrolled by itself.
+  if (within && range) within.scrollTop += Math.round(range.getBoundingClientRect().top - within.getBoundingClientRect().top - within.clientHeight / 2);
   const place = range?.getBoundingClientRect();
   if (!box || !place?.height) return;
   const middle = box.getBoundingClientRect().top + box.clientHeight / 2;

@@ -171,7 +171,7 @@ const outbox = new Outbox(
     },
     send: async (session, letter) => {
       const { text, key, if_busy, attachments } = letter;
-      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments } : {}) });
+      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name }) => ({ id, name })) } : {}) });
       // The conversation went on in another: whoever waits for the answer does so there.
       if (told.session_id !== session && current.value === session) location.hash = told.session_id;
     },
@@ -219,4 +219,6 @@ async function carry(): Promise<void> {
 
 export function discard(key: string): void {
   outbox.remove(key);
+  // What was written after it waited for it.
+  void carry();
 }

@@ -46,6 +46,9 @@ export const loading = signal<"" | "loading" | "failed" | "gone">("");
 
 export const open = { conversation: new Conversation() };
 
+/** The message or the call that somebody looks for, and goes to. */
+export const sought = signal("");
+
 /** Moves with every change to it but the growing of a text. */
 export const shape = computed(() => (void tick.value, `${current.value} ${open.conversation.shape}`));
 

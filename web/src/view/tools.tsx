@@ -1,13 +1,13 @@
 // What the agent did: consecutive calls fold into one line, the live one shows its last lines, and each opens to
 // what was asked for and what came of it.
 
-import { useSignal } from "@preact/signals";
+import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Entry } from "../core/entries";
 import type { ChangePart } from "../core/protocol";
 import { actions } from "./actions";
 import { Counts, Diff } from "./diff";
 import { Result } from "./files";
-import { open } from "./state";
+import { open, sought } from "./state";
 import { s } from "./strings";
 
 const TAIL_LINES = 3;
@@ -49,8 +49,17 @@ export function summary(entries: readonly Entry[]): string {
   return line.charAt(0).toUpperCase() + line.slice(1);
 }
 
-export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
+/** Whether it is open: also when somebody goes to what one of these holds. */
+function useOpening(entries: readonly Entry[]) {
   const isOpen = useSignal(false);
+  useSignalEffect(() => {
+    if (entries.some(({ id }) => id === sought.value)) isOpen.value = true;
+  });
+  return isOpen;
+}
+
+export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
+  const isOpen = useOpening(entries);
   const alone = entries.length === 1 ? entries[0] : undefined;
   if (alone) return <Tool entry={alone} version={alone.version} />;
   return (
@@ -63,7 +72,7 @@ export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
 
 /** An entry changes in its place: `version` says that it has. */
 export function Tool({ entry }: { entry: Entry; version: number }) {
-  const isOpen = useSignal(false);
+  const isOpen = useOpening([entry]);
   const written = argumentsOf(entry);
   const said = entry.outcome ? s.toolOutcomes[entry.outcome] : s.toolStates[entry.state ?? "settled"];
   const time = seconds(entry);
@@ -108,6 +117,11 @@ function Inside({ entry, written, output }: { entry: Entry; written: string; out
   );
 }
 
+/** What ends the last line begins no other. */
+function linesOf(text: string): string[] {
+  return text.replace(/\n$/, "").split("\n");
+}
+
 /** What a call was asked to do; a file that is written reads as what is added. */
 export function Arguments({ written, name }: { written: string; name: string }) {
   const found = parsed(written);
@@ -119,14 +133,14 @@ export function Arguments({ written, name }: { written: string; name: string }) 
       {Object.entries(name === "write_file" ? rest : found).map(([key, value]) => (
         <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>
       ))}
-      {name === "write_file" && typeof content === "string" && <pre class="added" tabIndex={0}>{content.split("\n").map((line) => `+ ${line}`).join("\n")}</pre>}
+      {name === "write_file" && typeof content === "string" && content && <pre class="added" tabIndex={0}>{linesOf(content).map((line) => `+ ${line}`).join("\n")}</pre>}
     </dl>
   );
 }
 
 /** What is to be replaced in a file, and by what. */
 function Edited({ found: { old_text, new_text, ...rest } }: { found: Record<string, unknown> }) {
-  const signed = (text: unknown, sign: string) => (typeof text === "string" && text ? text.replace(/\n$/, "").split("\n").map((line) => `${sign}${line}`) : []);
+  const signed = (text: unknown, sign: string) => (typeof text === "string" && text ? linesOf(text).map((line) => `${sign}${line}`) : []);
   return (
     <dl class="arguments" aria-label={s.arguments}>
       {Object.entries(rest).map(([key, value]) => <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>)}

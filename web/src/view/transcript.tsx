@@ -3,6 +3,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { actions } from "./actions";
 import { TurnView } from "./entry";
 import { modelHere } from "./choosing";
 import { discard, loadEarlier, seen, send } from "./following";
@@ -132,7 +133,7 @@ export function Transcript() {
                 {letter.attachments.length > 0 && <p class="note quiet">{letter.attachments.map((each) => each.name).join(", ")}</p>}
                 <p class="note" role="status">
                   <Clock /> {letter.refused ?? s.notSaved}
-                  {letter.refused && <button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button>}
+                  {letter.refused && <><button type="button" class="quiet" onClick={() => actions.rewrite(letter)}>{s.edit}</button><button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button></>}
                 </p>
               </article>
             </section>

@@ -21,8 +21,9 @@ COUNT_MAX = 2_000
 
 WHAT_IT_IS = "I am a scripted demo, not an AI"
 _REAL = (
-    "For real answers, set `OPENAI_API_KEY`, or start a model server such as Ollama on this machine, "
-    "and start Holdfast again."
+    "For real answers, connect a model under Settings in the page: it answers at once, without a restart. "
+    "Or set `OPENAI_API_KEY`, or start a model server such as Ollama on this machine, and start Holdfast "
+    "again."
 )
 _TOUR = f"""\
 Hello! {WHAT_IT_IS}: every word here was written beforehand, so that Holdfast can be tried without a key and \

@@ -119,6 +119,8 @@ class HttpModel:
             sent = self._wire.encode(self._endpoint.model, self.profile, request, tools, without)
             response = await self._transport.post(self._wire.path, sent, deadline)
             if response.status == 200 and response.content_type in _READABLE:
+                # Only now: words of a refusal may be the conversation's own, repeated.
+                self._refused |= {field for field in without if not field.startswith(OF_THE_CONVERSATION)}
                 return response
             try:
                 body = Body(response, self._endpoint)
@@ -129,7 +131,6 @@ class HttpModel:
             if not refused:
                 break
             without |= refused
-            self._refused |= {field for field in refused if not field.startswith(OF_THE_CONVERSATION)}
         if response.status == 200:
             raise failures.of_kind(self._endpoint, response.content_type)
         raise failures.of_status(self._endpoint, response.status, response.headers, said)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.domain.chats import DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.chats import DeliveryRow, HeldUp, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Instant
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.store.sqlite import chats
@@ -43,15 +43,15 @@ class ChatStore(Access):
     async def due(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, DeliveryRow]]:
         return await self._readers.read(chats.due, channel, now, limit)
 
-    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[tuple[str, int, DeliveryRow]]:
+    async def held_up(self, channel: str, now: Instant, limit: int) -> Sequence[HeldUp]:
         return await self._readers.read(chats.held_up, channel, now, limit)
 
     async def begin_delivery(self, key: str, n: int) -> DeliveryRow | None:
         lock = self._lock
         return await self._do(lambda tx: chats.begin(tx, key, n, lock.process_id, lock.is_alive))
 
-    async def settle_delivery(self, key: str, row: DeliveryRow) -> bool:
-        return await self._do(lambda tx: chats.settle(tx, key, row))
+    async def settle_delivery(self, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery] = ()) -> bool:
+        return await self._do(lambda tx: chats.settle(tx, key, row, fresh))
 
     async def delivery(self, key: str, source: str, piece: int) -> DeliveryRow | None:
         return await self._readers.read(chats.delivery, key, source, piece)

@@ -7,7 +7,16 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.chats import FAILED_ALONE, Chat, DeliveryRow, Inbound, InboundRow, NewDelivery, RouteRow
+from holdfast.domain.chats import (
+    FAILED_ALONE,
+    Chat,
+    DeliveryRow,
+    HeldUp,
+    Inbound,
+    InboundRow,
+    NewDelivery,
+    RouteRow,
+)
 from holdfast.domain.clock import Instant
 from holdfast.domain.ids import ProcessId, Seq, SessionId
 from holdfast.domain.limits import CHANNEL_LEASE_MS
@@ -89,11 +98,10 @@ def due(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence
     return [(row[0], _DELIVERIES.read(row[1:])) for row in found]
 
 
-def held_up(
-    db: apsw.Connection, channel: str, now: Instant, limit: int
-) -> Sequence[tuple[str, int, DeliveryRow]]:
+def held_up(db: apsw.Connection, channel: str, now: Instant, limit: int) -> Sequence[HeldUp]:
     found = rows(db, "held_up_deliveries", channel, now, limit, f'"{FAILED_ALONE}"')
-    return [(row[0], row[1], _DELIVERIES.read(row[2:])) for row in found]
+    many = 1 + len(DeliveryRow.__struct_fields__)
+    return [(row[0], _DELIVERIES.read(row[1:many]), _DELIVERIES.read(row[many:])) for row in found]
 
 
 def begin(
@@ -114,7 +122,7 @@ def begin(
     return replace(begun, state=row.state)
 
 
-def settle(tx: Tx, key: str, row: DeliveryRow) -> bool:
+def settle(tx: Tx, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery]) -> bool:
     stored = _delivery(tx.db, "get_delivery", key, row.n)
     if stored is None or stored.attempts != row.attempts or stored.state not in _OPEN:
         return False
@@ -122,6 +130,8 @@ def settle(tx: Tx, key: str, row: DeliveryRow) -> bool:
         # What it is to say changed while it was being sent.
         row = replace(row, state="changed")
     _put(tx, key, replace(row, body=stored.body, process_id=None))
+    for each in fresh:
+        _put_new(tx, key, each)
     return True
 
 
@@ -141,7 +151,7 @@ def offered(db: apsw.Connection, key: str, press: str) -> DeliveryRow | None:
 
 
 def sweep(tx: Tx, before: Instant, limit: int) -> int:
-    """Forget what has been over for long; returns how many."""
+    """Forget what has been over for long, unless it may be planned anew or pressed; returns how many."""
     run(tx.db, "drop_old_inbound", before, limit)
     gone = tx.db.changes()
     old = rows(tx.db, "old_deliveries", before, limit)

@@ -682,7 +682,8 @@ WHERE d.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND d.retr
 ORDER BY d.made_at LIMIT ?3;
 
 -- name: held_up_deliveries
-SELECT d.route, h.n, d.n, d.source, d.piece, d.kind, d.body, d.state, d.made_at, d.platform_id, d.attempts, d.process_id, d.retry_at, d.failure
+SELECT d.route, h.n, h.source, h.piece, h.kind, h.body, h.state, h.made_at, h.platform_id, h.attempts, h.process_id, h.retry_at, h.failure,
+    d.n, d.source, d.piece, d.kind, d.body, d.state, d.made_at, d.platform_id, d.attempts, d.process_id, d.retry_at, d.failure
 FROM deliveries h INDEXED BY deliveries_open JOIN routes r ON r.key = h.route JOIN deliveries d ON d.route = h.route
 WHERE h.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND instr(h.failure, ?4) > 0
     AND h.n = (SELECT min(n) FROM deliveries f WHERE f.route = h.route
@@ -696,8 +697,14 @@ ORDER BY d.made_at LIMIT ?3;
 DELETE FROM inbound WHERE no IN (SELECT no FROM inbound WHERE state = 'done' AND received_at < ? LIMIT ?);
 
 -- name: old_deliveries
-SELECT route, n FROM deliveries
-WHERE state NOT IN ('waiting', 'sending', 'changed') AND made_at < ? LIMIT ?;
+-- Where a chat is not told everything yet, it is told again from its cursor on, under the same names. Buttons name their run.
+SELECT d.route, d.n FROM deliveries d
+WHERE d.state NOT IN ('waiting', 'sending', 'changed') AND d.made_at < ?
+    AND NOT EXISTS (SELECT 1 FROM routes t JOIN sessions s ON s.id = t.session_id AND s.deleted_at IS NULL
+        WHERE t.key = d.route AND t.cursor < (SELECT max(seq) FROM events WHERE session = s.no))
+    AND NOT (d.kind = 'question' AND EXISTS (SELECT 1 FROM runs r INDEXED BY runs_open
+        WHERE r.status NOT IN ('completed', 'cancelled', 'failed') AND instr(d.body, ' ' || r.id) > 0))
+LIMIT ?;
 
 -- name: delete_delivery
 DELETE FROM deliveries WHERE route = ? AND n = ?;

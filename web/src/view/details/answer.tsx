@@ -1,7 +1,7 @@
 // All about one answer: who wrote it, when, from how much, what it took, and what was done for it.
 
 import type { Turn, Work } from "../../core/entries";
-import { callsOf, changedIn } from "../../core/looking";
+import { callsOf, changedIn, ranCommand } from "../../core/looking";
 import { clock, date } from "../../core/times";
 import { MAIN } from "../choosing";
 import { ChangeList } from "../changes";
@@ -19,13 +19,14 @@ export function AnswerView({ turn }: { turn: Turn }) {
   const work = turn.run_id ? open.conversation.work.get(turn.run_id) : undefined;
   const asked = turn.entries.find((entry) => entry.role === "user");
   const calls = callsOf(turn);
+  const [hasChanged, isUnlisted] = [changedIn(turn).length > 0, ranCommand(turn)];
   const files = (asked?.parts ?? []).flatMap((part) => (part.type === "file" ? [part] : []));
   return (
     <>
       {asked && <Part title={s.details.asked}><p class="words">{textOf(asked).slice(0, ASKED_CHARS)}</p>{files.map((file) => <Attached key={file.blob} file={file} />)}</Part>}
       <Part title={s.details.answer}><About turn={turn} work={work} /></Part>
       {calls.length > 0 && <Part title={s.details.steps}><ul>{calls.map((entry) => <li key={entry.id}><CallLine entry={entry} /></li>)}</ul></Part>}
-      {work?.ended_at && changedIn(turn).length > 0 && <Part title={s.details.changed}><ChangeList key={work.id} run={work.id} /></Part>}
+      {work?.ended_at && (hasChanged || isUnlisted) && <Part title={s.details.changed}>{hasChanged && <ChangeList key={work.id} run={work.id} />}{isUnlisted && <p class="note quiet">{s.details.unlisted}</p>}</Part>}
       <Part title={s.details.brought}>
         {turn.memories.length ? <ul class="brought">{turn.memories.map((text) => <li key={text} class="words">{text}</li>)}</ul> : <p class="note quiet">{s.details.nothingBrought}</p>}
       </Part>

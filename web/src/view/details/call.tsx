@@ -22,6 +22,11 @@ export function stateOf(entry: Entry): string {
   return s.toolStates[entry.state ?? "settled"];
 }
 
+/** What was said when it was asked for is no cause of how it ended, and gives way to why it was not allowed. */
+function isAskedWith({ approval, outcome }: Entry): boolean {
+  return approval !== null && outcome !== "failed" && outcome !== "denied";
+}
+
 export function CallView({ id }: { id: string }) {
   // Only with its own changes, however much else is written.
   const version = useComputed(() => (void tick.value, open.conversation.entry(id)?.version));
@@ -33,7 +38,7 @@ export function CallView({ id }: { id: string }) {
   return (
     <>
       <Steps entry={entry} />
-      <Facts told={[[s.details.state, stateOf(entry)], [s.details.took, entry.ms > 0 && s.details.ms(entry.ms)], [s.details.when, clock(entry.at)], [s.details.reason, entry.reason]]} />
+      <Facts told={[[s.details.state, stateOf(entry)], [s.details.took, entry.ms > 0 && s.details.ms(entry.ms)], [s.details.when, clock(entry.at)], [s.details.askedWith, isAskedWith(entry) && entry.reason]]} />
       {entry.edited && <p class="note">{s.changedByYou}</p>}
       {changes.length ? changes.map((part) => <Part key={part.path} title={part.path}><Diff text={part.diff ?? ""} path={part.path} /></Part>) : <Part title={s.arguments}><Command written={written} name={entry.name} /></Part>}
       {(!changes.length || !entry.outcome) && <Printed entry={entry} version={entry.version} />}

@@ -2,7 +2,7 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { Entry, Turn } from "../../core/entries";
-import { attachedTo, changedIn, underWay } from "../../core/looking";
+import { attachedTo, changedIn, ranCommand, underWay } from "../../core/looking";
 import { age, clock, date } from "../../core/times";
 import { ChangeList } from "../changes";
 import { MAIN, modelHere } from "../choosing";
@@ -37,7 +37,7 @@ export function WholeView() {
       <Queue />
       <Part title={s.details.changed}>
         {changed.map((turn) => <ChangedIn key={turn.turn} turn={turn} />)}
-        {!changed.length && <p class="note quiet">{s.details.none}</p>}
+        {turns.some((turn) => turn.live && ranCommand(turn)) ? <p class="note quiet">{s.details.unlisted}</p> : !changed.length && <p class="note quiet">{s.details.none}</p>}
       </Part>
       <Part title={s.details.attached}>
         {files.length ? <ul class="attachments">{files.map((file) => <li key={file.blob}><Attached file={file} /> <span class="note quiet">{s.size(file.size_bytes)}</span></li>)}</ul> : <p class="note quiet">{s.details.none}</p>}

@@ -37,7 +37,7 @@ export function ModelSection() {
   return (
     <section aria-labelledby="set-model">
       <h3 id="set-model">{s.set.model}</h3>
-      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{model.value?.why}</span>}</p>
+      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{isDemo.value ? reasonOnly(model.value?.why ?? "") : model.value?.why}</span>}</p>
       {models.value.length > 1 && <p class="note">{answering.value?.name}: {answering.value?.why}</p>}
       {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{s.set.backToFound}</button></p>}
       <Found found={found} chosen={chosen} />
@@ -48,6 +48,11 @@ export function ModelSection() {
       {!isDemo.value && <Fallbacks setting={setting("fallback_models")} providers={providers.value} take={take} />}
     </section>
   );
+}
+
+/** Why, without how to change it: that is what stands here. */
+function reasonOnly(why: string): string {
+  return /^.*?\.(?= |$)/.exec(why)?.[0] ?? why;
 }
 
 /** Whose model answers; else the first that is ready, else the first of all. */

@@ -16,7 +16,7 @@ export const details = {
   now: "Now",
   writes: "Writing the answer.",
   waits: "Waiting for you.",
-  since: (took: string) => `Begun ${took} ago`,
+  since: (took: string) => (took === "now" ? "Begun just now" : `Begun ${took} ago`),
   last: "The last lines that it printed",
 
   who: "Who answers",
@@ -37,6 +37,7 @@ export const details = {
   changed: "Changed files",
   attached: "Attached files",
   none: "None.",
+  unlisted: "Files that commands change are not listed.",
   onlyLoaded: "Of the messages that are loaded.",
   loadEarlier: "Load earlier ones",
 
@@ -56,6 +57,6 @@ export const details = {
   ms: (ms: number) => (ms < 1_000 ? `${ms} ms` : ms < 90_000 ? `${(ms / 1_000).toFixed(1)} s` : `${Math.round(ms / 60_000)} min`),
   previous: "Previous step",
   next: "Next step",
-  reason: "Reason",
+  askedWith: "Asked with",
   cut: "Its end, while it runs",
 } as const;
