@@ -9,8 +9,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that is slow, or stands still for a while, is no fault of what is tested.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A machine that is slow, or stands still for a while, is no fault of what is tested. The examples are the
+# same each time: a change is judged by what it does, not by luck. HOLDFAST_EXPLORE=1 looks for others.
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not os.environ.get("HOLDFAST_EXPLORE"),
+)
 settings.load_profile("unhurried")
 
 

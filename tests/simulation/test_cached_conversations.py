@@ -29,7 +29,7 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.context import Profile, request_of
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids, ProcessId, RunId
-from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.domain.transcript import Transcript, TranscriptFold, Turn
 from holdfast.engine.instructions import Instructions
 from holdfast.engine.recorder import RunRecorder
 from holdfast.store.ports import Append, Lease, Receipt
@@ -105,7 +105,7 @@ class Cached(RuleBasedStateMachine):
         self.session_id = self.ids.session()
         self.worker = OURS
         self.last_run: str | None = None
-        self.is_held = self.they_moved = self.they_wrote = self.in_doubt = False
+        self.is_held = self.they_moved = self.they_wrote = self.in_doubt = self.is_unsure = False
 
     @initialize()
     def open(self) -> None:
@@ -152,6 +152,11 @@ class Cached(RuleBasedStateMachine):
             self.they_wrote = True
         elif self.they_wrote and any(isinstance(fact, ENDINGS) for fact in facts):
             self.in_doubt = True
+        if by == OURS and facts:
+            # One that was read while it went on hears from our next change where it stands, unless others
+            # have written before that: then it is read again.
+            self.in_doubt = self.in_doubt or (self.is_unsure and self.they_wrote)
+            self.is_unsure = False
 
     def chosen(self, chance: random.Random, among: dict[Deed, int]) -> Callable[[View], Facts]:
         picked = chance.choices(list(among), list(among.values()), k=6)
@@ -257,7 +262,7 @@ class Cached(RuleBasedStateMachine):
         assert was_read or self.cache.hits == hits + 1
         assert was_read or (self.is_held and not was_moved), "what another process did was noticed"
         assert not was_read or not self.is_held or was_moved or may_be_read, f"{self.cache.rebuilds}"
-        self.is_held = True
+        self.is_held, self.is_unsure = True, held._entry._at.version is None
         if not self.they_moved:
             await self.compare(found, run_id, mixed[-1] or self.they_wrote)
         held.release()
@@ -292,8 +297,20 @@ class Cached(RuleBasedStateMachine):
             self.stores[OURS], context, self.session_id, lease, self.folder,
             Instructions(self.stores[OURS], self.clock),
         )  # fmt: skip
-        # What a run was given, and summaries, are not among what is read back yet.
-        return replace(await recorder.transcript(CHARS), compactions=())
+        found = await recorder.transcript(CHARS)
+        # What a run was given, and summaries, are not among what is read back yet; nor is which calls of
+        # other runs were begun: no request tells it.
+        return replace(found, turns=tuple(told_to(run_id, turn) for turn in found.turns), compactions=())
+
+
+def told_to(run_id: str, turn: Turn) -> Turn:
+    entries = (
+        entry
+        if entry.state is None or entry.outcome is not None or entry.run_id == run_id
+        else replace(entry, state="intended")
+        for entry in turn.entries
+    )
+    return replace(turn, entries=tuple(entries))
 
 
 TestCached = Cached.TestCase

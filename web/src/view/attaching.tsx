@@ -37,7 +37,8 @@ function put(at: string, files: readonly Given[]): void {
   if (files.length) next.set(at, files);
   else next.delete(at);
   all.value = next;
-  sessionStorage.setItem(KEPT, JSON.stringify([...next].map(([name, each]) => [name, each.filter(({ id }) => id)])));
+  if (next.size) sessionStorage.setItem(KEPT, JSON.stringify([...next].map(([name, each]) => [name, each.filter(({ id }) => id)])));
+  else sessionStorage.removeItem(KEPT);
 }
 
 /** Have a file be what has become of it, wherever it is by now; whatever was removed meanwhile stays away. */
