@@ -53,7 +53,7 @@ FLAGS = (
     "--disable-default-apps",
     "--disable-component-update",
     "--disable-background-networking",
-    # In the second line, this browser's own guard of local addresses: others have none, so ours must do alone.
+    # In the second line, this browser's own guard of local addresses: others have none, ours must do alone.
     # In the third, what an address bar would show: pages of its own for every visitor, a third of the work.
     "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,"
     "LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets,BlockInsecurePrivateNetworkRequests,"
