@@ -227,6 +227,9 @@ async def house(
 ) -> AsyncIterator[House]:
     """A house in `folder` that is checked by doctor when it is left.
 
+    Where a run goes on by itself as soon as the engine starts, ask for one that is not `started`, write down
+    what the model is to say, and start it.
+
     `instead` are asked where its model fails.
     """
     clock = clock or SystemClock()

@@ -21,7 +21,7 @@ from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.parts import Text
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
-from tests.house import House, Lever, house, says
+from tests.house import House, Lever, calls, house, says
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -333,8 +333,9 @@ async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path
         other.until("model_step_started")
         other.kill()
     for _ in range(6):
-        async with house(tmp_path) as here:
+        async with house(tmp_path, started=False) as here:
             here.model.steps = [[asyncio.Event()]]
+            await here.engine.start()
 
             async def is_tried_or_given_up(here: House = here) -> bool:
                 return bool(here.model.requests) or (await here.run(other.run_id)).stalled >= 3
@@ -348,6 +349,29 @@ async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path
         here.model.steps = [says("By hand.")]
         await here.engine.resume(other.run_id)
         await here.until_run(other.run_id, "completed")
+
+
+async def test_a_run_that_an_orderly_stop_ends_between_two_steps_was_cut_off_like_any_other(
+    tmp_path: Path,
+) -> None:
+    """R1: what becomes of it is for the policy to say, though nothing of it was under way."""
+    lever = Lever("lever", "pure")
+    lever.hold = asyncio.Event()
+    async with house(tmp_path, lever, resume="never") as here:
+        here.model.steps = [calls("lever")]
+        session_id = await here.begin()
+        sent = await here.say(session_id, "Go")
+        await lever.started.wait()
+        stopping = asyncio.create_task(here.engine.stop(30.0))
+        await asyncio.sleep(0)
+        lever.hold.set()
+        await stopping
+        run = await here.run(sent.run_id)
+        assert (run.status, len(here.model.requests)) == ("interrupted", 1)
+    async with house(tmp_path, Lever("lever", "pure"), resume="never") as here:
+        await here.engine.recovery.sweep()
+        assert (await here.run(sent.run_id)).status == "interrupted"
+        assert here.model.requests == []
 
 
 async def test_an_unsafe_call_that_may_have_run_is_put_to_a_person(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ class Memory:
         self.decisions: dict[str, str] = {}
         self.lies: list[str] = []
         self.watchers: list[Callable[[Memory, Seen], None]] = []
+        self.heard_at = 0.0
+        """When something new was last sent."""
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -68,7 +70,8 @@ class Memory:
     def keep(self, seq: int, kind: str, raw: bytes) -> None:
         before = self.events.get(seq)
         if before is None:
-            seen = Seen(kind, msgspec.json.decode(raw), raw, time.monotonic())
+            self.heard_at = time.monotonic()
+            seen = Seen(kind, msgspec.json.decode(raw), raw, self.heard_at)
             self.events[seq] = seen
             for watch in self.watchers:
                 watch(self, seen)

@@ -45,8 +45,8 @@ class Reaper:
             return self._kind
         except TimeoutError:
             self._server = None
-            while guarded := next((each for each in self._memories if _is_protected(each)), None):
-                await guarded.until(lambda memory=guarded: not _is_protected(memory), "a whole step")
+            while guarded := next((each for each in self._memories if _is_protected(each, server)), None):
+                await guarded.until(lambda memory=guarded: not _is_protected(memory, server), "a whole step")
             server.strike()
             return "any time"
 
@@ -54,15 +54,20 @@ class Reaper:
         if self._server is None or seen.kind != self._kind:
             return
         self._left -= 1
-        if self._left <= 0 and not any(map(_is_protected, self._memories)):
+        server = self._server
+        if self._left <= 0 and not any(_is_protected(each, server) for each in self._memories):
             # Here and now, while the server is still busy with what comes next.
-            self._server.strike()
+            server.strike()
             self._server = None
             self._struck.set()
 
 
-def _is_protected(memory: Memory) -> bool:
-    return memory.stalled() >= STALLED_MAX
+def _is_protected(memory: Memory, server: Server) -> bool:
+    """Whether one of its runs was cut off too often, or may have been: nothing was heard since the start."""
+    if memory.stalled() >= STALLED_MAX:
+        return True
+    is_open = not all(memory.outcome(sent) for sent in memory.sent if sent.receipts)
+    return is_open and memory.heard_at < server.ready_at
 
 
 class Stopwatch:

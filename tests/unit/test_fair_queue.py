@@ -147,9 +147,10 @@ async def test_a_restart_with_many_interrupted_runs_does_not_begin_them_all_at_o
         here.model.steps = [held(str(number))[1] for number in range(40)]
         runs = await sent(here, 40)
         await asked(here, 40)
-    async with house(tmp_path, at_once=4) as here:
+    async with house(tmp_path, at_once=4, started=False) as here:
         holds, steps = zip(*(held(str(number)) for number in range(40)), strict=True)
         here.model.steps = list(steps)
+        await here.engine.start()
         await asked(here, 4)
 
         async def all_in_line() -> bool:

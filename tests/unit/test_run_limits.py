@@ -159,8 +159,9 @@ async def test_a_limit_survives_a_restart_and_a_crash_gives_nothing_back(tmp_pat
         session = await here.begin()
         sent = await here.say(session, "Go")
         await lever.started.wait()
-    async with house(tmp_path, Lever("pull", "pure"), allowance=allowance) as here:
+    async with house(tmp_path, Lever("pull", "pure"), allowance=allowance, started=False) as here:
         here.model.steps = [calls("pull") for _ in range(9)]
+        await here.engine.start()
         run = await here.until_run(sent.run_id, "waiting")
         assert (run.steps, len(here.model.requests)) == (3, 2)
     async with house(tmp_path, Lever("pull", "pure"), allowance=allowance) as here:

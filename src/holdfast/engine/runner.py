@@ -195,6 +195,14 @@ class Runner:
         return lease
 
     async def _work(self, session_id: SessionId, lease: Lease, renewing: "asyncio.Task[None]") -> None:
+        began = False
+
+        def start(view: View) -> Facts:
+            nonlocal began
+            facts = _start(view, lease.run_id)
+            began = bool(facts)
+            return facts
+
         try:
             session = await self._store.session(session_id)
             worker = self._workers(session)
@@ -202,7 +210,8 @@ class Runner:
             context = self._contexts.hold(session_id)
             recorder = RunRecorder(self._store, context, session_id, lease, workspace, self.texts)
             self._recorders[lease.run_id] = recorder
-            await recorder.record(lambda view: _start(view, lease.run_id))
+            await recorder.record(start)
+            began = True
             if await worker.carry_out(recorder) == "completed":
                 self._completed(session_id)
         except LeaseLost:
@@ -211,10 +220,10 @@ class Runner:
             renewing.cancel()
             await self._deliver(session_id, lease)
         except Stopped:
-            await self._interrupt(session_id, lease)
+            await self._interrupt(session_id, lease, began)
         except asyncio.CancelledError:
             if self._stopping:
-                await self._interrupt(session_id, lease)
+                await self._interrupt(session_id, lease, began)
             else:
                 await self._deliver(session_id, lease)
             raise
@@ -279,21 +288,23 @@ class Runner:
                 unsaved.spooled = False
                 await asyncio.to_thread(self._spools.drop, run_id)
 
-    async def _interrupt(self, session_id: SessionId, lease: Lease) -> None:
+    async def _interrupt(self, session_id: SessionId, lease: Lease, began: bool) -> None:
         with suppress(HoldfastError):
-            await self.mark(session_id, lease)
+            await self.mark(session_id, lease, began)
 
-    async def mark(self, session_id: SessionId, lease: Lease) -> bool:
+    async def mark(self, session_id: SessionId, lease: Lease, began: bool = False) -> bool:
         """Say that a run's process is gone, with all there is of its output; False if none was at work.
 
-        If that process is alive after all, only past its lease, more may come: the notice says so.
+        One that is known to have `began` was, also between two steps. If that process is alive after all,
+        only past its lease, more may come: the notice says so.
         """
         decided: list[Facts] = []
 
         def decide(view: View) -> Facts:
             run, session = _run(view, lease.run_id), view.session()
             decided[:] = [()]
-            if run.status == "running" and not (lease.was_free and _is_between_steps(view, run)):
+            was_answered = not began and lease.was_free and _is_between_steps(view, run)
+            if run.status == "running" and not was_answered:
                 asks = self._resume.of(session) == "ask"
                 facts = endings.interrupt(view, run, self._ids.message(), view.written, asks)
                 decided[:] = [[*facts, *_pending(facts, lease, self._clock.now_ms())]]
