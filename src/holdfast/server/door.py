@@ -6,7 +6,7 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import uvicorn
@@ -29,6 +29,7 @@ from holdfast.server.streams import Streams
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 1_024
+_DATE_EVERY_S = 1.0
 PORTS_TRIED_MAX = 100
 """How far past the default port a free one is looked for."""
 
@@ -160,7 +161,7 @@ class HttpDoor:
             for waiting in (leaving, hurrying):
                 waiting.cancel()
             streams.close()
-            server.should_exit = True
+            server.leave()
         await asyncio.gather(leaving, hurrying, return_exceptions=True)
 
     def close(self) -> None:
@@ -195,11 +196,26 @@ def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handling, which would raise the signal again before the store is closed."""
+    """uvicorn without its signal handling, which would raise the signal again before the store is closed.
+
+    The date that each answer carries is told anew once a second.
+    """
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Told to leave, where uvicorn's own wakes ten times a second to see whether it should."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_EVERY_S):
+                    await self._leaving.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

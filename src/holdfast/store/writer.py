@@ -24,9 +24,6 @@ from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import Append, Receipt
 
 _DELTAS = frozenset(get_args(Delta))
-_IDLE_S = 0.04
-"""How long the thread sleeps before it looks for other processes' commits."""
-
 HEAVY_PER_BATCH_MAX = 8
 """Tickets in one transaction that are more than a piece of text; each costs as much as many of those."""
 
@@ -110,6 +107,9 @@ class Committer(Protocol):
 
         Returns whether more is left to do.
         """
+
+    def idle_s(self) -> float:
+        """How long the thread may sleep before it is to look for other processes' commits."""
 
     def close(self) -> None: ...
 
@@ -248,7 +248,7 @@ class Writer:
                 if batch:
                     self._carry_out(batch)
                     more = self._committer.chores(idle=False)
-                elif more or not self._bell.acquire(timeout=_IDLE_S):
+                elif more or not self._bell.acquire(timeout=self._committer.idle_s()):
                     more = self._committer.chores(idle=True)
         finally:
             with self._lock:

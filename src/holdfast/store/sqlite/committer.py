@@ -32,6 +32,10 @@ from holdfast.store.writer import Ticket
 NEWS_EVENTS_MAX = 1_000
 _CHORE_EVERY_S = 0.25
 """Under steady load a slice of housekeeping gets its turn this often."""
+_LOOK_EVERY_S, _LOOK_EVERY_S_ALONE = 0.04, 0.1
+"""How often other processes' commits are looked for: to wake the thread costs more than the look."""
+_ALONE_AFTER_S = 10.0
+"""Whoever has met nothing of theirs for so long looks less often."""
 
 
 class SqliteCommitter:
@@ -50,6 +54,7 @@ class SqliteCommitter:
         self._inode = 0
         self._to_index = True
         self._chore_at = 0.0
+        self._others_at = 0.0
         self.copy_before: Path | None = None
         """The store as it was before its format was changed here, if it was."""
         try:
@@ -93,6 +98,10 @@ class SqliteCommitter:
             # Nobody waits for this. The next append meets the same fault and reports it.
             self._drop()
             return False
+
+    def idle_s(self) -> float:
+        is_alone = time.monotonic() - self._others_at > _ALONE_AFTER_S
+        return _LOOK_EVERY_S_ALONE if is_alone else _LOOK_EVERY_S
 
     def close(self) -> None:
         if self._db is not None:
@@ -158,7 +167,7 @@ class SqliteCommitter:
         db = self._connected()
         version = db.pragma("data_version")
         if version != self._version:
-            self._version = version
+            self._version, self._others_at = version, time.monotonic()
             self._catch_up(db)
 
     def _chores(self, idle: bool) -> bool:
