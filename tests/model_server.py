@@ -98,6 +98,21 @@ OPAQUE = (
     + DONE
 )
 """With what servers put in besides, to have it back."""
+TAGGED = (
+    chunk({"role": "assistant", "content": "\n"})
+    + chunk({"content": "<thi"})
+    + chunk({"content": "nk>\nIs a < b, </thi"})
+    + chunk({"content": "s>? Yes.\n</"})
+    + chunk({"content": "think"})
+    + chunk({"content": ">\n\n"})
+    + chunk({"content": "It is: `<think>` "})
+    + chunk({"content": "stays </think>."})
+    + chunk(call('{"command":"ls"}', index=0, id="call_1", name="shell"))
+    + chunk({}, "tool_calls")
+    + USAGE
+    + DONE
+)
+"""Thinking between tags in the text, as a model writes it whose server does not look."""
 
 
 def streaming(pieces: Iterable[bytes], pause_s: float = 0.0, cut: bool = False, **headers: str) -> Answers:

@@ -1,11 +1,12 @@
 """Ollama's own port, for one test at a time: tests run side by side, and it is the same for all of them."""
 
 import fcntl
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.ports import is_free
 
 OLLAMA_PORT = 11434
 
@@ -15,14 +16,4 @@ def ollama_port() -> Iterator[int | None]:
     """The port, free for as long as this is held; None if something else than a test has it."""
     with (Path(tempfile.gettempdir()) / "holdfast-tests-ollama-port.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield OLLAMA_PORT if _is_free() else None
-
-
-def _is_free() -> bool:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", OLLAMA_PORT))
-        except OSError:
-            return False
-    return True
+        yield OLLAMA_PORT if is_free(OLLAMA_PORT) else None

@@ -18,12 +18,13 @@ def own_port() -> int:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     start = _FIRST + (int(worker) + 1 if worker else 0) % _STRETCHES * _STRETCH
     for count in itertools.islice(_COUNTED, _STRETCH):
-        if _is_free(start + count % _STRETCH):
+        if is_free(start + count % _STRETCH):
             return start + count % _STRETCH
     raise AssertionError("no port is free")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a test could listen at it now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

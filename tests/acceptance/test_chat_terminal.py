@@ -180,12 +180,13 @@ def test_another_agent_is_chosen_prompts_are_completed_and_the_conversation_move
         (running.folder / name).write_text(text)
     with terminal(home.environ, here, "chat") as screen:
         screen.until(READY, PROMPT)
+        screen.until(r"^ Untitled · main · openai:small · ready")
         screen.type("/agents")
         screen.until(r"\* main", "  reader: Reads only.", "/agent NAME")
         screen.type("/agent nobody")
         screen.until("nobody(.|\n)*reader")
         screen.type("/agent reader")
-        screen.until("reader answers here from now on")
+        screen.until("reader answers here from now on", "^ Untitled · reader · openai:small · ready")
         first = only(running)
         assert asked(running, f"/api/sessions/{first}")["agent"] == "reader"
         screen.type("/agent")
@@ -279,7 +280,7 @@ def test_what_the_agent_asks_is_answered_by_a_number_or_in_words(screen: Termina
 
 
 def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
-    home: Holdfast, screen: Terminal, running: Running, speaker: Speaker
+    home: Holdfast, screen: Terminal, running: Running, speaker: Speaker, here: Path
 ) -> None:
     session = only(running)
     with speaker.pausing(200):
@@ -294,12 +295,20 @@ def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
     screen.until(r"^  written meanwhile", READY)
     assert said(running, session, "user") == ["count 400", "written meanwhile"]
     whole = screen.everything()
-    for line in ("The server is back.", "Stopped when the server stopped.", "Continued after restart,"):
-        assert whole.count(line) == 1, line
+    told = (
+        ("The server is back.", 1),
+        ("Continued after restart,", 1),
+        ("Stopped when the server stopped.", 0),
+    )
+    for line, times in told:
+        assert whole.count(line) == times, line
     # Every number once, in order, whatever was drawn before and after.
     answer = whole[whole.index("> count 400") + len("> count 400") : whole.index("> written meanwhile")]
     lines = [line for line in answer.splitlines() if re.fullmatch(r"[\d ]+", line)]
     assert " ".join(lines).split() == [str(number) for number in range(400)]
+    with terminal(home.environ, here, "chat") as again:
+        again.until(r"^> written meanwhile", READY, "Continued after restart, ")
+        assert "Stopped when" not in again.everything(), "it reads the same when it is opened anew"
 
 
 def test_a_call_that_may_have_run_is_put_to_the_person(

@@ -35,6 +35,22 @@ def test_doctor_says_that_all_is_well_and_what_it_stands_on(holdfast: Holdfast, 
     assert (report["ok"], report["found"], report["surroundings"]["durability"]) == (True, [], "normal")
 
 
+def test_doctor_counts_what_the_two_lists_hold_together_and_says_which_is_which(
+    holdfast: Holdfast, folder: Path
+) -> None:
+    gone = Story("Gone")
+    keep(folder, trip(), Story("Put away").archive(), Story("Second"), gone)
+    assert holdfast.run("sessions", "delete", gone.id, "--yes").returncode == 0
+    listed, away = (
+        len(json.loads(holdfast.run("sessions", "list", "--json", *more).stdout))
+        for more in ((), ("--archived",))
+    )
+    assert (listed, away) == (2, 1)
+    assert "Checked: the file, 3 conversations (1 of them archived) with" in holdfast.run("doctor").stdout
+    holds = json.loads(holdfast.run("doctor", "--json").stdout)["holds"]
+    assert (holds["sessions"], holds["archived"]) == (listed + away, away)
+
+
 def test_doctor_has_nothing_to_say_of_an_empty_folder(holdfast: Holdfast, folder: Path) -> None:
     told = holdfast.run("doctor")
     assert (told.returncode, told.stderr) == (0, "")

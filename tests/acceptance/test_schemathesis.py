@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -146,7 +146,9 @@ def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) 
     sent closes questions, and would find nothing where a conversation was.
     """
     described = folder / "openapi.json"
-    described.write_text(server.ask("/openapi.json").body)
+    description = server.ask("/openapi.json").body
+    described.write_text(description)
+    paths = json.loads(description)["paths"]
     config, answers = folder / "schemathesis.toml", folder / "answers.har"
     config.write_text(CONFIG.format(**{name: json.dumps(values) for name, values in ids.items()}))
     words = ["--config-file", config, "run", described, "--url", server.address.rstrip("/")]
@@ -168,22 +170,22 @@ def _fuzz(server: Running, folder: Path, ids: dict[str, list[str]], token: str) 
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         for entry in json.loads(answers.read_text())["log"]["entries"]:
-            path = _template(json.loads(described.read_text()), urlsplit(entry["request"]["url"]).path)
+            path = _template(paths, urlsplit(entry["request"]["url"]).path)
             found[f"{entry['request']['method']} {path}"].add(entry["response"]["status"])
     return found
 
 
-def _template(described: dict[str, Any], path: str) -> str:
+def _template(paths: Collection[str], path: str) -> str:
     """Which of the described paths `path` is one of; itself where it is none."""
-    if path in described["paths"]:
+    if path in paths:
         return path
     steps = path.split("/")
-    for known in described["paths"]:
+    for known in paths:
         each = known.split("/")
         if len(each) == len(steps) and all(
             a == b or a.startswith("{") for a, b in zip(each, steps, strict=True)
         ):
-            return str(known)
+            return known
     return path
 
 

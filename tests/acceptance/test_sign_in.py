@@ -135,6 +135,26 @@ def test_a_password_signs_in_once_there_is_one(holdfast: Holdfast) -> None:
     assert sign_in(server, password="another horse battery").status == 401
 
 
+async def test_a_stranger_is_told_whether_there_is_a_password_and_nothing_else(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, door(here) as api:
+        own = dict(api.session.headers)
+        told: list[object] = []
+        for password in ("", PASSWORD):
+            if password:
+                await api.post("/api/password", {"password": password})
+            del api.session.headers["Authorization"]
+            for path in ("/api/me", "/api/sessions", "/api/password"):
+                problem = await api.get(path)
+                assert api.status == 401
+                assert set(problem) == {"title", "status", "detail", "code", "remedy", "password"}
+                told.append(problem["password"])
+            # Only where somebody may yet come in: not beside a wrong try, nor a wrong name.
+            assert "password" not in await api.post("/api/sign-in", {"password": "a wrong one, and long"})
+            assert "password" not in await api.get("/api/me", headers={"Host": "evil.example"})
+            api.session.headers.update(own)
+        assert told == [False] * 3 + [True] * 3
+
+
 def comes_to(server: Running, shown: Mapping[str, str], status: int) -> bool:
     """Whether it does within the second that a server may be behind, and some more."""
 

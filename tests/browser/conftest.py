@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
 
 Welcome = Callable[[], Awaitable[Visitor]]
 Guest = Callable[..., Awaitable[Chat]]
+Hosting = Callable[..., AbstractContextManager[Inn]]
 FAILED = pytest.StashKey[bool]()
 
 
@@ -96,30 +97,31 @@ def server(home: Holdfast) -> Running:
 
 
 @pytest.fixture(scope="session")
-def inn(
-    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inn]:
+def hosting(runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Hosting:
+    """Opens a server that several tests share; a module that has an `inn` of its own has its guests there."""
+
+    @contextmanager
+    def host(name: str, speaker: Speaker, **environ: str) -> Iterator[Inn]:
+        with living_in(tmp_path_factory.mktemp(name), **(environ_of(speaker) | environ)) as command:
+            server = command.serve("--port", "0")
+
+            async def enter() -> Inn:
+                visitor = Visitor(await browser.new_context())
+                await sign_in(visitor, server.link)
+                keys = await visitor.context.storage_state()
+                await visitor.context.close()
+                return Inn(server, keys)
+
+            yield runner.run(enter())
+
+    return host
+
+
+@pytest.fixture(scope="session")
+def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
     """One server for all tests that neither stop it nor look at all that is there."""
-    with hosting(tmp_path_factory.mktemp("inn"), speaker, runner, browser) as inn:
+    with hosting("inn", speaker) as inn:
         yield inn
-
-
-@contextmanager
-def hosting(
-    folder: Path, speaker: Speaker, runner: asyncio.Runner, browser: Browser, **environ: str
-) -> Iterator[Inn]:
-    """A server that several tests share; a module that has an `inn` of its own has its guests there."""
-    with living_in(folder, **(environ_of(speaker) | environ)) as command:
-        server = command.serve("--port", "0")
-
-        async def enter() -> Inn:
-            visitor = Visitor(await browser.new_context())
-            await sign_in(visitor, server.link)
-            keys = await visitor.context.storage_state()
-            await visitor.context.close()
-            return Inn(server, keys)
-
-        yield runner.run(enter())
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ from tools.setup import find_browser
 
 WAIT_MS = 30_000
 """How long anything may take to appear: far longer than it ever does on a machine that is not overloaded."""
+OUTSIDE = "Open the link that the server printed"
+"""What a page says to somebody who is not signed in."""
 EVIL_NAME = "evil.example"
 """A name that somebody else owns, and that leads here: what a rebound name looks like to a browser."""
 GONE = (r"Failed to load resource: net::ERR_",)

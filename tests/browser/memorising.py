@@ -44,3 +44,12 @@ async def tell(chat: Chat, text: str) -> str:
     await chat.say(text)
     await chat.answered()
     return chat.session
+
+
+async def waits_quietly(chat: Chat) -> None:
+    """Return once the details say that the conversation waits to be remembered; its header says nothing."""
+    details = chat.page.get_by_role("complementary", name="Details")
+    if await chat.button("Details").get_attribute("aria-expanded") == "false":
+        await chat.button("Details").click()
+    await expect(details.get_by_role("link", name="Waiting to be remembered")).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.page.locator(".remembered")).to_have_count(0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
+from tests.browser.conftest import Guest
 from tests.browser.driving import WAIT_MS, Chat
 
 
@@ -70,3 +71,19 @@ async def test_what_is_to_be_written_is_shown_without_a_line_after_its_last(chat
     await chat.allow.click()
     await chat.answered()
     await expect(chat.log.locator(".tool .counts").first).to_contain_text("2 lines added")
+
+
+async def test_what_is_asked_keeps_off_the_edges_and_its_buttons_together(guest: Guest) -> None:
+    chat = await guest(viewport={"width": 1280, "height": 800})
+    await chat.say("run echo hello")
+    await chat.asks()
+    await chat.button("Details").click()
+    await expect(chat.page.get_by_role("complementary", name="Details")).to_be_visible(timeout=WAIT_MS)
+    main, box = await chat.page.locator("main").bounding_box(), await chat.question.bounding_box()
+    assert main is not None and box is not None
+    assert box["x"] - main["x"] >= 8 and main["x"] + main["width"] - box["x"] - box["width"] >= 8
+    lasting = [chat.question.get_by_role("button", name=name) for name in ("in this conversation", "Always")]
+    tops = {(await each.bounding_box() or {"y": None})["y"] for each in lasting}
+    assert len(tops) == 1, tops
+    await chat.button("Stop").click()
+    await chat.asks_nothing()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Browser, FilePayload, Locator, expect
+from playwright.async_api import FilePayload, Locator, Route, expect
 
 from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX, TEXT_FILE_BYTES_MAX
 from tests.acceptance.talking import Speaker, speaking, talking
-from tests.browser.conftest import Guest, hosting
-from tests.browser.driving import WAIT_MS, Chat, Inn, violations
+from tests.browser.conftest import Guest, Hosting
+from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, violations
 
 CARRY = """({ name, type, base64, where }) => {
     const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
@@ -71,13 +72,8 @@ def painter() -> Iterator[Speaker]:
 
 
 @pytest.fixture(scope="module")
-def inn(
-    painter: Speaker,
-    runner: asyncio.Runner,
-    browser: Browser,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Inn]:
-    with hosting(tmp_path_factory.mktemp("studio"), painter, runner, browser) as inn:
+def inn(hosting: Hosting, painter: Speaker) -> Iterator[Inn]:
+    with hosting("studio", painter) as inn:
         yield inn
 
 
@@ -248,3 +244,112 @@ async def test_what_is_left_behind_with_a_conversation_does_not_come_along(guest
     await chat.answered()
     await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible()
     await expect(attached(chat)).to_have_count(0)
+
+
+async def uploading(chat: Chat, *names: str) -> asyncio.Event:
+    """Give files that are on their way until what is returned is set."""
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await chat.page.route("**/api/files?*", hold)
+    files = [payload(name, b"MZ\0\1" if name.endswith(".exe") else name.encode()) for name in names]
+    await chooser(chat).set_input_files(files)
+    await expect(attached(chat).get_by_role("status")).to_have_count(len(names), timeout=WAIT_MS)
+    return held
+
+
+SOON = "Sends when the file is there."
+
+
+async def test_a_message_goes_out_by_itself_once_its_file_is_there(guest: Guest) -> None:
+    chat = await guest()
+    held = await uploading(chat, "slow.txt")
+    await chat.message.fill("what is in it")
+    await chat.message.press("Enter")
+    await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.message).to_have_value("what is in it")
+    await expect(chat.button("Send")).to_be_disabled()
+    assert await violations(chat.page) == []
+    held.set()
+    await chat.answered()
+    asked = chat.log.get_by_role("article", name="You")
+    await expect(asked).to_have_count(1)
+    await expect(asked).to_contain_text("what is in it")
+    await expect(asked.get_by_role("link", name="slow.txt")).to_be_visible()
+    await expect(chat.message).to_have_value("")
+    await expect(chat.page.get_by_text(SOON)).to_have_count(0)
+
+
+async def test_on_a_phone_a_file_can_be_removed_beside_its_name(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    name = "a rather long name of a report.txt"
+    held = await uploading(chat, name)
+    removing = chat.button(f"Remove {name}")
+    named, pressed = await attached(chat).bounding_box(), await removing.bounding_box()
+    assert named is not None and pressed is not None
+    assert named["height"] < 1.5 * pressed["height"], "in its line, not below it"
+    await removing.tap()
+    await expect(attached(chat)).to_have_count(0)
+    held.set()
+
+
+@pytest.mark.parametrize("how", ["button", "Escape", "writing", "removing"])
+async def test_whoever_thinks_again_before_the_file_is_there_has_sent_nothing(how: str, guest: Guest) -> None:
+    chat = await guest()
+    held = await uploading(chat, "slow.txt", "other.txt")
+    await chat.message.fill("too soon")
+    await chat.button("Send").click()
+    soon = chat.page.get_by_text("Sends when the files are there.")
+    await expect(soon).to_be_visible(timeout=WAIT_MS)
+    if how == "button":
+        await chat.button("Don't send yet").click()
+    elif how == "removing":
+        await chat.button("Remove other.txt").click()
+    else:
+        await chat.message.press("Escape" if how == "Escape" else "!")
+    await expect(soon).to_have_count(0, timeout=WAIT_MS)
+    held.set()
+    await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
+    await expect(attached(chat).first).to_be_visible()
+    await expect(chat.message).to_have_value(re.compile("too soon"))
+    await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
+
+
+async def test_a_message_whose_file_is_not_taken_waits_for_its_writer(guest: Guest) -> None:
+    chat = await guest()
+    chat.visitor.excuse(r"status of 415")
+    held = await uploading(chat, "program.exe")
+    await chat.message.fill("look at it")
+    await chat.message.press("Enter")
+    await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
+    held.set()
+    await expect(chat.page.get_by_role("alert")).to_contain_text("program.exe", timeout=WAIT_MS)
+    await expect(chat.page.get_by_text(SOON)).to_have_count(0)
+    await expect(chat.message).to_have_value("look at it")
+    await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
+
+
+async def test_whoever_goes_elsewhere_before_the_file_is_there_is_told_and_finds_all_of_it_again(
+    guest: Guest, inn: Inn
+) -> None:
+    async with talking(inn.server.address) as api:
+        one, other = await api.begin(title="Files on their way"), await api.begin(title="Elsewhere")
+    chat = await guest(one)
+    held = await uploading(chat, "slow.txt")
+    await chat.message.fill("what is in it")
+    await chat.message.press("Enter")
+    await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
+    for elsewhere in (other, "memory"):
+        await chat.page.goto(f"{inn.server.address}#{elsewhere}")
+        await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
+        await chat.page.goto(f"{inn.server.address}#{one}")
+        await expect(chat.message).to_have_value("what is in it", timeout=WAIT_MS)
+        await expect(attached(chat)).to_contain_text("slow.txt")
+        await chat.message.press("Enter")
+        await expect(chat.page.get_by_text(SOON)).to_be_visible(timeout=WAIT_MS)
+    held.set()
+    await chat.answered()
+    await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible(timeout=WAIT_MS)

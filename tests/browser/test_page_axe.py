@@ -6,14 +6,14 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Inn, Visitor, violations
+from tests.browser.driving import OUTSIDE, WAIT_MS, Chat, Inn, Visitor, violations
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation(scheme: Any, guest: Guest, browser: Browser, inn: Inn) -> None:
     outside = Visitor(await browser.new_context(color_scheme=scheme))
     page = await outside.page(inn.server.address)
-    await expect(page.get_by_role("button", name="Sign in")).to_be_visible(timeout=WAIT_MS)
+    await expect(page.get_by_text(OUTSIDE)).to_be_visible(timeout=WAIT_MS)
     found = {"sign-in": await violations(page)}
     await outside.context.close()
     chat = await guest(color_scheme=scheme)
@@ -41,3 +41,10 @@ async def test_axe_finds_no_violation(scheme: Any, guest: Guest, browser: Browse
     await page.keyboard.press("Control+k")
     found["palette"] = await violations(page)
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
+
+
+async def test_the_list_and_the_messages_have_names_of_their_own(chat: Chat) -> None:
+    for role, name in (("navigation", "Conversations"), ("log", "Messages")):
+        named = chat.page.get_by_role(role, name=name, exact=True)  # type: ignore[arg-type]
+        await expect(named).to_have_count(1, timeout=WAIT_MS)
+    await expect(chat.page.get_by_role("log")).to_have_count(1)

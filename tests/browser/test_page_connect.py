@@ -1,15 +1,14 @@
 """Connecting a model in the settings, as somebody who has a key and an address and types both wrong first."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from tests.acceptance.talking import Speaker, speaking
 from tests.acceptance.test_http_models import NOBODY
-from tests.browser.conftest import Guest, hosting
+from tests.browser.conftest import Guest, Hosting
 from tests.browser.driving import WAIT_MS, Inn
 
 RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
@@ -36,12 +35,10 @@ def doorman() -> Iterator[Doorman]:
 
 
 @pytest.fixture(scope="module")
-def inn(
-    doorman: Doorman, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inn]:
+def inn(hosting: Hosting, doorman: Doorman) -> Iterator[Inn]:
     """A server with nothing but its demo."""
     nothing = {"HOLDFAST_MODEL": "", "OPENAI_BASE_URL": "", **NOBODY}
-    with hosting(tmp_path_factory.mktemp("new"), doorman, runner, browser, **nothing) as inn:
+    with hosting("new", doorman, **nothing) as inn:
         yield inn
 
 
@@ -89,3 +86,19 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await expect(form.get_by_label("Key")).to_have_value("")
     await form.get_by_role("button", name="Forget OpenAI").click()
     await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)
+
+
+async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: Guest) -> None:
+    chat = await guest()
+    await chat.page.get_by_role("button", name="Settings").click()
+    form = chat.page.get_by_role("region", name="Model", exact=True)
+    for provider, url in (
+        ("openai", "https://api.openai.com/v1"),
+        ("anthropic", "https://api.anthropic.com/v1"),
+        ("mistral", "https://api.mistral.ai/v1"),
+    ):
+        await form.get_by_label("Provider").select_option(provider, timeout=WAIT_MS)
+        if provider != "openai":
+            await form.get_by_text("Another address").click()
+        await expect(form.get_by_label("Base URL")).to_have_attribute("placeholder", url)
+        await expect(form.get_by_text(f"May be left empty: then {url} is asked.")).to_be_visible()

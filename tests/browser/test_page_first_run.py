@@ -1,5 +1,6 @@
 """The first thing that a person sees, and what can be done from there."""
 
+import re
 from pathlib import Path
 
 from playwright.async_api import expect
@@ -31,6 +32,22 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
     await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text(text)
     await expect(chat.log.get_by_role("heading", name="What can I do for you?")).to_have_count(0)
     await expect(chat.page.get_by_role("heading", name=TITLE)).to_be_visible(timeout=WAIT_MS)
+
+
+async def test_nothing_is_said_of_what_the_demo_costs(visitor: Visitor, tmp_path: Path) -> None:
+    with living_in(tmp_path / "demo", HOLDFAST_MODEL="", **NOBODY) as command:
+        chat = Chat(await sign_in(visitor, command.serve("--port", "0").link))
+        await chat.say("read nothing.txt")
+        await chat.answered()
+        await expect(chat.log.locator(".footer")).to_contain_text("demo · about", timeout=WAIT_MS)
+        details = chat.page.get_by_role("complementary", name="Details")
+        for button in ("Details", "Details of this answer"):
+            await chat.button(button).click()
+            await expect(details.get_by_text("Tokens", exact=True)).to_be_visible(timeout=WAIT_MS)
+            await expect(chat.page.locator("body")).not_to_contain_text(
+                re.compile("price|cost", re.IGNORECASE)
+            )
+        await visitor.context.close()
 
 
 async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(

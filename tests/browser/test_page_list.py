@@ -1,25 +1,22 @@
 """The list of conversations: its menu by mouse and by keyboard, and what each of its lines does and keeps."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Locator, expect
 
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import Api, Speaker, talking, until
-from tests.browser.conftest import Guest, hosting
+from tests.browser.conftest import Guest, Hosting
 from tests.browser.driving import WAIT_MS, Chat, Inn, Visitor, sign_in, violations
 
 
 @pytest.fixture(scope="module")
-def inn(
-    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inn]:
+def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
     """A server of this module's own: nothing that others put away is in its lists."""
-    with hosting(tmp_path_factory.mktemp("list"), speaker, runner, browser) as inn:
+    with hosting("list", speaker) as inn:
         yield inn
 
 

@@ -1,5 +1,6 @@
 """What is remembered, in the page: told in one conversation, known in the next, seen, changed, forgotten."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import TITLE, speaking, talking
@@ -23,7 +24,7 @@ from tests.browser.driving import (
     too_small,
     violations,
 )
-from tests.browser.memorising import Memory, begin_anew, tell
+from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
 from tests.remembering_model import Rememberer
 from tests.witness_memory.watching import Witness
 
@@ -146,8 +147,8 @@ async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
     line = chat.page.locator(".remembered")
     model.extraction.status = 500
     await tell(chat, "My dog is called Rex.")
-    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
-    await line.click()
+    await waits_quietly(chat)
+    await memory.open()
     await expect(memory.waiting).to_contain_text("Waiting to be remembered", timeout=WAIT_MS)
     await memory.waiting.get_by_role("button", name=f"Remember now: {TITLE}").click()
     await expect(memory.waiting.get_by_role("status")).to_contain_text(
@@ -170,16 +171,41 @@ async def test_a_conversation_says_when_it_was_remembered(visitor: Visitor, serv
     chat = Chat(await sign_in(visitor, server.link))
     line = chat.page.locator(".remembered")
     await tell(chat, "My dog is called Rex.")
-    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    await waits_quietly(chat)
     # What waits is known to whoever comes later, too.
     await chat.page.reload()
-    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    await waits_quietly(chat)
     await chat.message.fill("/remember")
     await chat.message.press("Enter")
     await expect(chat.told).to_contain_text("Remembered.", timeout=WAIT_MS)
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
     await chat.page.reload()
     await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
+
+
+async def test_whoever_asks_for_it_to_be_remembered_sees_that_it_waits(
+    visitor: Visitor, server: Running
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    line = chat.page.locator(".remembered")
+    await tell(chat, "My dog is called Rex.")
+    await waits_quietly(chat)
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await chat.page.route("**/api/memory/commit", hold)
+    await chat.message.fill("/remember")
+    await chat.message.press("Enter")
+    await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    held.set()
+    await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
+    # What is said from then on waits its turn again.
+    await chat.say("My cat is called Tom.")
+    await chat.answered(2)
+    await waits_quietly(chat)
 
 
 async def test_a_conversation_that_is_not_to_be_remembered_is_not(

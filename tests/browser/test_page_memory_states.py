@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import TITLE, speaking, talking
 from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
-from tests.browser.memorising import Memory, begin_anew, tell
+from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
 from tests.remembering_model import Rememberer
 from tests.witness_memory.watching import Witness
 
@@ -92,7 +92,7 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
     assert model.extractions == []
     # What is said from now on is.
     await chat.say("My cat is called Tom.")
-    await expect(chat.page.locator(".remembered")).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
+    await waits_quietly(chat)
 
 
 async def test_whoever_lets_something_be_can_think_again(
@@ -105,8 +105,8 @@ async def test_whoever_lets_something_be_can_think_again(
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
         await expect(line).to_have_text(re.compile(r"Remembered \d"), timeout=WAIT_MS)
         await chat.say("My dog is called Rex.")
-        await expect(line).to_have_text("Waiting to be remembered", timeout=WAIT_MS)
-        await line.click()
+        await waits_quietly(chat)
+        await memory.open()
         drop = memory.waiting.get_by_role("button", name=f"Don't remember this: {TITLE}")
         await drop.click(timeout=WAIT_MS)
         await expect(drop).to_have_count(0)

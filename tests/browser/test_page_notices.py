@@ -1,15 +1,14 @@
 """What reaches people who look elsewhere: the browser's notifications, and the number in the title."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.acceptance.talking import Speaker, talking
-from tests.browser.conftest import Guest, hosting
+from tests.browser.conftest import Guest, Hosting
 from tests.browser.driving import WAIT_MS, Chat, Inn
 
 # A browser without a screen hides no tab, so the page is told what a browser would tell it.
@@ -32,11 +31,9 @@ PLAIN = re.compile(r"^[^(]")
 
 
 @pytest.fixture(scope="module")
-def inn(
-    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inn]:
+def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
     """A server of this module's own: the title counts what anybody is asked there."""
-    with hosting(tmp_path_factory.mktemp("quiet"), speaker, runner, browser) as inn:
+    with hosting("quiet", speaker) as inn:
         yield inn
 
 

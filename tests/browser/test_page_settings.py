@@ -1,6 +1,5 @@
 """Settings: each does what it says, at once and after a reload; what cannot be done cannot be pressed."""
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ from playwright.async_api import Browser, Locator, Page, expect
 from holdfast import __version__
 from holdfast.domain.limits import PASSWORD_CHARS_MIN
 from tests.acceptance.talking import Speaker, talking, until
-from tests.browser.conftest import Guest, hosting
-from tests.browser.driving import GONE, WAIT_MS, Inn, Visitor
+from tests.browser.conftest import Guest, Hosting
+from tests.browser.driving import GONE, PHONE, WAIT_MS, Inn, Visitor
 
 PASSWORD, OTHER = "correct horse", "battery staple"
 REFUSED = r"status of 40[0139]"
@@ -21,11 +20,9 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 @pytest.fixture(scope="module")
-def inn(
-    speaker: Speaker, runner: asyncio.Runner, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inn]:
+def inn(hosting: Hosting, speaker: Speaker) -> Iterator[Inn]:
     """A server of this module's own: what is set here holds for everybody."""
-    with hosting(tmp_path_factory.mktemp("office"), speaker, runner, browser) as inn:
+    with hosting("office", speaker) as inn:
         yield inn
 
 
@@ -51,11 +48,12 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     other.excuse(REFUSED, *GONE)  # Streams are cut off at once.
     entry = await section(chat.page, "Coming in")
     remove = entry.get_by_role("button", name="Remove password")
-    await expect(remove).to_be_disabled()
+    await expect(entry.get_by_label("New password")).to_be_visible(timeout=WAIT_MS)
+    await expect(remove).to_have_count(0)
     await entry.get_by_label("New password").fill("short")
     await entry.get_by_role("button", name="Set password").click()
     await expect(chat.told).to_contain_text(f"has {PASSWORD_CHARS_MIN} to", timeout=WAIT_MS)
-    await expect(remove).to_be_disabled()
+    await expect(remove).to_have_count(0)
     await entry.get_by_label("New password").fill(PASSWORD)
     await entry.get_by_label("New password").press("Enter")
     await expect(chat.told).to_have_text("The password is set.", timeout=WAIT_MS)
@@ -82,9 +80,10 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     await expect(titled).to_be_visible(timeout=WAIT_MS)
     await remove.click()
     await expect(chat.told).to_contain_text("The password is removed.", timeout=WAIT_MS)
-    await expect(remove).to_be_disabled()
-    await enter(page, OTHER)
-    await expect(page.get_by_role("alert")).to_be_visible(timeout=WAIT_MS)
+    await expect(remove).to_have_count(0)
+    # Whoever is put out by that is asked for none.
+    await expect(page.get_by_text("There is no password yet.")).to_be_visible(timeout=WAIT_MS)
+    await expect(page.get_by_label("Password")).to_have_count(0)
     await other.context.close()
     assert other.wrongs == []
 
@@ -275,3 +274,25 @@ async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
         await expect(about).to_contain_text(each)
     if not told["unprotected"]:
         await expect(about).to_contain_text("Everything that can be protected on this machine is.")
+
+
+async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
+    for options in ({"viewport": {"width": 1280, "height": 800}}, PHONE):
+        chat = await guest(**options)
+        if options is PHONE:
+            await chat.button("Conversations").first.tap()
+        await section(chat.page, "About")
+        sheet = chat.page.get_by_role("dialog", name="Settings")
+        await sheet.get_by_role("button", name="Sign out").scroll_into_view_if_needed()
+        await expect(sheet.get_by_label("Provider")).not_to_be_in_viewport()
+        await expect(sheet.get_by_role("button", name="Close")).to_be_in_viewport(ratio=1)
+        await expect(sheet.get_by_role("heading", name="Settings", exact=True)).to_be_in_viewport(ratio=1)
+
+
+async def test_what_a_token_may_do_stands_in_one_line(guest: Guest) -> None:
+    chat = await guest(viewport={"width": 1280, "height": 800})
+    entry = await section(chat.page, "Coming in")
+    rights = entry.get_by_role("group", name="What it may do").get_by_role("checkbox")
+    await expect(rights).to_have_count(4, timeout=WAIT_MS)
+    tops = await rights.evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")
+    assert len(set(tops)) == 1, tops

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import TITLE, talking
 from tests.browser.conftest import Welcome
-from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in, sign_out
+from tests.browser.driving import GONE, OUTSIDE, WAIT_MS, Chat, Visitor, sign_in, sign_out
 from tests.browser.inviting import new_link
 
 REFUSED = r"status of 401"
@@ -15,7 +15,7 @@ REFUSED = r"status of 401"
 
 async def _is_outside(page: Page) -> None:
     """Return once the page asks who it is, and shows nothing else."""
-    await expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
+    await expect(page.get_by_text(OUTSIDE)).to_be_visible(timeout=WAIT_MS)
     await expect(page.get_by_role("list")).to_have_count(0)
 
 
@@ -60,7 +60,7 @@ async def test_whoever_signs_out_is_out_in_every_tab_and_nobody_else_is(
     await _is_outside(chat.page)
     assert await owner.context.cookies() == []
     # What the other tab followed has ended; it says so as soon as it asks for anything.
-    await expect(tab.get_by_role("button", name="Sign in", exact=True)).to_be_visible(timeout=WAIT_MS)
+    await expect(tab.get_by_text(OUTSIDE)).to_be_visible(timeout=WAIT_MS)
     for page in (chat.page, tab):
         await page.reload()
         await _is_outside(page)
@@ -78,6 +78,23 @@ async def test_a_stranger_sees_nothing_of_what_is_there(visitor: Visitor, server
             assert "Very private" not in await page.content()
     asked = [each for each in visitor.asked if "/api/" in each]
     assert {re.sub(r".*/api/", "", each) for each in asked} == {"me", "sign-in"}
+
+
+async def test_a_password_is_asked_for_only_where_there_is_one(visitor: Visitor, server: Running) -> None:
+    visitor.excuse(REFUSED)
+    page = await visitor.page(server.address)
+    await _is_outside(page)
+    password, enter = page.get_by_label("Password"), page.get_by_role("button", name="Sign in", exact=True)
+    await expect(page.get_by_text("There is no password yet.")).to_be_visible()
+    await expect(password).to_have_count(0)
+    await expect(enter).to_have_count(0)
+    async with talking(server.address) as api:
+        await api.post("/api/password", {"password": "correct horse battery"})
+    await page.reload()
+    await password.fill("correct horse battery", timeout=WAIT_MS)
+    await expect(page.get_by_text("There is no password yet.")).to_have_count(0)
+    await enter.click()
+    await expect(Chat(page).message).to_be_visible(timeout=WAIT_MS)
 
 
 async def _history(page: Page) -> list[str]:

@@ -79,15 +79,14 @@ async def test_the_final_state_of_a_run_comes_after_its_last_checkpoint_and_noth
         here.model.steps = [says(*(f"word{i} " for i in range(300)))]
         sent = await here.say(session_id, "Write")
         await here.until_run(sent.run_id, "completed")
-        kinds = await here.events(session_id)
-        ended = kinds.index("run_completed")
-        assert not set(kinds[ended:]) & {"text_appended", "message_settled", "model_step_started"}
 
         async def is_at_rest() -> bool:
             return here.engine.runner.at_work == 0
 
         await here.until(is_at_rest)
-        assert await here.events(session_id) == kinds
+        kinds = await here.events(session_id)
+        after = kinds[kinds.index("run_completed") + 1 :]
+        assert set(after) <= {"session_renamed"}, "a title may come, of the run nothing"
 
 
 async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_path: Path) -> None:

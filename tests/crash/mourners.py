@@ -64,6 +64,8 @@ class Mourners:
         self._home = home
         self._chance = chance
         self._is_late = False
+        self._talking: dict[str, Memory] = {}
+        """Who is in which conversation; in those that they left nothing goes on."""
         self._retried: Counter[str] = Counter()
         self.deleted: set[str] = set()
 
@@ -82,6 +84,7 @@ class Mourners:
         talk, number = await self._home.begin(), 0
         while not self._is_late or not number:
             number += 1
+            self._talking[name] = talk
             await self._home.say(talk, f"My thing {name}{number} is called {name}-{number}.")
             talk = await self._act(talk)
 
@@ -121,7 +124,7 @@ class Mourners:
     async def _spare_the_unlucky(self) -> None:
         """A run that was cut off too often is put to a person: its budget is not what is tested here."""
         async with asyncio.timeout(PATIENCE_S):
-            for talk in self._home.talks:
+            for talk in list(self._talking.values()):
                 for _ in itertools.repeat(None):
                     if await self._is_lucky(talk):
                         break

@@ -6,7 +6,8 @@ from holdfast.agent.ports import AskedInstead, ModelFailure, ReasoningDelta, Ste
 from holdfast.domain import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.parts import Reasoning
-from holdfast.domain.usage import Usage
+from holdfast.domain.requests import Profile
+from holdfast.domain.usage import Rate, Usage
 from tests.house import House, house, says
 
 FAILED = ModelFailure(detail="the key was refused", retryable=False)
@@ -48,6 +49,19 @@ async def test_the_message_is_by_who_wrote_it_and_one_step_is_counted(tmp_path: 
         assert answer.model == "other:big"
         (signed,) = [part for part in answer.parts if isinstance(part, Reasoning)]
         assert (signed.signature, signed.provider) == ("signed", "p-other")
+
+
+async def test_an_answer_that_breaks_off_costs_what_the_one_who_wrote_it_takes(tmp_path: Path) -> None:
+    dear = AskedInstead("other:big", "p-other", FAILED, Rate(1_000.0, 0.0))
+    async with house(tmp_path) as here:
+        here.model.profile = Profile("puppet", 100_000, rate=Rate(0.0, 0.0))
+        here.model.steps = [[dear, TextDelta("Half"), PASSING], [TextDelta("of"), PASSING], says("it")]
+        session_id = await here.begin()
+        await here.until_run((await here.say(session_id, "hello")).run_id, "completed")
+        events = await here.store.read(session_id, 0, 1000)
+        used = [event.fact.usage for event in events if isinstance(event.fact, f.ModelStepSettled)]
+        assert used[0].cost_micros == 1_000 * used[0].input_tokens > 0
+        assert [each.cost_micros for each in used[1:]] == [0, None], "the first is asked first again"
 
 
 async def test_when_all_have_failed_the_first_is_asked_first_again(tmp_path: Path) -> None:

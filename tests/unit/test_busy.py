@@ -223,8 +223,9 @@ async def test_to_interrupt_stops_the_run_and_accepts_the_message_at_once(tmp_pa
         events = await here.store.read(session, 0, 1000)
         second = await here.say(session, "Something else", if_busy="interrupt")
         new = await here.store.read(session, events[-1].seq, 1000)
-        assert [event.kind for event in new[:3]] == ["message_settled", "run_cancelled", "turn_accepted"]
-        assert len({event.at for event in new[:3]}) == 1
+        kinds = ["message_settled", "model_step_settled", "run_cancelled", "turn_accepted"]
+        assert [event.kind for event in new[:4]] == kinds
+        assert len({event.at for event in new[:4]}) == 1
         assert second.begins == second.run_id
         await here.until_run(second.run_id, "completed")
         assert (await here.run(first.run_id)).status == "cancelled"

@@ -8,11 +8,12 @@ from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.drawing import Drawing, duration, readable, tool_line
 from holdfast.cli.chat.safe import json_line, one_line, safe
 from holdfast.cli.chat.scene import Block, Notice, Said, Scene, Shown, Thought, Tool
-from holdfast.cli.chat.wire import Asked, Happened, Listed, Page, Question, Session
+from holdfast.cli.chat.wire import Asked, Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain import facts as f
 from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.parts import Reasoning, Text
+from holdfast.domain.rows import RunStatus
 from holdfast.domain.secrets import Mask
 
 RUN, OTHER = RunId("r_1"), RunId("r_2")
@@ -37,8 +38,15 @@ def accepted(text: str, run: RunId = RUN, turn: int = 1) -> f.TurnAccepted:
     return f.TurnAccepted(TurnId(f"t_{turn}"), turn, MessageId(f"u_{turn}"), (Text(text),), run)
 
 
-def started(message: MessageId = ONE, continues: MessageId | None = None) -> f.ModelStepStarted:
-    return f.ModelStepStarted(RUN, 1, 1, message, "small", continues)
+def started(
+    message: MessageId = ONE, continues: MessageId | None = None, place: int = 1
+) -> f.ModelStepStarted:
+    return f.ModelStepStarted(RUN, 1, place, message, "small", continues)
+
+
+def drawn(scene: Scene) -> str:
+    """What stands below all that is printed."""
+    return "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
 
 
 def settled(text: str, message: MessageId = ONE, late: bool = False) -> f.MessageSettled:
@@ -144,19 +152,66 @@ class TestTheScene:
         body = f.MessageSettled(1, 2, TWO, "assistant", (Reasoning("Hm"), Text("New")), "", RUN)
         assert played(scene, body) == [Thought("Hm"), Block("New")]
 
-    def test_a_restart_is_two_lines_and_the_text_before_it_stays(self) -> None:
+    def test_a_stop_stands_below_until_the_answer_goes_on_and_is_then_one_line_as_on_the_page(self) -> None:
         scene = Scene(SESSION)
         played(scene, accepted("go"), f.RunStarted(RUN), started(), f.TextAppended(RUN, ONE, "Half of"))
-        shown = played(
-            scene,
-            f.RunInterrupted(RUN, 1, 2, TWO), settled("Half of"),
-            f.RunResumed(RUN, "policy", 1), started(MessageId("m_3"), ONE),
+        stopped = played(scene, settled("Half of"), f.RunInterrupted(RUN, 1, 2, TWO))
+        assert stopped == [Block("Half of")], "the text before it stays"
+        assert drawn(scene) == "  — Stopped when the server stopped. —\n"
+        assert played(scene, f.RunResumed(RUN, "policy", 1)) == []
+        assert scene.status == "working" and "Stopped when" in drawn(scene)
+        went_on = played(
+            scene, started(MessageId("m_3"), ONE, 3), f.TextAppended(RUN, MessageId("m_3"), "it")
+        )
+        assert went_on == [Notice("Continued after restart", at=1)] and drawn(scene) == "  it\n"
+        assert played(scene, settled("it", MessageId("m_3")), f.RunCompleted(RUN)) == [Block("it")]
+
+    def test_an_answer_that_does_not_go_on_has_stopped_for_good(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True))
+        assert drawn(scene).count("Stopped when the server stopped.") == 1, "the question says it"
+        over = played(scene, f.RunCancelled(RUN))
+        assert over == [Notice("Stopped when the server stopped."), Notice("Stopped.")] and drawn(scene) == ""
+
+    @pytest.mark.parametrize(
+        ("found", "words"), [(True, "Saved text restored"), (False, "No further output found")]
+    )
+    def test_what_is_looked_for_after_a_stop_is_said_before_and_after_the_answer_goes_on(
+        self, found: bool, words: str
+    ) -> None:
+        scene, finished = Scene(SESSION), f.RecoveryFinished(RUN, 1, 2, found)
+        played(scene, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO))
+        played(scene, f.RecoveryPending(RUN, 1, 2))
+        assert drawn(scene) == "  — Looking for the rest… —\n"
+        early = played(scene, finished, f.RunResumed(RUN, "policy", 1), started(MessageId("m_3"), None, 3))
+        assert early == [Notice(f"{words} · Continued after restart", at=3)]
+        played(scene, f.RunInterrupted(RUN, 1, 4, MessageId("m_4")), f.RecoveryPending(RUN, 1, 4))
+        late = played(
+            scene, f.RunResumed(RUN, "policy", 2), started(MessageId("m_5"), None, 5),
+            f.RecoveryPending(RUN, 1, 4, reads=1), f.RecoveryFinished(RUN, 1, 4, found),
         )  # fmt: skip
-        assert shown[0] == Block("Half of")
-        assert [each.text for each in shown if isinstance(each, Notice)] == [
-            "Stopped when the server stopped.", "Continued after restart",
-        ]  # fmt: skip
-        assert scene.status == "working"
+        assert late == [Notice("Looking for the rest… · Continued after restart", at=2), Notice(words)]
+
+    @pytest.mark.parametrize(
+        ("status", "place", "shown", "live"),
+        [
+            ("running", 3, [Notice("Continued after restart", at=9)], ""),
+            ("completed", 3, [Notice("Continued after restart", at=9)], ""),
+            ("cancelled", 1, [Notice("Stopped when the server stopped.")], ""),
+            ("running", 1, [], "  — Stopped when the server stopped. —\n"),
+        ],
+    )
+    def test_a_stop_of_before_reads_as_it_does_on_the_page(
+        self, status: RunStatus, place: int, shown: list[Shown], live: str
+    ) -> None:
+        scene = Scene(SESSION)
+        notice = Message("n", "notice", "interrupted", True, 1, 2, 5, run_id=RUN)
+        other = Message("m", "assistant", "settled", True, 1, place, 9, run_id=RUN)
+        of_next_turn = Message("u", "user", "settled", True, 2, 0, 10)
+        messages = (notice, other) if place > 2 else (other, notice)
+        assert scene.begin(Page((*messages, of_next_turn), (Run(RUN, status),), 7), 8) == [*shown, Said("")]
+        assert drawn(scene) == live
+        assert bool(played(scene, started(MessageId("m_3"), None, 3))) == bool(live)
 
     def test_a_queued_message_is_shown_when_it_is_its_turn(self) -> None:
         scene = Scene(SESSION)
@@ -224,6 +279,16 @@ class TestTheScene:
         assert drawing.toolbar(scene, True, 0).startswith(" What is the weather? · small")
         scene.listed(Listed(Session("s_1", "Weather", "idle", 0, 1), ()))
         assert drawing.toolbar(scene, True, 0).startswith(" Weather · small")
+
+    def test_the_agent_is_named_where_it_is_not_the_usual_one_or_not_the_only_one(self) -> None:
+        drawing, scene = Drawing(Mask(["open-sesame-open"]).whole), Scene(SESSION, "small")
+        assert drawing.toolbar(scene, True, 0) == " A title · small · ready"
+        assert drawing.toolbar(scene, True, 0, agents=2) == " A title · main · small · ready"
+        scene.listed(Listed(Session("s_1", "A title", "idle", 0, 1, agent="reader"), ()))
+        assert drawing.toolbar(scene, True, 0) == " A title · reader · small · ready"
+        assert drawing.toolbar(scene, True, 2) == " A title · reader · small · ready · 2 to be sent"
+        scene.listed(Listed(Session("s_1", "A title", "idle", 0, 1, agent="open-sesame-open"), ()))
+        assert "sesame" not in drawing.toolbar(scene, True, 0)
 
     def test_an_empty_page_begins_an_empty_scene(self) -> None:
         scene = Scene(SESSION)

@@ -39,7 +39,7 @@ def test_text_in_pieces_is_masked_as_if_it_came_whole(story: tuple[list[str], st
     stream, told = mask.stream(), ""
     for piece in pieces:
         told += stream.feed(piece)
-        assert stream.held_chars < mask.longest_chars
+        assert len(stream.held) < mask.longest_chars
     told += stream.finish()
     assert told == mask.whole(text)
     assert not any(value in told for value in known)
@@ -201,7 +201,6 @@ def test_every_text_inside_a_value_is_masked_and_the_rest_is_the_same() -> None:
 
 def test_a_mask_does_not_show_what_it_knows() -> None:
     assert KEY not in repr(Mask([KEY])) + str(Mask([KEY]))
-    assert Mask([KEY]).also("another-secret").whole(f"{KEY} another-secret") == f"{MASK} {MASK}"
 
 
 def test_what_is_learnt_later_is_masked_by_everyone_who_holds_the_mask() -> None:

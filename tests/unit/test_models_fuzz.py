@@ -32,6 +32,7 @@ def events_of(stream: bytes) -> tuple[bytes, ...]:
 WIRES: Sequence[tuple[str, Wire, tuple[bytes, ...]]] = (
     ("chat", ChatWire(), events_of(model_server.TALK)),
     ("chat_thinking", ChatWire(), events_of(model_server.OPAQUE)),
+    ("chat_tags", ChatWire(), events_of(model_server.TAGGED)),
     ("messages", MessagesWire(), messages_streams.EVENTS),
     ("responses", ResponsesWire(), events_of(responses_streams.TALK)),
 )

@@ -56,7 +56,8 @@ def test_openrouter_says_what_a_token_costs() -> None:
     assert offer.takes == {"text", "image"}
     assert offer.price is not None
     assert [round(each, 6) for each in (offer.price.input, offer.price.output)] == [0.5, 2.0]
-    assert only({**ROUTED, "pricing": {"prompt": "-1", "completion": "-1"}}).price is None
+    for wrong in ("-1", "nan", "inf", "1e308"):
+        assert only({**ROUTED, "pricing": {"prompt": "0", "completion": wrong}}).price is None
     assert only({**ROUTED, "pricing": {"prompt": "0", "completion": "0"}}).price == Price(0, 0)
 
 

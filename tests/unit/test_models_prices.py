@@ -12,7 +12,7 @@ from holdfast.agent.models.prices import FREE, Price, read_known
 from holdfast.agent.models.providers import PROVIDERS, endpoint_at, provider_named
 from holdfast.agent.ports import StepEnd
 from holdfast.domain.context import Profile
-from holdfast.domain.usage import COUNT_MAX, Usage
+from holdfast.domain.usage import COUNT_MAX, Rate, Usage
 from tests.model_server import CALM, DONE, KEY, TALK, chunk, event, heard, serving, streaming
 
 MILLION = 1_000_000
@@ -23,6 +23,21 @@ def endpoint(name: str, url: str = "") -> Endpoint:
     provider = provider_named(word)
     assert provider is not None
     return endpoint_at(provider, url or provider.base_url, model, KEY)
+
+
+@pytest.mark.parametrize(
+    ("price", "rate"), [(Price(2.0, 10.0, 0.5), Rate(2.0, 10.0)), (FREE, Rate(0, 0)), (None, None)]
+)
+async def test_a_model_says_at_which_rate_what_it_leaves_uncounted_is_estimated(
+    price: Price | None, rate: Rate | None
+) -> None:
+    model = HttpModel(endpoint("openai:small"), ChatWire(), Profile("test", 100), price=price)
+    assert model.profile.rate == rate
+    if rate is not None:
+        assert rate.of(Usage(3, 4, estimated_tokens=7)) == Usage(
+            3, 4, cost_micros=round(3 * rate.input + 4 * rate.output), estimated_tokens=7
+        )
+    await model.close()
 
 
 def test_the_file_says_as_of_when_and_is_about_providers_that_there_are() -> None:

@@ -5,17 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import StepEnd, TextDelta
+from holdfast.agent.ports import ModelFailure, StepEnd, TextDelta
 from holdfast.domain import endings, runs, turns
 from holdfast.domain import facts as f
 from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.clock import FakeClock, Instant, SystemClock
 from holdfast.domain.errors import RunRefused
-from holdfast.domain.ids import MessageId, RunId, TurnId
+from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
 from holdfast.domain.parts import Text
+from holdfast.domain.requests import Profile
 from holdfast.domain.rows import RunRow
-from holdfast.domain.usage import Usage
-from tests.house import Lever, calls, house, says
+from holdfast.domain.tally import usage_of
+from holdfast.domain.usage import Rate, Usage
+from holdfast.domain.weights import estimate_tokens
+from tests.house import House, Lever, calls, house, says
 from tests.journal import SESSION, Journal
 
 RUN = RunId("r_1")
@@ -148,6 +151,89 @@ async def test_what_a_provider_counted_is_not_estimated(tmp_path: Path) -> None:
         used = (await here.until_run(sent.run_id, "completed")).usage
         assert used.input_tokens == 50
         assert used.estimated_tokens == used.output_tokens - 1 > 0
+
+
+async def test_answers_that_the_network_cuts_off_reach_the_limit_by_what_came_of_them(tmp_path: Path) -> None:
+    broken = ModelFailure(detail="it broke off", retryable=True)
+    async with house(tmp_path, allowance=Allowance(tokens=300)) as here:
+        here.model.steps = [[TextDelta("and on " * 40), broken] for _ in range(4)]
+        sent = await here.say(await here.begin(), "Go on")
+        run = await here.until_run(sent.run_id, "waiting", "completed", "failed")
+        assert (run.waiting, run.detail) == ("limit", "300 tokens") and run.steps < 4
+        used = run.usage
+        assert used.estimated_tokens == used.input_tokens + used.output_tokens >= 300
+        assert used.output_tokens >= run.steps * estimate_tokens("and on " * 40) > 0
+
+
+async def test_and_the_limit_of_money_where_the_model_has_a_price(tmp_path: Path) -> None:
+    broken = ModelFailure(detail="it broke off", retryable=True)
+    async with house(tmp_path, allowance=Allowance(cost_micros=1_000_000)) as here:
+        here.model.profile = Profile("puppet", 100_000, rate=Rate(100.0, 8_000.0))
+        here.model.steps = [[TextDelta("and on " * 40), broken] for _ in range(4)]
+        sent = await here.say(await here.begin(), "Go on")
+        run = await here.until_run(sent.run_id, "waiting", "completed", "failed")
+        assert (run.waiting, run.detail, run.steps) == ("limit", "1.00 US dollars", 2)
+        used = run.usage
+        assert used.cost_micros == 100 * used.input_tokens + 8_000 * used.output_tokens
+
+
+async def test_what_was_received_of_a_stopped_answer_is_counted_and_the_request_that_it_answers(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as here:
+        here.model.steps = [[TextDelta("Half an answer"), asyncio.Event()], [asyncio.Event()]]
+        session = await here.begin()
+        sent = await here.say(session, "Long story " * 50)
+        await here.until(lambda: _has_said(here, session))
+        assert sent.run_id is not None
+        await here.engine.cancel(sent.run_id)
+        run = await here.until_run(sent.run_id, "cancelled")
+        assert run.usage.output_tokens == estimate_tokens("Half an answer")
+        assert run.usage.input_tokens > estimate_tokens("Long story " * 50)
+        assert run.usage.estimated_tokens == run.usage.input_tokens + run.usage.output_tokens
+        assert (await here.store.session(session)).usage == run.usage
+        silent = await here.say(session, "And?")
+        await here.until(lambda: _is_asked(here, 2))
+        assert silent.run_id is not None
+        await here.engine.cancel(silent.run_id)
+        assert (await here.until_run(silent.run_id, "cancelled")).usage == Usage(), "nothing came of it"
+
+
+async def _has_said(here: House, session: SessionId) -> bool:
+    return (await here.text(session))[-1][2] == "Half an answer"
+
+
+async def _is_asked(here: House, times: int) -> bool:
+    return len(here.model.requests) == times
+
+
+async def test_what_a_limit_of_time_cuts_off_is_counted_too(tmp_path: Path) -> None:
+    async with house(tmp_path, allowance=Allowance(time_s=1)) as here:
+        here.model.steps = [[TextDelta("Once upon a "), asyncio.Event()]]
+        sent = await here.say(await here.begin(), "A story")
+        used = (await here.until_run(sent.run_id, "waiting")).usage
+        assert used.output_tokens == estimate_tokens("Once upon a ") and used.input_tokens > 0
+
+
+@pytest.mark.parametrize("way", ["cancel", "fail", "interrupt"])
+def test_however_a_run_is_cut_off_what_it_had_received_is_counted_once(way: str) -> None:
+    journal, message = Journal(), MessageId("m_2")
+    accepted = f.TurnAccepted(TurnId("t_1"), 1, MessageId("m_1"), (Text("hello"),), RUN)
+    journal.append(f.SessionCreated(), accepted, f.RunStarted(RUN))
+    journal.append(runs.begin_step(journal.run(RUN), message, "demo", asked_tokens=30))
+    journal.append(f.ReasoningAppended(RUN, message, "Hm"), f.TextAppended(RUN, message, "Half an ans"))
+    ends = {
+        "cancel": lambda run: endings.cancel(journal.book, run, "user", journal.written),
+        "fail": lambda run: endings.fail(journal.book, run, f.Failure("x", "y"), journal.written),
+        "interrupt": lambda run: endings.interrupt(journal.book, run, MessageId("m_3"), journal.written),
+    }
+    journal.append(*ends[way](journal.run(RUN)))
+    written = estimate_tokens("Hm") + estimate_tokens("Half an ans")
+    counted = Usage(30, written, estimated_tokens=30 + written)
+    assert journal.run(RUN).usage == usage_of(journal.events).runs[RUN] == counted
+    if way == "interrupt":
+        journal.append(*endings.cancel(journal.book, journal.run(RUN), "user", journal.written))
+    assert journal.book.row is not None and journal.book.row.usage == counted
 
 
 async def test_a_limit_survives_a_restart_and_a_crash_gives_nothing_back(tmp_path: Path) -> None:

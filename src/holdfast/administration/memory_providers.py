@@ -14,11 +14,12 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import PROVIDER_HEALTH_S_MAX
+from holdfast.domain.notebook import Notebook
 from holdfast.domain.secrets import Mask
 from holdfast.memory.embeddings import Embeddings
 from holdfast.memory.owners import digest_of
 from holdfast.memory.patience import heard, in_time
-from holdfast.memory.ports import Health, Notebook, Owner, OwnerGone, Provider
+from holdfast.memory.ports import Health, Owner, OwnerGone, Provider
 from holdfast.memory.providers import installed
 from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes

@@ -31,10 +31,12 @@ from holdfast.domain.allowance import Stretch
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
 from holdfast.domain.context import Request
+from holdfast.domain.endings import break_off
 from holdfast.domain.ids import CallId, Ids, MessageId
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
 from holdfast.domain.rows import RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
+from holdfast.domain.usage import Rate
 from holdfast.domain.weights import estimated
 
 TRIES_MAX = 5
@@ -56,6 +58,7 @@ class AskedFirst(msgspec.Struct, frozen=True):
 
     model: str
     provider: str
+    rate: Rate | None
 
 
 class _OutOfTime(Exception):
@@ -67,7 +70,7 @@ class _Step:
 
     def __init__(self, started: f.ModelStepStarted, at: int, provider: str) -> None:
         self.started = started
-        self.first = AskedFirst(started.model, provider)
+        self.first = AskedFirst(started.model, provider, started.rate)
         self.provider = provider
         self.fold = StreamFold(at)
         self.calls: dict[int, tuple[CallId, str]] = {}
@@ -75,6 +78,14 @@ class _Step:
         self.is_empty = True
         self.size_bytes = 0
         self.signature = ""
+
+    def add(self, fact: MessageDelta, at: int) -> None:
+        """More of it has come."""
+        self.fold.add(fact, at)
+        if self.signature:
+            self.sign()
+        self.is_empty = False
+        self.size_bytes += len(fact.text.encode("utf-8", "replace"))
 
     def sign(self) -> None:
         """Close the thinking under way: its signature has come."""
@@ -123,7 +134,7 @@ class Asking:
 
         When the stretch of work is over, what the model has written is kept and the run waits.
         """
-        step = await self._begin(recorder, model, continues)
+        step = await self._begin(recorder, model, continues, weigh(request))
         for tried in range(1, TRIES_MAX + 1):
             try:
                 failure = await self._ask(recorder, model, request, specs, step, stretch)
@@ -131,13 +142,13 @@ class Asking:
                 await recorder.record(lambda view: _pause(_run(view, recorder), step, stretch))
                 return Asked("waiting")
             if failure is None:
-                settles = self._settle(recorder, step, owner, weigh(request))
-                return Asked("completed" if await settles else None)
+                return Asked("completed" if await self._settle(recorder, step, owner) else None)
             if not step.is_empty:
-                await recorder.record(lambda view: [settle_message(step.started, step.fold, "interrupted")])
+                await recorder.record(lambda view: break_off(step.started, step.fold))
                 return Asked(cut_off=failure)
             if failure.too_long and shorter is not None and tried < TRIES_MAX:
                 request, shorter = await shorter(request), None
+                step.started = replace(step.started, asked_tokens=weigh(request))
                 await self._note_retry(recorder, step, failure, 0)
                 continue
             if not failure.retryable or tried == TRIES_MAX:
@@ -145,11 +156,17 @@ class Asking:
             await self._wait(recorder, step, failure, tried)
         raise AssertionError("the last try returns or raises")
 
-    async def _begin(self, recorder: Recorder, model: Model, continues: MessageId | None) -> _Step:
+    async def _begin(
+        self, recorder: Recorder, model: Model, continues: MessageId | None, asked_tokens: int
+    ) -> _Step:
         message_id = self._ids.message()
-        facts = await recorder.record(
-            lambda view: [runs.begin_step(_run(view, recorder), message_id, model.name, continues)]
-        )
+
+        def decide(view: View) -> list[f.AnyFact]:
+            run = _run(view, recorder)
+            rate = model.profile.rate
+            return [runs.begin_step(run, message_id, model.name, continues, asked_tokens, rate)]
+
+        facts = await recorder.record(decide)
         started = facts[0]
         assert isinstance(started, f.ModelStepStarted)
         return _Step(started, self._clock.now_ms(), model.profile.provider)
@@ -175,11 +192,7 @@ class Asking:
                         return ModelFailure(detail=_TOO_MANY_CALLS, retryable=False)
                     fact = self._fact(step, delta)
                     if fact is not None:
-                        step.fold.add(fact, self._clock.now_ms())
-                        if step.signature:
-                            step.sign()
-                        step.is_empty = False
-                        step.size_bytes += len(fact.text.encode("utf-8", "replace"))
+                        step.add(fact, self._clock.now_ms())
                         if step.size_bytes > STEP_BYTES_MAX:
                             step.end = StepEnd("length")
                             break
@@ -216,12 +229,12 @@ class Asking:
                 step.end = delta
         return None
 
-    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None, weighed: int) -> bool:
+    async def _settle(self, recorder: Recorder, step: _Step, owner: str | None) -> bool:
         """The answer, what it used, the calls it makes, and the run's end if it makes none: all at once.
 
         With the run's end comes what is owed to memory by it, unless the session is not to be remembered.
         """
-        settled, end = settle_message(step.started, step.fold), step.end
+        settled, end, weighed = settle_message(step.started, step.fold), step.end, step.started.asked_tokens
         assert end is not None
         if weighed and end.usage.input_tokens:
             settled = replace(settled, weight=(weighed, end.usage.input_tokens))
@@ -268,7 +281,7 @@ class Asking:
             )
         ]
         if asked.model != started.model:
-            step.started = replace(started, model=asked.model)
+            step.started = replace(started, model=asked.model, rate=asked.rate)
             facts.append(step.started)
         step.provider = asked.provider
         await recorder.record(lambda view: facts)
@@ -280,7 +293,7 @@ def _is_too_much(step: _Step, delta: ModelDelta) -> bool:
 
 
 def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:
-    return [settle_message(step.started, step.fold, "interrupted"), *runs.wait(run, "limit", stretch.time)]
+    return [*break_off(step.started, step.fold), *runs.wait(run, "limit", stretch.time)]
 
 
 def _run(view: View, recorder: Recorder) -> RunRow:

@@ -21,7 +21,7 @@ from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import ToolRow
 from holdfast.domain.streams import OutputFold
 from holdfast.domain.transcript import Transcript
-from holdfast.domain.usage import Usage
+from holdfast.domain.usage import Rate, Usage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -91,12 +91,13 @@ class ModelFailure(HoldfastError):
 class AskedInstead(msgspec.Struct, frozen=True):
     """The model that was asked has failed before it said anything, and this one is asked in its place.
 
-    What comes after it is by `model`, whose signatures only `provider` reads.
+    What comes after it is by `model`, whose signatures only `provider` reads, at its own `rate`.
     """
 
     model: str
     provider: str
     failure: ModelFailure
+    rate: Rate | None = None
 
 
 ModelDelta = TextDelta | ReasoningDelta | CallDelta | StepEnd | AskedInstead
@@ -152,17 +153,6 @@ class BadModelUrl(HoldfastError):
 
     code, status = "bad_model_url", 400
     remedy = "Set {variable} to an address such as http://127.0.0.1:11434/v1."
-
-
-class ModelShop(Protocol):
-    """Where models come from, by the name that people choose them by: `PROVIDER:MODEL`, or `demo`."""
-
-    async def model(self, name: str, fallbacks: Sequence[str] = ()) -> Model:
-        """A client of that model, which is not asked yet; close it. `fallbacks` answer where it cannot.
-
-        What it says holds no known secret. Raises NoSuchModel, NoModelKey, UnsendableKey,
-        BadModelUrl, each with its remedy; where any of several can be made, only NoSuchModel.
-        """
 
 
 class Recorder(Protocol):

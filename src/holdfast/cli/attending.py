@@ -9,11 +9,7 @@ from pathlib import Path
 
 from holdfast.cli.desk import note
 from holdfast.cli.entry import announced, check_keys, entrance_of
-from holdfast.cli.wiring import (
-    Door,
-    Staff,
-    Wiring,
-)
+from holdfast.cli.wiring import Door, Staff, Wiring
 from holdfast.config import Settings
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError

@@ -148,7 +148,8 @@ def _tell(report: Report, rebuild: bool) -> None:
 
 
 def _tell_findings(report: Report, holds: Totals, rebuild: bool) -> None:
-    conversations = counted(holds.sessions, "conversation")
+    archived = f" ({holds.archived:,} of them archived)" if holds.archived else ""
+    conversations = counted(holds.sessions, "conversation") + archived
     print(f"Checked: the file, {conversations} with {counted(holds.events, 'event')}, and the search index.")
     found = report.found or ()
     for finding in found:

@@ -92,7 +92,6 @@ def told_of(
     """An agent that can answer."""
     return AgentTold(
         spec.name, spec.description, spec.model, spec.fallbacks, spec.tools, spec.approvals or "",
-        spec.resume or "", spec.memory, spec.workspace, True, error, digest, unasked,
-        spec.effort or "",
+        spec.resume or "", spec.memory, spec.workspace, True, error, digest, unasked, spec.effort or "",
         stays,
     )  # fmt: skip

@@ -168,17 +168,11 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     retry_at: Instant = 0
     failure: Failure | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be tried: it was sent as it is to read, or was let be."""
+        return self.state in ("sent", "in_doubt", "dropped")
+
 
 HeldUp = tuple[str, DeliveryRow, DeliveryRow]
 """A chat's key, its delivery that FAILED_ALONE, and the one behind that."""
-
-
-def chat_of(route: str) -> Chat:
-    """The chat that a session key names. Raises ValueError."""
-    parts = route.split(":", 5)
-    if len(parts) < 5 or parts[0] != "agent" or parts[3] not in ("dm", "group"):
-        raise ValueError(f"{route!r} names no chat")
-    kind: ChatKind = "dm" if parts[3] == "dm" else "group"
-    return Chat(
-        parts[2], kind, parts[4], parts[5] if len(parts) > 5 else "", "" if parts[1] == "main" else parts[1]
-    )

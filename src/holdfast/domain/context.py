@@ -127,21 +127,32 @@ def assemble(
     room = gauge.room(profile, instructions)
     if compaction is not None:
         head.append(UserMessage((Text(SUMMARY + shortened(compaction.summary, room // 2)),)))
-    room -= tokens_of(head)
-    # An older turn has at most half of the room: one huge message does not drive out all before it.
-    blocks = [*(fit(block, room // 2) for block in blocks[:-1]), *(fit(block, room) for block in blocks[-1:])]
-    kept = _fitting([tokens_of(block) for block in blocks], room)
-    messages = _joined([*head, *(message for block in blocks[kept:] for message in block)], profile)
-    return Request(instructions, tuple(messages), tuple(turn.turn for turn in rest[:kept]))
+    head_tokens = tokens_of(head)
+    kept, tokens = _fitting(blocks, room - head_tokens)
+    messages = _joined([*head, *(message for block in kept for message in block)], profile)
+    cut = tuple(turn.turn for turn in rest[: len(rest) - len(kept)])
+    return Request(instructions, tuple(messages), cut, tokens=head_tokens + tokens)
 
 
-def _fitting(costs: list[int], room: int) -> int:
-    """How many turns to cut from the front; the last one stays whatever it costs."""
-    first = len(costs)
-    while first > 0 and (first == len(costs) or costs[first - 1] <= room):
-        first -= 1
-        room -= costs[first]
-    return first
+def _fitting(blocks: Sequence[list[RequestMessage]], room: int) -> tuple[list[list[RequestMessage]], int]:
+    """The last turns that fit into `room`, and how many tokens they have; the very last stays in any case.
+
+    Those before them are not measured: a request costs no more than it holds.
+    """
+    kept: list[list[RequestMessage]] = []
+    left, most = room, room
+    for block in reversed(blocks):
+        cost = tokens_of(block)
+        if cost > most:
+            block = fit(block, most)
+            cost = tokens_of(block)
+        if kept and cost > left:
+            break
+        kept.append(block)
+        left -= cost
+        # An older turn has at most half of the room: one huge message does not drive out all before it.
+        most = room // 2
+    return kept[::-1], room - left
 
 
 def _block(

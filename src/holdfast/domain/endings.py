@@ -14,6 +14,8 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.limits import EVENT_BYTES_MAX
 from holdfast.domain.rows import MessageRow, RunRow, ToolRow
 from holdfast.domain.streams import OutputFold, StreamFold, settle_message
+from holdfast.domain.usage import Usage
+from holdfast.domain.weights import estimated
 
 Written = Callable[[MessageRow], Sequence[Event]]
 """What the journal holds of a message without a body: the event that opened it, then its deltas.
@@ -53,6 +55,19 @@ def interrupt(
         if tool.state == "started" and not tools.repeatable(tool):
             facts += tools.doubt(run, tool)
     return [*facts, notice]
+
+
+def break_off(started: f.ModelStepStarted, fold: StreamFold) -> list[f.AnyFact]:
+    """A step ends without its answer's end: what came of it is its body, and what that used is estimated.
+
+    No provider has counted it then. Where nothing came, nobody can say that anything was used.
+    """
+    settled = settle_message(started, fold, "interrupted")
+    if fold.is_empty:
+        return [settled]
+    usage = estimated(Usage(), started.asked_tokens, settled.parts)
+    usage = started.rate.of(usage) if started.rate is not None else usage
+    return [settled, f.ModelStepSettled(started.run_id, started.message_id, "interrupted", usage)]
 
 
 def output_of(events: Sequence[Event]) -> OutputFold:
@@ -108,8 +123,7 @@ def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
         fact = event.fact
         if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
             fold.add(fact, event.at)
+    facts = break_off(started, fold)
     # Too much for one event: the row says that it was cut off, and its deltas stay what it says. Ending a
     # run must always be possible.
-    if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2:
-        return []
-    return [settle_message(started, fold, "interrupted")]
+    return facts[1:] if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2 else facts

@@ -39,7 +39,7 @@ from holdfast.domain.memory_facts import (
 )
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.question_facts import QuestionAnswered, QuestionAsked, QuestionClosed
-from holdfast.domain.usage import Usage
+from holdfast.domain.usage import Rate, Usage
 
 __all__ = (
     "Actor", "Decision", "Effect", "Fact", "Failure", "FilesRestored", "MemoryCommitFailed",
@@ -254,12 +254,16 @@ class ContextPrepared(Fact, frozen=True):
 
 
 class ModelStepStarted(Fact, frozen=True):
+    """A model is asked, with about so many tokens, at that rate: what is counted if the answer breaks off."""
+
     run_id: RunId
     turn: int
     place: int
     message_id: MessageId
     model: str
     continues: MessageId | None = None
+    asked_tokens: int = 0
+    rate: Rate | None = None
 
 
 class ModelStepSettled(Fact, frozen=True):

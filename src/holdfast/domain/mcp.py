@@ -146,7 +146,7 @@ def _check_way(here: str, server: McpServer) -> None:
 
 
 def secrets_of(server: McpServer, environ: Mapping[str, str]) -> frozenset[str]:
-    """The same values, also of one that cannot be reached: what names a variable that is not set is none."""
+    """The secret values that `expanded` finds; what it would refuse the server for is passed over."""
 
     def is_set(text: str) -> bool:
         values = [environ.get(found[1]) for found in _VARIABLE.finditer(text)]

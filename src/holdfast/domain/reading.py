@@ -12,6 +12,7 @@ UNTITLED = "Untitled"
 _FIRST_WORDS_CHARS = 60
 TAKEN_BACK = "No longer part of the conversation."
 LATE = "Arrived after the answer had gone on without it; not part of the conversation."
+CONTINUED = "Continued after restart"
 CHANGED = "Changed before it was allowed:"
 MAY_HAVE_RUN = "This may have run: the server stopped during it."
 
@@ -24,7 +25,7 @@ STATUS: Mapping[SessionStatus, str] = MappingProxyType({
 })  # fmt: skip
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPEAKERS = MappingProxyType({"user": "You", "assistant": "Assistant", "tool": "Tool", "notice": ""})
-_NOTICES = MappingProxyType({
+NOTICES = MappingProxyType({
     "interrupted": "Stopped when the server stopped.",
     "pending": "Looking for the rest…",
     "recovered": "Saved text restored",
@@ -80,11 +81,11 @@ def remark(entry: Entry) -> str:
     if entry.late:
         return LATE
     if entry.role == "notice":
-        return _NOTICES.get(entry.status, "")
+        return NOTICES.get(entry.status, "")
     if entry.role == "tool":
         return _OUTCOMES[entry.outcome] if entry.outcome is not None else _STATES[entry.state or "settled"]
     said = {"streaming": "Being written.", "interrupted": "Not finished.", "recovered": "Saved text restored"}
-    return said.get(entry.status, "Continued after restart" if entry.continues else "")
+    return said.get(entry.status, CONTINUED if entry.continues else "")
 
 
 def calls_of(transcript: Transcript) -> Mapping[str, ToolCall]:

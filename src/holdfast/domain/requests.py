@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.domain.files import FileKind
 from holdfast.domain.parts import File, Reasoning, Text, ToolCall
+from holdfast.domain.usage import Rate
 
 Effort = Literal["low", "medium", "high"]
 """How much a model is to think before it answers, where it can be told."""
@@ -38,6 +39,7 @@ class Profile(msgspec.Struct, frozen=True):
     `also_signed` are the providers of those who are asked where this one fails: what they signed is kept too.
     `largest_tokens` is the largest window among those; 0: nobody else is asked.
     `answer_tokens_max` is the most it is asked to write where a protocol leaves that open; 0: as it likes.
+    `rate` is what it costs, where that is known.
     """
 
     provider: str
@@ -48,6 +50,7 @@ class Profile(msgspec.Struct, frozen=True):
     answer_tokens_max: int = 0
     also_signed: tuple[str, ...] = ()
     largest_tokens: int = 0
+    rate: Rate | None = None
 
     def reads(self, provider: str) -> bool:
         """Whether thinking that `provider` signed may be in a request to this one."""
@@ -66,7 +69,7 @@ class Request(msgspec.Struct, frozen=True):
 
     `files` holds, by blob, what the messages' files contain; they are read after the rest was decided.
     `window_tokens` is the window that it was made for, where that is not the first model's. Without an
-    `effort` the model thinks as much as it likes.
+    `effort` the model thinks as much as it likes. `tokens` is what its messages have about, by our own count.
     """
 
     system: str
@@ -75,3 +78,4 @@ class Request(msgspec.Struct, frozen=True):
     files: Mapping[str, FileContent] = msgspec.field(default_factory=dict)
     window_tokens: int = 0
     effort: Effort | None = None
+    tokens: int = 0

@@ -14,6 +14,7 @@ from holdfast.domain.ids import MessageId, ProcessId
 from holdfast.domain.limits import RECOVERY_PLACES, RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import RunRow, RunStatus
+from holdfast.domain.usage import Rate
 
 ALLOWED: Mapping[str, frozenset[RunStatus]] = MappingProxyType({
     "be queued": frozenset({"accepted"}),
@@ -66,11 +67,17 @@ def prepare(run: RunRow, instructions_digest: str, memories: tuple[str, ...] = (
 
 
 def begin_step(
-    run: RunRow, message_id: MessageId, model: str, continues: MessageId | None = None
+    run: RunRow,
+    message_id: MessageId,
+    model: str,
+    continues: MessageId | None = None,
+    asked_tokens: int = 0,
+    rate: Rate | None = None,
 ) -> f.ModelStepStarted:
     """Ask a model; its message takes the next place."""
     allow(run, "begin a step")
-    return f.ModelStepStarted(run.id, run.turn, next_place(run), message_id, model, continues)
+    place = next_place(run)
+    return f.ModelStepStarted(run.id, run.turn, place, message_id, model, continues, asked_tokens, rate)
 
 
 def steer(

@@ -76,10 +76,6 @@ class Mask:
     def __repr__(self) -> str:
         return f"Mask({len(self._given)} values)"
 
-    def also(self, *values: str) -> "Mask":
-        """This one, knowing more."""
-        return Mask([*self._given, *values])
-
     @property
     def longest_chars(self) -> int:
         return max((len(secret) for secret in self._secrets), default=0)
@@ -139,10 +135,6 @@ class StreamMask:
         self._without = without
         self.held = ""
         self._shown = ""
-
-    @property
-    def held_chars(self) -> int:
-        return len(self.held)
 
     def feed(self, text: str) -> str:
         """Take in the next piece; returns what is certain now."""

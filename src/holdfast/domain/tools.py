@@ -263,10 +263,6 @@ def needs_a_person(tool: ToolRow) -> bool:
     return is_asked or tool.state == "in_doubt"
 
 
-def open_approvals(tools: Sequence[ToolRow]) -> list[ToolRow]:
-    return [tool for tool in tools if tool.state == "intended" and tool.approval == "requested"]
-
-
 def _deny(view: View, tool: ToolRow, reason: str) -> f.ToolSettled:
     events = written(view, tool)
     output = OutputFold.of(events)

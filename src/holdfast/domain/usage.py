@@ -39,3 +39,15 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.written_tokens + other.written_tokens,
             self.estimated_tokens + other.estimated_tokens,
         )
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """US dollars for a million tokens, which are millionths of a dollar for one: for what is estimated."""
+
+    input: float
+    output: float
+
+    def of(self, usage: Usage) -> Usage:
+        """`usage` with what it costs about: nothing is taken for read from a cache."""
+        micros = usage.input_tokens * self.input + usage.output_tokens * self.output
+        return msgspec.structs.replace(usage, cost_micros=round(max(0, min(COUNT_MAX, micros))))

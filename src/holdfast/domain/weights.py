@@ -47,8 +47,8 @@ def part_tokens(part: Text | Reasoning | ToolCall | File) -> int:
         return estimate_tokens(part.name) + estimate_tokens(part.arguments) + MESSAGE_TOKENS
     if isinstance(part, File):
         return estimate_tokens(part.name) + file_tokens(part)
-    signature = part.signature if isinstance(part, Reasoning) else ""
-    return estimate_tokens(part.text) + estimate_tokens(signature)
+    signature_tokens = estimate_tokens(part.signature) if isinstance(part, Reasoning) else 0
+    return estimate_tokens(part.text) + signature_tokens
 
 
 def tokens_of(messages: Iterable[RequestMessage]) -> int:
@@ -96,8 +96,8 @@ class Gauge(msgspec.Struct, frozen=True):
         return self.tools_tokens + estimate_tokens(instructions)
 
     def weigh(self, request: Request) -> int:
-        """How many of our tokens all of a request has."""
-        return tokens_of(request.messages) + self.tools_tokens + estimate_tokens(request.system)
+        """How many of our tokens all of a request has; its messages were counted when it was made."""
+        return request.tokens + self.tools_tokens + estimate_tokens(request.system)
 
     def harder(self, profile: Profile, weighed: int) -> "Gauge":
         """For a request half as large as one that was too much, whatever its window was thought to be."""

@@ -57,7 +57,7 @@ class Instructions:
                 await self._store.swap_item(KIND, digest, body, None)
 
     async def _told(self) -> frozenset[str]:
-        """The digests of all that open runs were told; of more runs, where that is simpler."""
+        """The digests of all that open runs were told, and runs after them in the same conversations."""
         found: set[str] = set()
         for session_id, run in await self._store.open_runs():
             with suppress(NoSuchSession):  # Deleted just now.

@@ -7,10 +7,9 @@ notice is let be. One that its app never takes is passed by in the end: see `stu
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from holdfast.domain.limits import (
     DELIVERY_RETRY_MS,
     DELIVERY_RETRY_MS_MAX,
 )
+from holdfast.gateway.chat_tasks import ChatTasks
 from holdfast.gateway.keeping import Bell
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import ChannelFailure
@@ -41,7 +41,6 @@ _WELL_AFTER = 3
 """Tries after which a failure has the app itself asked how it is."""
 _HAND_BACK_S = 2.0
 _NOT_ALLOWED = "not_allowed"
-_OPEN = ("waiting", "sending", "changed")
 
 _Over = Literal["in_doubt", "dropped"]
 
@@ -72,7 +71,7 @@ class Delivering:
         self._chance = chance
         self._bell = Bell()
         self._closed = False
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = ChatTasks("delivering", self._ended)
         self._next: list[tuple[str, DeliveryRow]] = []
         self._doubts: dict[tuple[str, int], int] = {}
         self._held: dict[str, float] = {}
@@ -89,8 +88,7 @@ class Delivering:
 
     async def drained(self) -> None:
         """Return once what is being sent is receipted."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.drained()
 
     async def run(self) -> None:
         """Until cancelled; what is being sent then is handed back as begun, to whoever comes next."""
@@ -100,10 +98,7 @@ class Delivering:
                 await self._begin_due()
                 await self._bell.wait(LOOK_S)
         finally:
-            tasks = list(self._tasks.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.stop_all()
 
     async def _begin_due(self) -> None:
         if self._closed:
@@ -125,7 +120,7 @@ class Delivering:
         while self._next and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
             key, row = self._next.pop(0)
             if key not in self._tasks and self._held.get(key, 0.0) <= now:
-                self._spawn(key, self._deliver(key, row))
+                self._tasks.begin(key, self._deliver(key, row))
         return len(self._tasks) >= DELIVERIES_AT_ONCE_MAX
 
     async def _begin_held_up(self, now: Instant) -> None:
@@ -133,15 +128,9 @@ class Delivering:
         held_up = await self._store.held_up(self._ledger.channel.name, now, DELIVERIES_AT_ONCE_MAX)
         for key, held, behind in held_up:
             if key not in self._tasks and len(self._tasks) < DELIVERIES_AT_ONCE_MAX:
-                self._spawn(key, self._pass_by(key, held, behind))
-
-    def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"delivering {key}")
-        self._tasks[key] = task
-        task.add_done_callback(partial(self._ended, key))
+                self._tasks.begin(key, self._pass_by(key, held, behind))
 
     def _ended(self, key: str, task: "asyncio.Task[None]") -> None:
-        del self._tasks[key]
         error = None if task.cancelled() else task.exception()
         if error is None:
             self._bell.ring()
@@ -185,7 +174,7 @@ class Delivering:
             await self._hand_back(key, row)
             raise
         await self._store.settle_delivery(key, after)
-        if after.state not in _OPEN:
+        if after.is_over:
             self._doubts.pop((key, row.n), None)
             self._stubborn.forget((key, row.n))
         return after
@@ -201,7 +190,7 @@ class Delivering:
             return
         stubborn = await self._begin(key, held.n)
         after = await self._carry_out(route, stubborn) if stubborn is not None else None
-        if after is None or after.state not in _OPEN:
+        if after is None or after.is_over:
             return
         if after.state == "changed" and after.kind == "answer" and not after.body.is_taken_back:
             after = await self._send_anew(route.chat, after)

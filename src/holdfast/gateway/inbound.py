@@ -30,6 +30,7 @@ from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.engine.engine import Engine
 from holdfast.gateway import presses, router
 from holdfast.gateway.answering import Answering
+from holdfast.gateway.chat_tasks import ChatTasks
 from holdfast.gateway.commands import Asked, Commands
 from holdfast.gateway.keeping import Bell, Sleep
 from holdfast.gateway.outbox import Outbox
@@ -97,7 +98,7 @@ class Inbox:
         self._closed = False
         self._known: set[int] = set()
         self._lanes: dict[str, deque[InboundRow]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = ChatTasks("taking up")
         self._pace = Pace(monotonic)
         self._slots = asyncio.Semaphore(ROUTES_AT_ONCE_MAX)
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE_MAX)
@@ -112,8 +113,7 @@ class Inbox:
 
     async def drained(self) -> None:
         """Return once nothing is being worked off."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.drained()
 
     async def run(self) -> None:
         """Until cancelled; what is being worked off then is found as it is by whoever comes next."""
@@ -125,10 +125,7 @@ class Inbox:
                     pass
                 await self._bell.wait(LOOK_S)
         finally:
-            tasks = list(self._tasks.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.stop_all()
             self._lanes.clear()
 
     async def _gather(self) -> bool:
@@ -148,7 +145,7 @@ class Inbox:
             self._lanes[key].append(row)
             return
         self._lanes[key] = deque([row])
-        self._tasks[key] = asyncio.create_task(self._work_off(key), name=f"taking up {key}")
+        self._tasks.begin(key, self._work_off(key))
 
     async def _work_off(self, key: str) -> None:
         lane = self._lanes[key]
@@ -165,7 +162,7 @@ class Inbox:
                 self._known.discard(pending.row.no)
         finally:
             # Nothing can line up between the last look and this: there is no await.
-            del self._lanes[key], self._tasks[key]
+            del self._lanes[key]
 
     async def _heard_out(self, key: str) -> None:
         """Return once nothing waits any more that was said in another chat."""

@@ -1,6 +1,5 @@
 """What goes back to a chat app: what conversations say is planned, and what is planned is delivered."""
 
-import asyncio
 from collections.abc import Callable
 
 from holdfast.domain.chats import RouteRow
@@ -56,4 +55,4 @@ class Outbox:
         self._delivering.close()
 
     async def drained(self) -> None:
-        await asyncio.gather(self._delivering.drained())
+        await self._delivering.drained()

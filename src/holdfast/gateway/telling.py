@@ -16,6 +16,7 @@ from holdfast.domain.chats import NewDelivery, Outgoing, RouteRow
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
+from holdfast.gateway.chat_tasks import ChatTasks
 from holdfast.gateway.keeping import Bell
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.planning import Plan
@@ -64,7 +65,7 @@ class Telling:
         self._at: dict[SessionId, set[str]] = {}
         self._seen: dict[str, Seq] = {}
         self._left: set[str] = set()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = ChatTasks("telling", self._ended)
         self._bells: dict[str, Bell] = {}
         self._failures: dict[str, int] = {}
 
@@ -88,10 +89,7 @@ class Telling:
                     for session_id in changed or ():
                         self._changed(session_id)
         finally:
-            tasks = list(self._tasks.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.stop_all()
 
     def moved(self, route: RouteRow) -> None:
         """A chat is at another conversation from now on."""
@@ -108,10 +106,7 @@ class Telling:
     async def leave(self, key: str) -> None:
         """A chat is about to turn to another conversation: what it was shown of this one ends well."""
         self._left.add(key)
-        task = self._tasks.get(key)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._tasks.stop(key)
         for _ in range(_TRIES_MAX):
             route = await self._store.route(key)
             if route is None or not route.session_id:
@@ -168,12 +163,9 @@ class Telling:
             self._bells[key].ring()
         elif key not in self._left and key in self._routes:
             self._bells[key] = Bell()
-            task = asyncio.create_task(self._follow(key), name=f"telling {key}")
-            self._tasks[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
+            self._tasks.begin(key, self._follow(key))
 
     def _ended(self, key: str, task: "asyncio.Task[None]") -> None:
-        del self._tasks[key]
         rung = self._bells.pop(key).is_rung
         if task.cancelled():
             return

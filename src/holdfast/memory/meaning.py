@@ -18,7 +18,8 @@ from holdfast.domain.clock import Clock, Instant, has_come
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
 from holdfast.domain.limits import EMBED_QUERY_MS_MAX, EMBED_REST_S, EMBED_TEXTS_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory
-from holdfast.memory.ports import Embedding, Notebook, ProviderFailure
+from holdfast.domain.notebook import Notebook
+from holdfast.memory.ports import Embedding, ProviderFailure
 
 _TAG_BYTES = 8
 _NUMBER_BYTES = 4

@@ -16,7 +16,7 @@ from holdfast.domain.errors import ProviderCannot as ProviderCannot
 from holdfast.domain.errors import ProviderFailure as ProviderFailure
 from holdfast.domain.facts import Ranges, Role
 from holdfast.domain.ids import ProcessId, SessionId
-from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
+from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.rows import Debt, DebtRow
 from holdfast.domain.transcript import Page
 
@@ -154,37 +154,3 @@ Asking = Callable[[str, str], Awaitable[str]]
 and HoldfastError."""
 Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Where texts lie in meaning, in their order. Raises ProviderFailure."""
-
-
-class Notebook(Protocol):
-    """The store, as the notes need it; its `Notes` port says what each of these means."""
-
-    async def add_notes(
-        self,
-        key: str,
-        receipt: str,
-        origin: Origin,
-        scope: str,
-        fresh: Sequence[NewNote],
-        said_at: Instant | None = None,
-    ) -> tuple[str, Sequence[Memory]]: ...
-
-    async def note_receipt(self, key: str) -> str | None: ...
-
-    async def count_notes(self) -> int: ...
-
-    async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage: ...
-
-    async def note(self, note_id: str) -> Memory: ...
-
-    async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]: ...
-
-    async def edit_note(self, note_id: str, text: str) -> Memory: ...
-
-    async def forget_note(self, note_id: str) -> None: ...
-
-    async def forget_telling(self, key: str) -> int: ...
-
-    async def vectors(self, scope: str) -> Sequence[tuple[str, bytes | None]]: ...
-
-    async def put_vectors(self, vectors: Mapping[str, bytes]) -> None: ...

@@ -1,6 +1,6 @@
 """The shapes of ASGI, and an answer as a value: what a route returns, and what is sent."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -8,7 +8,6 @@ import msgspec
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = Iterable[tuple[bytes, bytes]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _POLICY = (

@@ -61,6 +61,11 @@ class NotSignedIn(HoldfastError):
     code, status = "not_signed_in", 401
     remedy = "Open the link that `holdfast link` prints, or send `Authorization: Bearer` with a token."
 
+    def __init__(self, has_password: bool | None = None) -> None:
+        """`has_password`: whether one is set, so that a page offers only what lets people in."""
+        super().__init__()
+        self.has_password = has_password
+
 
 class SignInFailed(HoldfastError):
     """That does not let you in: the password is wrong, or the link was used or has run out."""
@@ -122,19 +127,24 @@ class Unexpected(HoldfastError):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong (RFC 9457). `code` is stable; `remedy` is the next thing to do, where there is one."""
+    """What went wrong (RFC 9457). `code` is stable; `remedy` is the next thing to do, where there is one.
+
+    `password` is told to those who are not signed in: whether one is set, and nothing else of it.
+    """
 
     title: str
     status: int
     detail: str
     code: str
     remedy: str = ""
+    password: bool | None = None
 
 
 def document(error: HoldfastError, mask: Masking = identity) -> Problem:
     """What a client is told of `error`."""
     detail, remedy = mask(str(error)), mask(error.advice)
-    return Problem(HTTPStatus(error.status).phrase, error.status, detail, error.code, remedy)
+    password = error.has_password if isinstance(error, NotSignedIn) else None
+    return Problem(HTTPStatus(error.status).phrase, error.status, detail, error.code, remedy, password)
 
 
 def headers(error: HoldfastError) -> dict[str, str]:

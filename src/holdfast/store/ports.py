@@ -2,7 +2,8 @@
 
 A store keeps one journal of events per session and the rows projected from it, in one transaction each.
 `tests/conformance` is the meaning of these ports: a store is one when that suite passes.
-What it does for people's attention, for memory and for chat apps is in `attention`, `notes` and `chats`.
+What it does for people's attention and for chat apps is in `attention` and `chats`, what it does for the
+built-in memory in `domain.notebook`.
 """
 
 from asyncio import Future
@@ -19,11 +20,11 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
+from holdfast.domain.notebook import Notebook
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.attention import Attention
 from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
-from holdfast.store.notes import Notes
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
@@ -120,7 +121,10 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """What a sweep did; `mismatched` counts bodies whose deltas did not add up and were left alone."""
+    """What a sweep did; `mismatched` counts bodies whose deltas did not add up and were left alone.
+
+    With `deltas` is counted whatever else is a small row: events of deleted sessions, chats' and notes' rows.
+    """
 
     deltas: int = 0
     mismatched: int = 0
@@ -138,12 +142,16 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a store holds, in one look; `events` counts all that were ever stored."""
+    """What a store holds, in one look; `events` counts all that were ever stored.
+
+    Of the `sessions`, so many are `archived`; one that was deleted is not counted, though rows of it be left.
+    """
 
     sessions: int
     events: int
     store_bytes: int
     format: int
+    archived: int = 0
 
 
 class Follower(Protocol):
@@ -388,5 +396,5 @@ class Upkeep(Protocol):
         """Store what was submitted, then let go of everything."""
 
 
-class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notes, Chats, Upkeep, Protocol):
+class Store(Journal, Views, Attention, Debts, Leases, Blobs, Shelf, Notebook, Chats, Upkeep, Protocol):
     """All of it."""

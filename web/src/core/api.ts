@@ -5,6 +5,8 @@ export interface Problem {
   code: string;
   detail: string;
   remedy?: string;
+  /** Told to those who are not signed in: whether a password would let them in. */
+  password?: boolean;
 }
 
 /** The server said no, or could not be reached (`status` 0). */
@@ -105,7 +107,7 @@ export class Api {
     const told = (body ?? {}) as Partial<Problem>;
     throw new Refused({
       status: answer.status, code: told.code ?? "unknown", detail: told.detail ?? `The server answered ${answer.status}.`,
-      ...(told.remedy ? { remedy: told.remedy } : {}),
+      ...(told.remedy ? { remedy: told.remedy } : {}), ...(told.password === undefined ? {} : { password: told.password }),
     });
   }
 }

@@ -9,7 +9,7 @@ import { beside, isBeside } from "./details/watch";
 import { attaching, forgetFiles } from "./attaching";
 import { forgetDraft, text } from "./drafting";
 import { discard, whoAmI } from "./following";
-import { readWaiting } from "./memory/watch";
+import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
 import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, type Act } from "./state";
 import { s } from "./strings";
 
@@ -124,10 +124,15 @@ export const actions = {
   /** Have a conversation remembered now, or all of them; what came of it, in words. */
   rememberNow: async (session_id?: string): Promise<string> => {
     let said = "";
+    let goesOn = false;
+    const wanted = session_id ? [session_id] : waiting.value.map((row) => row.session_id);
+    hurry(wanted);
     await attempt(async () => {
       const { outcome, paid, detail } = await api.post<CommitTold>("api/memory/commit", session_id ? { session_id } : {});
       said = outcome === "failed" ? s.memory.couldNot(detail, paid > 0) : s.memory.outcomes[outcome];
+      goesOn = outcome === "working" || outcome === "no_owner";
     });
+    if (!goesOn) unhurry(wanted);
     return said;
   },
 

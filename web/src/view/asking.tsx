@@ -81,8 +81,12 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "edit")}>{s.editFirst} <kbd>E</kbd></button>
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "deny")}>{s.deny} <kbd>D</kbd></button>
           <span class="spread" />
-          {canLast(written, entry.name) && <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>}
-          {canLast(written, entry.name) && <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>}
+          {canLast(written, entry.name) && (
+            <span class="buttons">
+              <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
+              <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>
+            </span>
+          )}
         </p>
       )}
       {mode.value === "" && <p class="note quiet else">{s.sayElseRefuses}</p>}

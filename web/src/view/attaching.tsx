@@ -4,11 +4,11 @@
 import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { newKey, Refused } from "../core/api";
-import type { Letter } from "../core/outbox";
+import type { IfBusy, Letter } from "../core/outbox";
 import type { StoredFile } from "../core/protocol";
 import { modelHere } from "./choosing";
 import { Clip } from "./icons";
-import { api, current, models } from "./state";
+import { api, current, models, say } from "./state";
 import { s } from "./strings";
 
 const FILES_MAX = 10;
@@ -32,6 +32,14 @@ const all = signal<ReadonlyMap<string, readonly Given[]>>(new Map(JSON.parse(ses
 const here = () => current.value ?? "";
 const given = computed<readonly Given[]>(() => all.value.get(here()) ?? []);
 
+/** Somebody has sent a message whose files are on their way: it goes out once they are there. */
+const sending = signal<{ readonly at: string; readonly if_busy: IfBusy } | null>(null);
+
+/** Whoever has changed their mind, or lacks a file, sends again. */
+function unsend(at: string): void {
+  if (sending.value?.at === at) sending.value = null;
+}
+
 function put(at: string, files: readonly Given[]): void {
   const next = new Map(all.value);
   if (files.length) next.set(at, files);
@@ -45,6 +53,7 @@ function put(at: string, files: readonly Given[]): void {
 function change(key: string, changes: Partial<Given>): void {
   for (const [at, files] of all.value) {
     if (!files.some((each) => each.key === key)) continue;
+    if (changes.wrong) unsend(at);
     const isTwice = files.some((each) => each.key !== key && each.id && each.id === changes.id);
     put(at, isTwice ? files.filter((each) => each.key !== key) : files.map((each) => (each.key === key ? { ...each, ...changes } : each)));
   }
@@ -55,7 +64,7 @@ async function takeIn(file: File): Promise<void> {
   const name = file.name || s.pastedName;
   const wrong = refusal(file, given.value);
   put(here(), [...given.value, { key, name, ...(wrong ? { wrong } : {}) }]);
-  if (wrong) return;
+  if (wrong) return unsend(here());
   try {
     const stored = await api.upload<StoredFile>(file, name);
     change(key, { id: stored.id, name: stored.name, media_type: stored.media_type });
@@ -70,8 +79,20 @@ export const attaching = {
   given,
   /** Those that are stored and go with the message. */
   stored: (): Stored[] => given.value.flatMap(({ id, name, media_type }) => (id ? [{ id, name, ...(media_type ? { media_type } : {}) }] : [])),
-  /** Whether some are on their way, or are known not to be taken: nothing is sent until that has changed. */
-  holds: () => given.value.some(isOnItsWay) || unfit(given.value).length > 0,
+  /** Whether some are on their way: nothing is sent before they are there. */
+  isUnderWay: () => given.value.some(isOnItsWay),
+  /** Whether some are known not to be taken: nothing is sent until that has changed. */
+  holds: () => unfit(given.value).length > 0,
+  /** How the message that is written here is to be sent once its files are there; null where nobody has asked for that. */
+  sends: () => (sending.value?.at === here() ? sending.value.if_busy : null),
+  sendSoon: (if_busy: IfBusy) => void (sending.value = { at: here(), if_busy }),
+  dontSend: () => void (sending.value = null),
+  /** A message is sent from where it was written: whoever goes elsewhere first finds it there, and is told so. */
+  leave: (to: string | null) => {
+    if (!sending.value || sending.value.at === to) return;
+    sending.value = null;
+    say(s.notSentYet);
+  },
   add: (files: Iterable<File>) => {
     for (const file of files) void takeIn(file);
   },
@@ -80,13 +101,17 @@ export const attaching = {
     const lacking = files.filter(({ id }) => !given.value.some((each) => each.id === id));
     put(here(), [...lacking.map((each) => ({ key: newKey(), ...each })), ...given.value]);
   },
-  remove: (key: string) => put(here(), given.value.filter((each) => each.key !== key)),
+  remove: (key: string) => {
+    unsend(here());
+    put(here(), given.value.filter((each) => each.key !== key));
+  },
   clear: () => put(here(), []),
   /** What was given before the conversation had begun goes on in it. */
   goOn: () => {
     const before = all.value.get("") ?? [];
     put("", []);
     put(here(), [...given.value, ...before]);
+    if (sending.value?.at === "") sending.value = { ...sending.value, at: here() };
   },
 };
 
@@ -114,7 +139,7 @@ export function Files() {
       <ul class="files" aria-label={s.attached}>
         {given.value.map((file) => (
           <li key={file.key} class={file.wrong ? "wrong" : ""} role={file.wrong ? "alert" : undefined}>
-            {file.name}{file.wrong ? `: ${file.wrong}` : isOnItsWay(file) ? <span role="status"> · {s.uploading}</span> : ""}{" "}
+            <span>{file.name}{file.wrong ? `: ${file.wrong}` : isOnItsWay(file) ? <span role="status"> · {s.uploading}</span> : ""}</span>{" "}
             <button type="button" class="quiet" aria-label={`${s.remove} ${file.name}`} onClick={() => attaching.remove(file.key)}>×</button>
           </li>
         ))}
@@ -136,6 +161,13 @@ function unfit(files: readonly Given[]): Kind[] {
 
 function kindOf(media_type: string): Kind {
   return media_type.startsWith("image/") ? "image" : media_type === "application/pdf" ? "pdf" : "text";
+}
+
+/** That the message goes out by itself, and the way to have it not do so. */
+export function SendsSoon() {
+  if (attaching.sends() === null) return null;
+  const many = given.value.filter(isOnItsWay).length;
+  return <p class="note buttons"><span role="status">{s.sendsSoon(many)}</span> <button type="button" onClick={attaching.dontSend}>{s.dontSendYet}</button></p>;
 }
 
 export function Choose() {

@@ -7,7 +7,7 @@ import type { Entry } from "../core/entries";
 import type { IfBusy } from "../core/outbox";
 import { actions, slash } from "./actions";
 import { asksForWords } from "./asking";
-import { attaching, Choose, Dropping, Files } from "./attaching";
+import { attaching, Choose, Dropping, Files, SendsSoon } from "./attaching";
 import { Chooser } from "./chooser";
 import { called, Commands, completions, isPrompt } from "./commands";
 import { prompts } from "./choosing";
@@ -45,7 +45,11 @@ export function Composer() {
     area.current?.focus();
     back.value = 0;
   }, [id]);
-  useLayoutEffect(() => void (goesOn && attaching.goOn()), [id]);
+  useLayoutEffect(() => {
+    if (goesOn) attaching.goOn();
+    attaching.leave(id);
+  }, [id]);
+  useLayoutEffect(() => () => attaching.leave(null), []);
   useEffect(() => {
     const node = area.current;
     if (!node) return;
@@ -60,7 +64,8 @@ export function Composer() {
   const compose = answering ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
-    if (attaching.holds() || (!words && !attaching.stored().length)) return;
+    if (attaching.holds() || (!words && !hasFiles)) return;
+    if (attaching.isUnderWay()) return attaching.sendSoon(if_busy);
     const command = called(words);
     if (answering && !(command && slash[command.name])) return void answer(answering, words);
     if (command && !prompts.value.some((each) => each.name === command.name)) {
@@ -70,6 +75,16 @@ export function Composer() {
     } else void send(words, if_busy, attaching.stored());
     empty();
   };
+
+  // Whoever writes on has not said all yet. At once: the next key may be the one that sends.
+  useLayoutEffect(attaching.dontSend, [text.value]);
+  const soon = attaching.sends();
+  useEffect(() => {
+    const how = attaching.sends();
+    if (!how || attaching.isUnderWay()) return;
+    attaching.dontSend();
+    submit(how);
+  });
 
   /** What is written stays where it is when it did not get there. */
   const answer = async ({ run_id, id: call }: Entry, words: string) => {
@@ -119,6 +134,10 @@ export function Composer() {
 
   const press = (event: KeyboardEvent) => {
     if (pick(event)) return event.preventDefault();
+    if (event.key === "Escape" && soon) {
+      attaching.dontSend();
+      return event.stopPropagation();
+    }
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       return submit(event.altKey ? "steer" : "queue");
@@ -138,7 +157,7 @@ export function Composer() {
   const busy = busyNow.value;
   const hasMessage = text.value.trim() !== "" || hasFiles;
   const waits = waitsNow.value;
-  const isHeld = attaching.holds();
+  const isHeld = attaching.holds() || soon !== null;
   return (
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
       <Commands text={text.value} at={marked.value} choose={complete} />
@@ -149,6 +168,7 @@ export function Composer() {
         onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
       {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
+      <SendsSoon />
       <p class="buttons">
         <Choose />
         <Chooser />

@@ -10,6 +10,7 @@ import { Attached } from "./files";
 import { lazily } from "./lazily";
 import { Markdown } from "./markdown";
 import { AskedLine } from "./question";
+import { costOf } from "./spent";
 import { open } from "./state";
 import { s } from "./strings";
 import { Steady } from "./steady";
@@ -230,7 +231,7 @@ function Footer({ turn, work, children }: { turn: Turn; work: Work; children: Co
   const used = work.input_tokens + work.output_tokens > 0;
   const told = [
     model, used ? s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens, work.estimated_tokens) : "",
-    used ? (work.cost_micros != null ? s.price(work.cost_micros / 1e6) : s.priceUnknown) : "", time ? s.took(time) : "",
+    used ? costOf(work.cost_micros, model) : "", time ? s.took(time) : "",
   ].filter(Boolean);
   return <p class="footer">{told.join(" · ")} {children}</p>;
 }

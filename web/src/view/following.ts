@@ -8,7 +8,7 @@ import { Outbox, type IfBusy, type Letter } from "../core/outbox";
 import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../core/protocol";
 import { readAgents, takeWanted } from "./choosing";
 import { readWaiting } from "./memory/watch";
-import { api, base, current, leaving, letters, link, loading, looked, me, models, open, place, takeFeed, tick } from "./state";
+import { api, base, current, hasPassword, leaving, letters, link, loading, looked, me, models, open, place, takeFeed, tick } from "./state";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
 const PAGE = 20;
@@ -65,7 +65,9 @@ export async function whoAmI(): Promise<void> {
   try {
     me.value = await api.get<Me>("api/me");
   } catch (error) {
-    if (error instanceof Refused && error.problem.status === 401) me.value = { signed_in: false, name: "", rights: [], browser: true };
+    if (!(error instanceof Refused) || error.problem.status !== 401) return;
+    hasPassword.value = error.problem.password ?? false;
+    me.value = { signed_in: false, name: "", rights: [], browser: true };
   }
 }
 

@@ -1,8 +1,12 @@
-// One quiet line beside a conversation's title: whether it is remembered. It leads to all that is.
+// One quiet line beside a conversation's title: what a person can do something about in its being remembered, or
+// waits for. That it waits its turn is not: the details say so, and the memory page. It leads to all that is.
 
+import { computed } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Remembered as Told } from "../core/remembering";
 import { clock, moment } from "../core/times";
-import { now, open, session, tick } from "./state";
+import { hurried, unhurry } from "./memory/watch";
+import { current, now, open, session, tick } from "./state";
 import { s } from "./strings";
 
 /** When something is tried again, if that is still to come. */
@@ -29,11 +33,25 @@ function words(told: Told, at: number): string {
   }
 }
 
-export function Remembered() {
+function told(): Told | null {
   void tick.value;
-  const told = open.conversation.memory.told();
-  const isOut = session.value?.remember === false && (!told || told.state === "remembered");
-  if (!told && !isOut) return null;
-  const needs = told?.state === "failed" || told?.state === "in_doubt";
-  return <a class={needs ? "remembered needs" : "remembered"} href="#memory" title={told?.detail}>{isOut || !told ? s.memory.notThis : words(told, now.value)}</a>;
+  return open.conversation.memory.told();
+}
+
+/** Whether the conversation that is open is remembered, in words; empty where there is nothing to say. */
+export const rememberedHere = computed(() => {
+  const found = told();
+  const isOut = session.value?.remember === false && (!found || found.state === "remembered");
+  return isOut ? s.memory.notThis : found ? words(found, now.value) : "";
+});
+
+export function Remembered() {
+  const found = told();
+  const id = current.value ?? "";
+  const isDone = found?.state === "remembered" || found?.state === "dropped";
+  useEffect(() => void (isDone && unhurry([id])), [id, isDone]);
+  const isQuiet = found?.state === "waiting" && !hurried.value.has(id);
+  if (isQuiet || !rememberedHere.value) return null;
+  const needs = found?.state === "failed" || found?.state === "in_doubt";
+  return <a class={needs ? "remembered needs" : "remembered"} href="#memory" title={found?.detail}>{rememberedHere.value}</a>;
 }

@@ -1,10 +1,10 @@
-// Signing in: by the link that the server printed, or by a password.
+// Signing in: by the link that the server printed, or by a password where one is set.
 
 import { signal, useSignal } from "@preact/signals";
 import { Refused } from "../core/api";
 import type { Entered } from "../core/protocol";
 import { begin, keepPageKey } from "./following";
-import { api } from "./state";
+import { api, hasPassword } from "./state";
 import { s } from "./strings";
 
 const failed = signal("");
@@ -40,11 +40,12 @@ export function SignIn() {
   return (
     <main class="sign-in">
       <h1>{s.name}</h1>
-      <p>{s.signInHow}</p>
-      <form onSubmit={(event) => (event.preventDefault(), void submit())}>
+      <p>{s.signInHow} <code>{s.signInCommand}</code></p>
+      {hasPassword.value && <form onSubmit={(event) => (event.preventDefault(), void submit())}>
         <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
         <button type="submit" class="strong">{s.signIn}</button>
-      </form>
+      </form>}
+      {!hasPassword.value && <p class="note quiet">{s.noPassword}</p>}
       {failed.value && <p class="note wrong" role="alert">{failed.value}</p>}
     </main>
   );

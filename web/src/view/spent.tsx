@@ -21,6 +21,21 @@ export function contextTokens(conversation: Conversation): number {
   return 0;
 }
 
+/** Who wrote the newest answer. */
+export function wroteLast(conversation: Conversation): string {
+  for (const { entries } of conversation.ordered().slice(-TURNS).reverse()) {
+    const last = entries.findLast((entry) => entry.model);
+    if (last) return last.model;
+  }
+  return "";
+}
+
+/** What something has cost, in words; of the demo nobody asks. */
+export function costOf(micros: number | null | undefined, model: string): string {
+  if (micros != null) return s.price(micros / 1e6);
+  return model === "demo" ? "" : s.priceUnknown;
+}
+
 export function Spent() {
   void tick.value;
   const row = session.value;
@@ -48,6 +63,7 @@ function Ring({ read, window }: { read: number; window: number }) {
 function Cost() {
   const used = session.value?.usage;
   if (!used || used.input_tokens + used.output_tokens === 0) return null;
-  const said = used.cost_micros === null ? s.priceUnknown : s.price(used.cost_micros / 1e6);
+  const said = costOf(used.cost_micros, wroteLast(open.conversation));
+  if (!said) return null;
   return <span class={used.cost_micros === null ? "note quiet unknown" : "note quiet"} title={s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens, used.estimated_tokens)}>{said}</span>;
 }

@@ -17,6 +17,8 @@ export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list"
 export const place = signal<"" | "memory" | "agents">("");
 export const about = signal("");
 export const me = signal<Me | null>(null);
+/** Whether a password lets people in here. */
+export const hasPassword = signal(false);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());

@@ -9,7 +9,7 @@ import { set } from "./words/settings";
 export const s = {
   name: "Holdfast", untitled: "Untitled",
   newConversation: "New conversation",
-  conversations: "Conversations",
+  conversations: "Conversations", messages: "Messages",
   needsYou: "Needs you",
   today: "Today", yesterday: "Yesterday", earlier: "Earlier",
   archived: "Archived", showArchived: "Show archived", hideArchived: "Hide archived",
@@ -57,8 +57,9 @@ export const s = {
   gone: "This conversation is no longer here.",
   cannotLoad: "This conversation cannot be loaded.",
 
-  signInTitle: "Sign in",
-  signInHow: "Open the link that the server printed when it started, or run holdfast link for a new one.",
+  signInHow: "Open the link that the server printed when it started. For a new one, run on its machine:",
+  signInCommand: "holdfast link",
+  noPassword: "There is no password yet. Once you are in, you can set one in the settings.",
   password: "Password",
   signIn: "Sign in",
   linkUsed: "That link has been used or is too old.",

@@ -113,7 +113,7 @@ export function Transcript() {
   const isEmpty = !turns.length && !pending.length && !loading.value;
   return (
     <div class="transcript-frame">
-      <div class="transcript" ref={box} onScroll={scrolled} tabIndex={-1} role="log" aria-live="off" aria-label={s.conversations}>
+      <div class="transcript" ref={box} onScroll={scrolled} tabIndex={-1} role="log" aria-live="off" aria-label={s.messages}>
         <div class="turns" ref={inside}>
           {open.conversation.before !== null && <p class="note quiet">{s.showEarlier}</p>}
           {loading.value === "loading" && <p class="note quiet" role="status">{s.loading}</p>}

@@ -107,7 +107,7 @@ async def _fetched(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, cwd=half, env=known,
         pass_fds=(lock,), start_new_session=True,
     )  # fmt: skip
-    watching = asyncio.create_task(_watch(coming, library, progress))
+    watching = asyncio.create_task(_watch(coming, progress))
     try:
         said = await _heard(process)
     finally:
@@ -129,7 +129,7 @@ async def _heard(process: Process) -> str:
     return said
 
 
-async def _watch(coming: Path, library: Path, progress: Progress) -> None:
+async def _watch(coming: Path, progress: Progress) -> None:
     """Tell how far it is until it is cancelled. What came before stays counted while it is unpacked."""
     most = 0
     while True:

@@ -1,7 +1,8 @@
 """Chat Completions: requests encoded, the chunks of an answer decoded. No I/O.
 
 Follows OpenAI's reference, and what servers that claim to speak it do otherwise: thinking in
-`reasoning_content` or `reasoning`, calls without `index`, calls that come whole, names that are repeated.
+`reasoning_content` or `reasoning`, or between tags in the text; calls without `index`, calls that come whole,
+names that are repeated.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.models.chat_request import AFTER_TOOLS, LONG_IDS, MAX_TOKENS, encode
+from holdfast.agent.models.chat_tags import Opening
 from holdfast.agent.models.chat_thinking import (
     EXTRA,
     THINKING,
@@ -178,6 +180,7 @@ class ChatDecoder:
         self._thinks_in = ""
         self._thoughts: list[str] = []
         self._details: Details | None = None
+        self._opening = Opening()
         self._fault = b""
 
     @property
@@ -215,7 +218,7 @@ class ChatDecoder:
 
     def end(self) -> list[ModelDelta]:
         """What closes the answer: calls whose arguments were left out, and its one StepEnd."""
-        last: list[ModelDelta] = []
+        last: list[ModelDelta] = [*self._opening.let_go()]
         for call in self._calls:
             arguments = call.arguments()
             if call.name and not arguments.strip():
@@ -242,15 +245,15 @@ class ChatDecoder:
         if isinstance(content, list):
             # Nobody wants this kind of thinking back.
             if thought := "".join(said.text or "" for each in content for said in each.thinking or ()):
-                deltas.append(ReasoningDelta(thought))
+                deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
             content = "".join(each.text or "" for each in content)
         if thought := self._thought(delta):
-            deltas.append(ReasoningDelta(thought))
+            deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
         if said := content or delta.refusal:
             deltas += self._thought_out()
-            deltas.append(TextDelta(said))
+            deltas += [TextDelta(said)] if self._opening.is_over else self._opening.feed(said)
         if delta.tool_calls:
-            deltas += self._thought_out()
+            deltas += [*self._opening.let_go(), *self._thought_out()]
             for piece in delta.tool_calls:
                 deltas += self._call_deltas(piece)
         return deltas

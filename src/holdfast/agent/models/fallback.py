@@ -74,7 +74,7 @@ class Fallback:
             if failed and not _may_answer(model, failed):
                 continue
             if failed:
-                yield AskedInstead(model.name, model.profile.provider, failed[-1][1])
+                yield AskedInstead(model.name, model.profile.provider, failed[-1][1], model.profile.rate)
             own = with_own_thinking(request, model.profile)
             for tried in range(1, TRIES_MAX + 1):
                 begun = False

@@ -18,6 +18,7 @@ from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.files import FileKind
 from holdfast.domain.requests import Effort
+from holdfast.domain.usage import Rate
 
 ERROR_BYTES_MAX = 64_000
 """How much of an error's body is read."""
@@ -57,12 +58,18 @@ class HttpModel:
 
     @property
     def profile(self) -> Profile:
-        """What is known of it; what its server has said of its window goes first."""
+        """What is known of it; what its server has said of its window and its price goes first."""
+        offer, price = self._abilities.offer, self._price_now
+        known = replace(self._profile, rate=Rate(price.input, price.output)) if price else self._profile
+        if offer is None or offer.window_tokens is None or offer.window_tokens == known.window_tokens:
+            return known
+        room = min(known.answer_tokens, offer.window_tokens // 4)
+        return replace(known, window_tokens=offer.window_tokens, answer_tokens=room)
+
+    @property
+    def _price_now(self) -> Price | None:
         offer = self._abilities.offer
-        if offer is None or offer.window_tokens is None or offer.window_tokens == self._profile.window_tokens:
-            return self._profile
-        room = min(self._profile.answer_tokens, offer.window_tokens // 4)
-        return replace(self._profile, window_tokens=offer.window_tokens, answer_tokens=room)
+        return offer.price if offer is not None and offer.price is not None else self._price
 
     async def takes(self) -> frozenset[FileKind]:
         return await self._abilities.takes()
@@ -70,10 +77,11 @@ class HttpModel:
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""
         loop = asyncio.get_running_loop()
-        deadline, taken = loop.time() + self._patience.first_byte_s, EFFORT not in self._refused
+        deadline = loop.time() + self._patience.first_byte_s
+        was_refused = EFFORT in self._refused
         response = await self._opened(request, tools, deadline)
         try:
-            if request.effort and taken and EFFORT in self._refused:
+            if request.effort and EFFORT in self._refused and not was_refused:
                 yield self._without_effort(request.effort)
             body, answer = Body(response, self._endpoint), Answer(self._endpoint, self._wire)
             if response.content_type == _JSON:
@@ -97,8 +105,7 @@ class HttpModel:
 
     def _priced(self, delta: ModelDelta) -> ModelDelta:
         """The end of an answer with what it costs, where that is known."""
-        offer = self._abilities.offer
-        price = offer.price if offer is not None and offer.price is not None else self._price
+        price = self._price_now
         # A provider that says itself what an answer costs is believed before a list of prices.
         if price is None or not isinstance(delta, StepEnd) or delta.usage.cost_micros is not None:
             return delta
@@ -108,7 +115,7 @@ class HttpModel:
         """That the same model is asked once more, by who wants to know why it thinks as it likes."""
         detail = f"{self.name} does not take the effort {effort!r}, and is asked without it from now on"
         failure = ModelFailure(detail=detail, retryable=False)
-        return AskedInstead(self.name, self.profile.provider, failure)
+        return AskedInstead(self.name, self.profile.provider, failure, self.profile.rate)
 
     async def _opened(
         self, request: Request, tools: Sequence[ToolSpec], deadline: float

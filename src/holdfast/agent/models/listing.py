@@ -6,6 +6,7 @@ its own; llama.cpp says it in a second list beside the first.
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -166,7 +167,7 @@ def _takes(told: dict[str, Any]) -> frozenset[FileKind] | None:
 
 
 def _price(told: Any) -> Price | None:
-    """What OpenRouter says that a model costs: dollars for one token, as text; below nothing is unsaid."""
+    """What OpenRouter says that a model costs: dollars for one token, as text; no amount is no price."""
     if not isinstance(told, dict):
         return None
     try:
@@ -177,7 +178,7 @@ def _price(told: Any) -> Price | None:
         ]
     except (KeyError, TypeError, ValueError):
         return None
-    if min(each, written, *(price or 0 for price in kept)) < 0:
+    if not all(0 <= price < inf for price in (each, written, *(price or 0 for price in kept))):
         return None
     return Price(each, written, kept[0], written=kept[1])
 

@@ -153,10 +153,11 @@ class Commands:
         lines = [
             f"Conversation  {title_of(scene.title, scene.opening)}",
             f"              {scene.session_id} · {counted(scene.turns, 'message')}",
+            f"Agent         {scene.agent or MAIN}",
             f"Model         {scene.model}",
             f"State         {STATUS[scene.status].lower()}",
             f"Used          {scene.usage.input_tokens:,} tokens read, {scene.usage.output_tokens:,} written"
-            + (" (estimated: the provider counts none)" if scene.usage.estimated_tokens else ""),
+            + (" (partly estimated)" if scene.usage.estimated_tokens else ""),
             f"Server        {self._client.place.url}",
         ]
         for question in scene.asked:

@@ -17,6 +17,7 @@ from holdfast.cli.chat.answering import choices
 from holdfast.cli.chat.safe import one_line, safe
 from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Question
+from holdfast.domain.agents import MAIN
 from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
 from holdfast.domain.secrets import Masking
 
@@ -28,6 +29,7 @@ OUTPUT_LINES_MAX = 3
 LIVE_LINES_MAX = 10
 QUESTION_LINES_MAX = 12
 WAITING_MAX = 3
+AGENT_CHARS_MAX = 40
 _MARKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "done": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -113,6 +115,7 @@ class Drawing:
                 pieces.append(("class:thinking", f"  ∴ {line[-(columns - 6) :]}\n"))
             ends = _wrapped(self._safe(message.rest).rstrip("\n"), max(10, columns - 4))[-lines_max:]
             pieces += [("", f"  {line}\n") for line in ends if message.rest.strip()]
+        pieces += [("class:notice", f"  — {line} —\n") for line in scene.stopped]
         for call in scene.calls.values():
             pieces += self._running(call, columns, now_ms)
         if scene.asked:
@@ -159,12 +162,15 @@ class Drawing:
         lines = [one_line(self._mask(text), max(10, columns - 10)) for text in texts[-WAITING_MAX:]]
         return [("class:dim", f"  ⧖ {line}\n") for line in lines]
 
-    def toolbar(self, scene: Scene, is_here: bool, unsent: int) -> str:
-        """The title, the model and the state."""
+    def toolbar(self, scene: Scene, is_here: bool, unsent: int, agents: int = 1) -> str:
+        """The title, who answers and the state; the agent by name unless it is the usual and only one."""
         state = STATUS[scene.status].lower() if is_here else "the server has gone; looking for it"
         waiting = f" · {unsent} to be sent" if unsent else ""
-        model = f" · {one_line(self._mask(scene.model), 40)}" if scene.model else ""
-        return f" {one_line(self._mask(title_of(scene.title, scene.opening)), 50)}{model} · {state}{waiting}"
+        agent = scene.agent or MAIN
+        who = [one_line(self._mask(agent), AGENT_CHARS_MAX)] if agents > 1 or agent != MAIN else []
+        who += [one_line(self._mask(scene.model), 40)] if scene.model else []
+        title = one_line(self._mask(title_of(scene.title, scene.opening)), 50)
+        return " " + " · ".join([title, *who, state]) + waiting
 
     def _safe(self, text: str) -> str:
         return safe(self._mask(text))

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
 
-PAUSE_S = 0.05
-"""The least time between two drawings of what is under way."""
 STYLES = (
     ("thinking", "italic #888888"),
     ("dim", "#888888"),
     ("tool", "#888888"),
+    ("notice", "ansiyellow"),
     ("question", "bold ansiyellow"),
     ("command", "bold"),
     ("choices", "ansicyan"),

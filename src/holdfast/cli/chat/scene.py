@@ -6,12 +6,13 @@ What is whole is printed, once and for good; what is still changing is drawn ane
 import msgspec
 
 from holdfast.cli.chat.blocks import whole
+from holdfast.cli.chat.stops import Stop, Stops, continued
 from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain import facts as f
 from holdfast.domain.codec import Unknown
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
-from holdfast.domain.reading import LATE
-from holdfast.domain.rows import OVER, RunStatus, SessionStatus
+from holdfast.domain.reading import LATE, NOTICES
+from holdfast.domain.rows import OVER, MessageStatus, RunStatus, SessionStatus
 
 OUTPUT_CHARS_MAX = 2_000
 """As much of a running tool's output is held to show its end."""
@@ -89,6 +90,7 @@ class Scene:
         self.opening = session.opening
         """What it is known by while it has no title."""
         self.model = model
+        self.agent = session.agent
         self.turns = session.turns
         self.usage = session.usage
         self.cursor = 0
@@ -99,6 +101,7 @@ class Scene:
         """Messages that wait for the answer before them, by their run: shown when it is their turn."""
         self._runs: dict[str, RunStatus] = {}
         self._asks: set[str] = set()
+        self._stops = Stops()
         self._retries = False
 
     @property
@@ -114,10 +117,15 @@ class Scene:
     @property
     def asked(self) -> tuple[Question, ...]:
         """All that waits for a person: what the list says, and an answer that stays stopped until told."""
-        stopped = "Stopped when the server stopped."
+        stopped = NOTICES["interrupted"]
         return self.questions or tuple(
             Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks)
         )
+
+    @property
+    def stopped(self) -> list[str]:
+        """What is to be said of answers that stopped with the server, while nothing has come after."""
+        return self._stops.standing(set() if self.questions else self._asks)
 
     @property
     def run_id(self) -> str | None:
@@ -137,7 +145,7 @@ class Scene:
         }
         shown: list[list[Shown]] = []
         for message in page.messages:
-            if message.live and (found := self._old(message, arguments)):
+            if message.live and (found := self._old(message, arguments, page.messages)):
                 shown.append(found)
         return [each for found in shown[-messages_max:] for each in found]
 
@@ -150,12 +158,22 @@ class Scene:
         self.questions = told.questions
         if told.session is not None:
             self.title, self.turns, self.usage = told.session.title, told.session.turns, told.session.usage
-            self.opening = told.session.opening
+            self.opening, self.agent = told.session.opening, told.session.agent
 
     def add(self, happened: Happened) -> list[Shown]:
         """Take in the next event; returns what is to be printed for it."""
         self.cursor = happened.seq
         fact = happened.fact
+        before = self._continued(fact, happened.at)
+        return [*before, *self._added(fact, happened.at)] if before else self._added(fact, happened.at)
+
+    def _continued(self, fact: f.AnyFact | Unknown, at: int) -> list[Shown]:
+        """What is said before the first that comes after a stop."""
+        if not isinstance(fact, f.ModelStepStarted | f.ToolIntended | f.TurnSteered):
+            return []
+        return [Notice(said, at=at) for said in self._stops.went_on(fact.turn, fact.place)]
+
+    def _added(self, fact: f.AnyFact | Unknown, at: int) -> list[Shown]:
         match fact:
             case Unknown():
                 return []
@@ -164,11 +182,11 @@ class Scene:
             case f.RunInterrupted() | f.RunCancelled() | f.RunFailed() | f.RunCompleted():
                 return self._over(fact)
             case f.RunStarted() | f.RunWaiting() | f.RunResumed():
-                return self._moved(fact, happened.at)
+                return self._moved(fact)
             case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered() | f.TurnsUndone():
                 return self._turn(fact)
             case _:
-                return self._call(fact, happened.at) or self._rest(fact)
+                return self._call(fact, at) or self._rest(fact)
 
     def _written(
         self, fact: f.TextAppended | f.ReasoningAppended | f.ModelStepStarted | f.MessageSettled
@@ -213,23 +231,23 @@ class Scene:
                 self._runs[fact.run_id] = "interrupted"
                 if fact.asks:
                     self._asks.add(fact.run_id)
-                return [*shown, Notice("Stopped when the server stopped.")]
+                self._stops.begin(Stop(fact.run_id, fact.turn, fact.place))
+                return shown
             case f.RunFailed():
-                shown.append(Notice(f"It failed: {fact.failure.detail}", bad=True))
+                ending = [Notice(f"It failed: {fact.failure.detail}", bad=True)]
             case f.RunCancelled():
-                shown.append(Notice("Stopped."))
+                ending = [Notice("Stopped.")]
+            case _:
+                ending = []
+        shown += [*(Notice(said) for said in self._stops.ended(fact.run_id)), *ending]
         self._runs.pop(fact.run_id, None)
         self.calls = {key: call for key, call in self.calls.items() if call.run_id != fact.run_id}
         return shown
 
-    def _moved(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed, at: int) -> list[Shown]:
-        shown: list[Shown] = self._due(fact.run_id)
-        before = self._runs.get(fact.run_id)
+    def _moved(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed) -> list[Shown]:
         self._runs[fact.run_id] = "waiting" if isinstance(fact, f.RunWaiting) else "running"
         self._asks.discard(fact.run_id)
-        if before == "interrupted" and isinstance(fact, f.RunResumed):
-            shown.append(Notice("Continued after restart", at=at))
-        return shown
+        return self._due(fact.run_id)
 
     def _due(self, run_id: str) -> list[Shown]:
         """The message that has waited for this run, if one has."""
@@ -307,8 +325,12 @@ class Scene:
                 return [Notice("This conversation was deleted.", bad=True)]
             case f.SessionCleared():
                 return [Notice("What was said before this is no longer shown to the model.")]
-            case f.RecoveryFinished() if fact.recovered:
-                return [Notice("Saved text restored")]
+            case f.RecoveryPending():
+                self._stops.change(fact.turn, fact.place, "pending")
+            case f.RecoveryFinished():
+                status: MessageStatus = "recovered" if fact.recovered else "final"
+                if not self._stops.change(fact.turn, fact.place, status):
+                    return [Notice(NOTICES[status])]
             case f.ModelStepRetried():
                 return [Notice(f"The model did not answer ({fact.failure.detail}); trying again.")]
         return []
@@ -319,7 +341,7 @@ class Scene:
         if run.status == "interrupted":
             self._asks.add(run.id)
 
-    def _old(self, message: Message, arguments: dict[str, str]) -> list[Shown]:
+    def _old(self, message: Message, arguments: dict[str, str], messages: tuple[Message, ...]) -> list[Shown]:
         if message.role == "user":
             return [_said(message.parts)]
         if message.role == "tool":
@@ -329,12 +351,22 @@ class Scene:
                 return []
             return [Tool(name, given, message.outcome, message.ms or 0, _text(message.parts))]
         if message.role == "notice":
-            return [Notice("Stopped when the server stopped.")]
+            return self._old_stop(message, messages)
         writing = Writing(message.run_id or "", _text(message.parts, ""))
         if message.status == "streaming":
             self.writing[message.id] = writing
             return _print(writing, whole(writing.rest))
         return _print(writing, len(writing.rest))
+
+    def _old_stop(self, notice: Message, messages: tuple[Message, ...]) -> list[Shown]:
+        of_its_turn = (each for each in messages if each.turn == notice.turn and each.role != "notice")
+        after = next((each for each in of_its_turn if each.place > notice.place), None)
+        if after is not None:
+            return [Notice(continued(notice.status), at=after.at)]
+        if notice.run_id in self._runs:
+            self._stops.begin(Stop(notice.run_id, notice.turn, notice.place, notice.status))
+            return []
+        return [Notice(NOTICES[notice.status])]
 
 
 def _print(message: Writing, chars: int) -> list[Shown]:

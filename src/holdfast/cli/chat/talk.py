@@ -148,7 +148,7 @@ class Talk:
     async def _look_who_answers(self, scene: Scene) -> None:
         with suppress(Away, Refused):
             here = await self._client.get(f"/api/sessions/{scene.session_id}", Session)
-            scene.model = here.answering or scene.model
+            scene.model, scene.agent = here.answering or scene.model, here.agent
 
     async def _seen(self, scene: Scene) -> None:
         with suppress(Away, Refused):
@@ -284,7 +284,8 @@ class Talk:
         return pieces + self._drawing.waiting(waiting, columns)
 
     def _toolbar(self) -> str:
-        return self._drawing.toolbar(self._scene, self._client.is_here, len(self._outbox.unsent))
+        unsent, agents = len(self._outbox.unsent), len(self._commands.known.agents)
+        return self._drawing.toolbar(self._scene, self._client.is_here, unsent, agents)
 
 
 def _told(refused: Refused) -> str:

@@ -74,6 +74,9 @@ class Message(msgspec.Struct, frozen=True):
     role: Role
     status: MessageStatus
     live: bool
+    turn: int = 0
+    place: int = 0
+    at: int = 0
     late: bool = False
     run_id: str | None = None
     parts: tuple[AnyPart, ...] = ()

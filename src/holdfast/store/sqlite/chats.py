@@ -25,7 +25,6 @@ from holdfast.store.sqlite.rows import Columns
 from holdfast.store.sqlite.sql import one, rows, run, value
 
 _DELIVERIES = Columns(DeliveryRow)
-_OPEN = ("waiting", "sending", "changed")
 
 
 def receive(tx: Tx, inbound: Sequence[Inbound]) -> bool:
@@ -108,7 +107,7 @@ def begin(
     tx: Tx, key: str, n: int, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]
 ) -> DeliveryRow | None:
     row = _delivery(tx.db, "get_delivery", key, n)
-    if row is None or row.state not in _OPEN:
+    if row is None or row.is_over:
         return None
     held = row.process_id
     is_under_way = row.state == "sending" and tx.at < row.retry_at + CHANNEL_LEASE_MS
@@ -124,7 +123,7 @@ def begin(
 
 def settle(tx: Tx, key: str, row: DeliveryRow, fresh: Sequence[NewDelivery]) -> bool:
     stored = _delivery(tx.db, "get_delivery", key, row.n)
-    if stored is None or stored.attempts != row.attempts or stored.state not in _OPEN:
+    if stored is None or stored.attempts != row.attempts or stored.is_over:
         return False
     if row.state == "sent" and stored.body != row.body:
         # What it is to say changed while it was being sent.
@@ -165,7 +164,7 @@ def _put_new(tx: Tx, key: str, fresh: NewDelivery) -> None:
     if stored is None:
         n = value(tx.db, "last_delivery", key) + 1
         _put(tx, key, DeliveryRow(n, fresh.source, fresh.piece, fresh.kind, fresh.body, "waiting", tx.at))
-    elif stored.body != fresh.body and stored.state in (*_OPEN, "sent"):
+    elif stored.body != fresh.body and stored.state not in ("in_doubt", "dropped"):
         state = "changed" if stored.state == "sent" else stored.state
         # While somebody has it, that is when they began.
         retry_at = stored.retry_at if stored.process_id is not None else 0

@@ -10,7 +10,7 @@ from holdfast.store.sqlite.access import Access
 
 
 class NoteStore(Access):
-    """What `store.notes` promises, over one file."""
+    """What `domain.notebook` promises, over one file."""
 
     async def add_notes(
         self,

@@ -241,7 +241,8 @@ SELECT no FROM sessions WHERE id = ? AND deleted_at IS NOT NULL ORDER BY no DESC
 
 -- name: totals
 SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NULL),
-    max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0));
+    max(ifnull((SELECT max(position) FROM events), 0), ifnull((SELECT max(position) FROM deltas), 0)),
+    (SELECT count(*) FROM sessions WHERE deleted_at IS NULL AND archived = 1);
 
 -- How conversations stand.
 
@@ -729,9 +730,6 @@ DELETE FROM search WHERE rowid = ?;
 -- name: clear_search
 INSERT INTO search (search) VALUES ('delete-all');
 
--- name: check_search
-INSERT INTO search (search) VALUES ('integrity-check');
-
 -- name: search
 SELECT s.id, s.title, s.no, e.position, e.seq, e.at, e.kind, e.version, e.body
 FROM search f JOIN events e ON e.position = f.rowid JOIN sessions s ON s.no = e.session
@@ -754,9 +752,6 @@ ORDER BY f.rowid DESC LIMIT ?;
 -- name: is_current
 SELECT m.id, m.role FROM messages m JOIN turns t ON t.session = m.session AND t.turn = m.turn
 WHERE m.session = ? AND m.turn = ? AND m.place = ? AND m.body_seq = ? AND t.status = 'live';
-
--- name: indexed_since
-SELECT rowid FROM search WHERE rowid > ? ORDER BY rowid LIMIT ?;
 
 -- Sweeping.
 

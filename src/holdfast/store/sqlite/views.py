@@ -190,10 +190,10 @@ def newest(db: apsw.Connection) -> Position:
 
 
 def totals(db: apsw.Connection, file: Path) -> Totals:
-    (sessions, events) = rows(db, "totals")[0]
+    (sessions, events, archived) = rows(db, "totals")[0]
     wal = file.with_name(file.name + "-wal")
     size = sum(path.stat().st_size for path in (file, wal) if path.exists())
-    return Totals(sessions, events or 0, size, int(db.pragma("user_version")))
+    return Totals(sessions, events or 0, size, int(db.pragma("user_version")), archived)
 
 
 def count_sessions(db: apsw.Connection) -> int:

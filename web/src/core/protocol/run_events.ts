@@ -104,6 +104,13 @@ export interface ModelStepStartedEvent {
   readonly message_id: string;
   readonly model: string;
   readonly continues?: string | null;
+  readonly asked_tokens?: number;
+  readonly rate?: Rate | null;
+}
+
+export interface Rate {
+  readonly input: number;
+  readonly output: number;
 }
 
 export interface ModelStepSettledEvent {

@@ -7,6 +7,7 @@ import { MAIN } from "../choosing";
 import { ChangeList } from "../changes";
 import { Attached } from "../files";
 import { now, open, session, shape, windowTokens } from "../state";
+import { costOf } from "../spent";
 import { s } from "../strings";
 import { textOf } from "../tools";
 import { CallLine } from "./call";
@@ -48,7 +49,7 @@ function About({ turn, work }: { turn: Turn; work: Work | undefined }) {
         [s.details.when, at > 0 && `${date(at, now.value)}, ${clock(at)}`],
         [s.details.took, work?.started_at && work.ended_at && s.details.ms(work.ended_at - work.started_at)],
         [s.details.tokens, isUsed && s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens, work.estimated_tokens)],
-        [s.details.cost, isUsed && (work.cost_micros === null ? s.priceUnknown : s.price(work.cost_micros / 1e6))],
+        [s.details.cost, isUsed && costOf(work.cost_micros, answer?.model ?? "")],
         [s.details.window, read > 0 && (windowTokens.value ? s.details.windowUsed(read, windowTokens.value) : s.details.windowUnknown(read))],
       ]} />
       <p class="buttons"><a class="button" href={`#agents/${session.value?.agent || MAIN}`}>{s.details.told}</a></p>

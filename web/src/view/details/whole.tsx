@@ -9,7 +9,8 @@ import { MAIN, modelHere } from "../choosing";
 import { Counts } from "../diff";
 import { Attached } from "../files";
 import { loadEarlier, PAGE_MAX } from "../following";
-import { contextTokens } from "../spent";
+import { rememberedHere } from "../remembered";
+import { contextTokens, costOf, wroteLast } from "../spent";
 import { letters, now, open, session, shape, tick, windowTokens } from "../state";
 import { s } from "../strings";
 import { textOf } from "../tools";
@@ -79,6 +80,7 @@ function Who() {
       [s.details.agent, <a href={`#agents/${agent}`}>{agent}</a>],
       [s.details.model, modelHere.value],
       [s.details.folder, row?.workspace && <code>{row.workspace}</code>],
+      [s.memory.title, rememberedHere.value && <a href="#memory">{rememberedHere.value}</a>],
       [s.details.begun, row && `${date(row.created_at, now.value)}, ${clock(row.created_at)}`],
     ]} />
   );
@@ -93,7 +95,7 @@ function Used() {
     <>
       <Facts told={[
         [s.details.tokens, s.tokens(used.input_tokens, used.output_tokens, used.cached_tokens, used.estimated_tokens)],
-        [s.details.cost, used.cost_micros === null ? s.priceUnknown : s.price(used.cost_micros / 1e6)],
+        [s.details.cost, costOf(used.cost_micros, wroteLast(open.conversation))],
         [s.details.window, read > 0 && (windowTokens.value ? s.details.windowUsed(read, windowTokens.value) : s.details.windowUnknown(read))],
       ]} />
       {read > 0 && windowTokens.value > 0 && <meter min={0} max={windowTokens.value} high={0.8 * windowTokens.value} value={read} aria-label={s.details.window} />}

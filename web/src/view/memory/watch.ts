@@ -13,6 +13,17 @@ export const kept = signal<readonly KeptMemory[]>([]);
 /** Something is asked, or did not go well. */
 export const needs = computed(() => waiting.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
 
+/** Conversations that somebody has asked to have remembered now, until they are. */
+export const hurried = signal<ReadonlySet<string>>(new Set());
+
+export function hurry(ids: readonly string[]): void {
+  hurried.value = new Set([...hurried.value, ...ids]);
+}
+
+export function unhurry(ids: readonly string[]): void {
+  if (ids.some((id) => hurried.value.has(id))) hurried.value = new Set([...hurried.value].filter((id) => !ids.includes(id)));
+}
+
 /** What waits now; as far as was known before while the server cannot be asked. */
 export async function readWaiting(): Promise<readonly WaitingMemory[]> {
   try {

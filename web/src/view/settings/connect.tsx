@@ -84,12 +84,11 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
     say(s.set.forgotten(provider.label));
   });
   const known = offers.find((each) => each.name === name.value);
-  const address = <label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.base_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label>;
   const isAnyServer = provider.name === "openai";
+  const address = <><label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.base_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{s.set.mayBeEmpty(provider.base_url)}{isAnyServer && ` ${s.set.anyServer}`}</p></>;
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
       {(isAnyServer || provider.local) && address}
-      {isAnyServer && <p class="note quiet">{s.set.baseUrlHelp}</p>}
       <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
       <p class="note quiet">{aboutKey(provider)}</p>
       {!isAnyServer && !provider.local && <details><summary>{s.set.anotherAddress}</summary>{address}</details>}

@@ -31,7 +31,7 @@ export function Entry() {
       <form class="buttons" onSubmit={(event) => (event.preventDefault(), void setPassword())}>
         <label>{s.set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
         <button type="submit" disabled={!password.value}>{s.set.setPassword}</button>
-        <button type="button" class="quiet" disabled={!isSet.value} onClick={() => void remove()}>{s.set.removePassword}</button>
+        {isSet.value && <button type="button" class="quiet" onClick={() => void remove()}>{s.set.removePassword}</button>}
       </form>
       <Tokens />
     </section>
@@ -66,10 +66,12 @@ function Tokens() {
             <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{s.set.revoke}</button></li>
         ))}
       </ul>
-      <form class="buttons" onSubmit={(event) => (event.preventDefault(), void add())}>
+      <form class="fields" onSubmit={(event) => (event.preventDefault(), void add())}>
         <label>{s.set.tokenName} <input value={name.value} maxLength={100} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
-        {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {s.set.rights[right]}</label>)}
-        <button type="submit" disabled={!name.value.trim() || !rights.value.length}>{s.set.addToken}</button>
+        <div class="buttons" role="group" aria-label={s.set.tokenRights}>
+          {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {s.set.rights[right]}</label>)}
+        </div>
+        <p class="buttons"><button type="submit" disabled={!name.value.trim() || !rights.value.length}>{s.set.addToken}</button></p>
       </form>
       {made.value && <p role="status"><code>{made.value.secret}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value?.secret ?? "").then(() => say(s.copied))}>{s.copy}</button> <span class="note">{s.set.tokenOnce}</span></p>}
     </div>

@@ -1,4 +1,7 @@
-"""The port of a store for the built-in memory: what it remembers."""
+"""Where the built-in memory keeps what it remembers: a part of every store.
+
+It stands here because the memory that needs it and the store that is it may not know each other.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -7,8 +10,8 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 
 
-class Notes(Protocol):
-    """What the built-in memory remembers; see `domain.memories`."""
+class Notebook(Protocol):
+    """What the built-in memory remembers; see `memories`."""
 
     async def add_notes(
         self,

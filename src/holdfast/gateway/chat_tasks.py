@@ -1,0 +1,53 @@
+"""What is done for chats at the same time: for each of them one task, and all of them ended together."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+Ended = Callable[[str, "asyncio.Task[None]"], None]
+
+
+class ChatTasks:
+    """Tasks by the chat that they are for. `ended` is told of each that is over, however it ended."""
+
+    def __init__(self, what: str, ended: Ended | None = None) -> None:
+        self._what = what
+        self._ended = ended
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._tasks
+
+    def begin(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done, for a chat for which nothing else is being done."""
+        task = asyncio.create_task(work, name=f"{self._what} {key}")
+        self._tasks[key] = task
+        task.add_done_callback(partial(self._over, key))
+
+    async def stop(self, key: str) -> None:
+        """Cancel what is done for one chat, if anything is, and wait until it has ended."""
+        if key in self._tasks:
+            self._tasks[key].cancel()
+            await asyncio.wait([self._tasks[key]])
+
+    async def stop_all(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def drained(self) -> None:
+        """Return once nothing is being done."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    def _over(self, key: str, task: "asyncio.Task[None]") -> None:
+        # The next may have been begun in the last step of this one, or right after it.
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+        if self._ended is not None:
+            self._ended(key, task)
