@@ -39,6 +39,7 @@ async def test_axe_finds_no_violation(scheme: Any, guest: Guest, browser: Browse
     found["search"] = await violations(page)
     await page.keyboard.press("Escape")
     await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox")).to_be_focused()
     found["palette"] = await violations(page)
     assert {state: wrongs for state, wrongs in found.items() if wrongs} == {}
 

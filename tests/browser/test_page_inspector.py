@@ -79,6 +79,7 @@ async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: 
     await keyboard.press("Control+i")
     await expect(aside(chat)).to_have_count(0)
     await keyboard.press("Control+k")
+    await expect(chat.page.get_by_role("combobox")).to_be_focused()
     await keyboard.type("hide the details")
     await keyboard.press("Enter")
     await expect(aside(chat)).to_be_visible()

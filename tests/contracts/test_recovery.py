@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.agent.ports import TextDelta
+from holdfast.agent.ports import Forgetful, TextDelta
 from holdfast.domain import facts as f
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.context import AssistantMessage
@@ -372,6 +372,60 @@ async def test_a_run_that_an_orderly_stop_ends_between_two_steps_was_cut_off_lik
         await here.engine.recovery.sweep()
         assert (await here.run(sent.run_id)).status == "interrupted"
         assert here.model.requests == []
+
+
+class Pensive(Forgetful):
+    """A memory that is asked before anything else, and may be held up."""
+
+    def __init__(self) -> None:
+        self.hold: asyncio.Event | None = None
+        self.asked = asyncio.Event()
+
+    async def owner(self, session_id: SessionId) -> str | None:
+        if self.hold is not None:
+            self.asked.set()
+            await self.hold.wait()
+        return await super().owner(session_id)
+
+
+async def test_a_run_that_a_person_answered_goes_on_though_a_stop_came_before_anything_of_it(
+    tmp_path: Path,
+) -> None:
+    """R9: whoever was asked has decided, whatever becomes of what is cut off."""
+    memory = Pensive()
+    async with house(
+        tmp_path, Lever("lever", "unsafe"), approvals="ask", resume="never", memory=memory
+    ) as here:
+        here.model.steps = [calls("lever")]
+        session_id = await here.begin()
+        sent = await here.say(session_id, "Go")
+        run = await here.until_run(sent.run_id, "waiting")
+        (tool,) = await here.store.tools(session_id, run.id)
+        memory.hold = asyncio.Event()
+        await here.engine.resolve(run.id, tool.id, "approve")
+        await memory.asked.wait()
+    lever = Lever("lever", "unsafe")
+    async with house(tmp_path, lever, approvals="ask", resume="never", started=False) as here:
+        here.model.steps = [says("Done.")]
+        await here.engine.start()
+        run = await here.until_run(sent.run_id, "completed")
+        assert (lever.pulled, run.attempts) == (["{}"], 0)
+
+
+async def test_whoever_is_stopped_while_claiming_a_run_leaves_nobody_holding_it(tmp_path: Path) -> None:
+    async with house(tmp_path, Lever("lever", "unsafe"), approvals="ask") as here:
+        here.model.steps = [calls("lever")]
+        sent = await here.say(await here.begin(), "Go")
+        run = await here.until_run(sent.run_id, "waiting")
+        for steps in range(6):
+            claiming = asyncio.create_task(here.engine.runner.claim(run.id))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            lease = await here.store.claim(run.id, 1000)
+            assert lease.was_free
+            await here.store.release(lease)
 
 
 async def test_an_unsafe_call_that_may_have_run_is_put_to_a_person(tmp_path: Path) -> None:

@@ -177,6 +177,23 @@ async def test_and_the_limit_of_money_where_the_model_has_a_price(tmp_path: Path
         assert used.cost_micros == 100 * used.input_tokens + 8_000 * used.output_tokens
 
 
+async def test_of_a_request_that_was_too_long_only_the_shorter_one_is_counted(tmp_path: Path) -> None:
+    too_long = ModelFailure(detail="it is too long", retryable=False, too_long=True)
+    async with house(tmp_path) as here:
+        session = await here.begin()
+        here.model.steps = [says("word " * 20_000) for _ in range(4)]
+        for _ in range(4):
+            await here.until_run((await here.say(session, "More")).run_id, "completed")
+        here.model.steps = [[too_long], [TextDelta("Half an answer"), asyncio.Event()]]
+        sent = await here.say(session, "Go on")
+        await here.until(lambda: _has_said(here, session))
+        assert sent.run_id is not None
+        await here.engine.cancel(sent.run_id)
+        run = await here.until_run(sent.run_id, "cancelled")
+        refused, taken = (request.tokens for request in here.model.requests[-2:])
+        assert taken < run.usage.input_tokens < refused
+
+
 async def test_what_was_received_of_a_stopped_answer_is_counted_and_the_request_that_it_answers(
     tmp_path: Path,
 ) -> None:

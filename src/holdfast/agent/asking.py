@@ -69,7 +69,8 @@ class _Step:
     """One message while it is written."""
 
     def __init__(self, started: f.ModelStepStarted, at: int, provider: str) -> None:
-        self.started = started
+        self.started = self.known = started
+        """What is asked now, and what of that is written down."""
         self.first = AskedFirst(started.model, provider, started.rate)
         self.provider = provider
         self.fold = StreamFold(at)
@@ -280,9 +281,10 @@ class Asking:
                 started.run_id, started.message_id, f.Failure(failure.code, str(failure)), delay_ms
             )
         ]
-        if asked.model != started.model:
-            step.started = replace(started, model=asked.model, rate=asked.rate)
+        step.started = replace(started, model=asked.model, rate=asked.rate)
+        if step.started != step.known:
             facts.append(step.started)
+            step.known = step.started
         step.provider = asked.provider
         await recorder.record(lambda view: facts)
 

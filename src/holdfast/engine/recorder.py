@@ -64,6 +64,8 @@ class RunRecorder:
         self.run_id: RunId = lease.run_id
         self.workspace = workspace
         self._stopping = False
+        self.has_written = False
+        """Whether anything of the run was decided here; until then it is as whoever was before left it."""
 
     def release(self) -> None:
         """Nothing more of the run is asked for here."""
@@ -78,6 +80,7 @@ class RunRecorder:
 
         def keep(view: View) -> Facts:
             decided[:] = [decide(view)]
+            self.has_written = self.has_written or bool(decided[0])
             return decided[0]
 
         await self._store.append(Append(self.session_id, keep, fence=self._fence))

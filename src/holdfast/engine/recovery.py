@@ -16,7 +16,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.rows import RunRow
 from holdfast.engine.policies import ResumePolicy
-from holdfast.engine.runner import LEASE_MS, Runner, deliver
+from holdfast.engine.runner import Runner, deliver
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools
 
@@ -108,10 +108,14 @@ class Recovery:
     async def _take(self, session_id: SessionId, run: RunRow) -> tuple[Lease | None, bool]:
         """Claim a run that nobody works on; whether someone had, and was cut off."""
         try:
-            lease = await self._store.claim(run.id, LEASE_MS)
+            lease = await self._runner.claim(run.id)
         except (LeaseHeld, RunRefused, NoSuchRun):
             return None, False
-        was_interrupted = await self._runner.mark(session_id, lease)
+        try:
+            was_interrupted = await self._runner.mark(session_id, lease)
+        except asyncio.CancelledError:
+            await self._runner.let_go(lease)
+            raise
         self.recovered += was_interrupted
         return lease, was_interrupted
 

@@ -153,7 +153,7 @@ class Runner:
         try:
             if lease is not None and self.slots.are_taken:
                 # Whoever waits holds nothing: another process may well have room for it.
-                await self._let_go(lease)
+                await self.let_go(lease)
                 lease = None
             await self.slots.take()
         finally:
@@ -163,7 +163,7 @@ class Runner:
         finally:
             self.slots.give_back()
 
-    async def _let_go(self, lease: Lease) -> None:
+    async def let_go(self, lease: Lease) -> None:
         with suppress(StoreFault):
             await self._store.release(lease)
 
@@ -180,29 +180,35 @@ class Runner:
             recorder = self._recorders.pop(run_id, None)
             if recorder is not None:
                 recorder.release()
-            await self._let_go(lease)
+            await self.let_go(lease)
         await self.drain(session_id)
+
+    async def claim(self, run_id: RunId) -> Lease:
+        """The right to work on a run. Whoever is cancelled meanwhile leaves nobody holding it.
+
+        Else the next process would take a run that a person has answered for one that was cut off. Raises
+        LeaseHeld, RunRefused, NoSuchRun, StoreFault.
+        """
+        claiming = asyncio.ensure_future(self._store.claim(run_id, LEASE_MS))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            with suppress(HoldfastError):
+                await self.let_go(await claiming)
+            raise
 
     async def _claim(self, session_id: SessionId, run_id: RunId) -> Lease:
         """Claim a run to work on. Raises LeaseLost if another process began it meanwhile and is gone.
 
         That one is marked then, as any run is whose process is gone; whether it goes on is not decided here.
         """
-        lease = await self._store.claim(run_id, LEASE_MS)
+        lease = await self.claim(run_id)
         if not lease.was_free and await self.mark(session_id, lease):
-            await self._let_go(lease)
+            await self.let_go(lease)
             raise LeaseLost(run_id=run_id)
         return lease
 
     async def _work(self, session_id: SessionId, lease: Lease, renewing: "asyncio.Task[None]") -> None:
-        began = False
-
-        def start(view: View) -> Facts:
-            nonlocal began
-            facts = _start(view, lease.run_id)
-            began = bool(facts)
-            return facts
-
         try:
             session = await self._store.session(session_id)
             worker = self._workers(session)
@@ -210,8 +216,7 @@ class Runner:
             context = self._contexts.hold(session_id)
             recorder = RunRecorder(self._store, context, session_id, lease, workspace, self.texts)
             self._recorders[lease.run_id] = recorder
-            await recorder.record(start)
-            began = True
+            await recorder.record(lambda view: _start(view, lease.run_id))
             if await worker.carry_out(recorder) == "completed":
                 self._completed(session_id)
         except LeaseLost:
@@ -220,10 +225,10 @@ class Runner:
             renewing.cancel()
             await self._deliver(session_id, lease)
         except Stopped:
-            await self._interrupt(session_id, lease, began)
+            await self._interrupt(session_id, lease)
         except asyncio.CancelledError:
             if self._stopping:
-                await self._interrupt(session_id, lease, began)
+                await self._interrupt(session_id, lease)
             else:
                 await self._deliver(session_id, lease)
             raise
@@ -288,14 +293,15 @@ class Runner:
                 unsaved.spooled = False
                 await asyncio.to_thread(self._spools.drop, run_id)
 
-    async def _interrupt(self, session_id: SessionId, lease: Lease, began: bool) -> None:
+    async def _interrupt(self, session_id: SessionId, lease: Lease) -> None:
+        recorder = self._recorders.get(lease.run_id)
         with suppress(HoldfastError):
-            await self.mark(session_id, lease, began)
+            await self.mark(session_id, lease, recorder is not None and recorder.has_written)
 
-    async def mark(self, session_id: SessionId, lease: Lease, began: bool = False) -> bool:
+    async def mark(self, session_id: SessionId, lease: Lease, was_at_work: bool = False) -> bool:
         """Say that a run's process is gone, with all there is of its output; False if none was at work.
 
-        One that is known to have `began` was, also between two steps. If that process is alive after all,
+        One that is known to have been is cut off between two steps too. If that process is alive after all,
         only past its lease, more may come: the notice says so.
         """
         decided: list[Facts] = []
@@ -303,7 +309,7 @@ class Runner:
         def decide(view: View) -> Facts:
             run, session = _run(view, lease.run_id), view.session()
             decided[:] = [()]
-            was_answered = not began and lease.was_free and _is_between_steps(view, run)
+            was_answered = not was_at_work and lease.was_free and _is_between_steps(view, run)
             if run.status == "running" and not was_answered:
                 asks = self._resume.of(session) == "ask"
                 facts = endings.interrupt(view, run, self._ids.message(), view.written, asks)
