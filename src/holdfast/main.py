@@ -106,7 +106,7 @@ def main() -> None:
     wiring = wire(environ)
     cover_output(wiring.mask)
     try:
-        command_line(wiring)()
+        command_line(wiring)(prog_name="holdfast")
     except HoldfastError as error:
         _fail(error)
     except OSError as error:

@@ -198,4 +198,4 @@ def test_the_version_is_told(holdfast: Holdfast) -> None:
 def test_a_command_that_is_not_there_exits_with_two(holdfast: Holdfast) -> None:
     ended = holdfast.run("sreve")
     assert ended.returncode == 2
-    assert "sreve" in ended.stderr
+    assert "sreve" in ended.stderr and "Usage: holdfast " in ended.stderr

@@ -128,8 +128,9 @@ class Incoming:
     async def read(self, take: Take) -> bytes:
         """All of it. Raises UploadBroken and UploadTooSlow, or UnsupportedFile, TooLarge and TooManyUploads:
         then discard the rest."""
-        if self._announced is not None and self._announced > FILE_BYTES_MAX:
-            raise TooLarge(what="The file", size=self._announced, limit=FILE_BYTES_MAX)
+        announced = self._announced or 0
+        if announced > FILE_BYTES_MAX:
+            raise _too_large(announced, FILE_BYTES_MAX)
         held, limit = bytearray(), 0
         try:
             while not self._ended:
@@ -138,8 +139,8 @@ class Incoming:
                 held += piece
                 if not limit and (len(held) >= HEAD_BYTES or self._ended):
                     limit = bytes_max(check_start(bytes(held[:HEAD_BYTES]), self._claimed))
-                if limit and len(held) > limit:
-                    raise TooLarge(what="The file", size=f"more than {limit}", limit=limit)
+                if limit and max(len(held), announced) > limit:
+                    raise _too_large(announced, limit)
             return bytes(held)
         finally:
             # A refusal keeps its frames, and this with them, while the rest is still being read.
@@ -178,3 +179,9 @@ class Incoming:
                     raise UploadTooSlow(bytes=self._pace.bytes_min, seconds=self._pace.window_s) from None
             self._window_ends = asyncio.get_running_loop().time() + self._pace.window_s
             self._window_bytes = 0
+
+
+def _too_large(size_bytes: int, limit: int) -> TooLarge:
+    """`size_bytes` is 0 where nobody has said how much there is."""
+    size = f"{size_bytes:,} bytes" if size_bytes else f"more than {limit:,} bytes"
+    return TooLarge(what="The file", size=size, limit=f"{limit:,} bytes")
