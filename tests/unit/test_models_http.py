@@ -258,6 +258,14 @@ def test_a_refusal_names_what_to_look_at(status: int, words: list[str]) -> None:
     assert all(word in failure for word in words), failure
 
 
+def test_whoever_pastes_the_whole_path_is_told_where_a_base_url_ends() -> None:
+    async def ask() -> ModelFailure:
+        async with serving(refusing(404, b"")) as (url, _), asking(f"{url}/chat/completions") as model:
+            return failed(await heard(model))
+
+    assert "more than a base URL" in str(asyncio.run(ask()))
+
+
 def test_a_missing_key_is_not_called_a_wrong_one() -> None:
     async def ask() -> ModelFailure:
         async with serving(refusing(401, b"")) as (url, seen), asking(url, key="") as model:

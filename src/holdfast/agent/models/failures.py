@@ -21,6 +21,8 @@ SAID_CHARS_MAX = 300
 """How much of a provider's message is kept."""
 RETRY_AFTER_MS_MAX = 86_400_000
 
+_PATHS = ("/chat/completions", "/messages", "/responses")
+"""What people paste along with a base URL."""
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _NO_MONEY = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
@@ -247,6 +249,8 @@ def _opening(endpoint: Endpoint, status: int) -> str:
             return f"{host} refused the key from {endpoint.key_from or 'the settings'} (401)"
         case 403:
             return f"{host} does not allow this with the key from {endpoint.key_from or 'the settings'} (403)"
+        case 404 if endpoint.shown_url.rstrip("/").endswith(_PATHS):
+            return f"{shown} is more than a base URL, which ends before that path (404)"
         case 404:
             return f"{host} has no model {endpoint.model}, or {shown} is not its base URL (404)"
         case 429:
