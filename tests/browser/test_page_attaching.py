@@ -177,17 +177,26 @@ async def test_what_is_not_taken_is_said_at_once_by_its_name_and_the_rest_is_sen
     wrong = chat.page.get_by_role("list", name="Attached files").get_by_role("alert")
     await expect(wrong).to_have_count(4, timeout=WAIT_MS)
     for name, why in (
-        ("program.exe", "This file is not taken"), ("long.txt", "1000000"),
+        ("program.exe", "This file is not taken"), ("long.txt", "1,000,000 bytes"),
         ("empty.txt", "it is empty"), ("huge.bin", "It has 20.0 MB"),
     ):  # fmt: skip
         await expect(wrong.filter(has_text=name)).to_contain_text(why)
-    await chat.page.get_by_role("button", name="Remove huge.bin").click()
-    await expect(wrong).to_have_count(3)
-    await chat.say("only the fine one")
+    for name in ("huge.bin", "empty.txt"):
+        await chat.page.get_by_role("button", name=f"Remove {name}").click()
+    await expect(wrong).to_have_count(2)
+    # What is not taken is never left out in silence: whoever sends is told, and sends again.
+    await chat.message.fill("only the fine one")
+    await chat.message.press("Enter")
+    await expect(chat.told).to_contain_text("Not sent: program.exe, long.txt were not taken.")
+    await expect(chat.message).to_have_value("only the fine one")
+    await expect(attached(chat)).to_have_text(["fine.txt ×"])
+    await expect(wrong).to_have_count(2)
+    await expect(chat.log.get_by_role("article", name="You")).to_have_count(0)
+    await chat.message.press("Enter")
     await chat.answered()
     asked = chat.log.get_by_role("article", name="You")
     await expect(asked.get_by_role("link")).to_have_text(["fine.txt"])
-    await expect(attached(chat)).to_have_count(0)
+    await expect(attached(chat).or_(wrong)).to_have_count(0)
 
 
 async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: Guest) -> None:
@@ -198,6 +207,8 @@ async def test_one_file_more_than_a_message_takes_waits_for_the_next(guest: Gues
     await expect(wrong).to_have_count(1)
     await expect(wrong).to_contain_text(f"{ATTACHMENTS_MAX}.txt")
     await expect(attached(chat).get_by_role("status")).to_have_count(0, timeout=WAIT_MS)
+    await chat.button(f"Remove {ATTACHMENTS_MAX}.txt").click()
+    await expect(wrong).to_have_count(0)
     await chat.say("here they are")
     await chat.answered()
     await expect(chat.log.get_by_role("article", name="You").get_by_role("link")).to_have_count(
@@ -353,3 +364,14 @@ async def test_whoever_goes_elsewhere_before_the_file_is_there_is_told_and_finds
     held.set()
     await chat.answered()
     await expect(chat.log.get_by_role("link", name="slow.txt")).to_be_visible(timeout=WAIT_MS)
+
+
+async def test_a_command_leaves_files_for_the_message_that_they_are_meant_for(guest: Guest) -> None:
+    chat = await guest()
+    await chooser(chat).set_input_files([payload("meant.txt", b"For a message")])
+    await expect(attached(chat)).to_have_text(["meant.txt ×"], timeout=WAIT_MS)
+    await chat.message.fill("/model")
+    await chat.message.press("Enter")
+    await expect(chat.told).to_contain_text("small", timeout=WAIT_MS)
+    await expect(chat.message).to_have_value("")
+    await expect(attached(chat)).to_have_text(["meant.txt ×"])

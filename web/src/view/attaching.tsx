@@ -87,7 +87,7 @@ export const attaching = {
   sends: () => (sending.value?.at === here() ? sending.value.if_busy : null),
   sendSoon: (if_busy: IfBusy) => void (sending.value = { at: here(), if_busy }),
   dontSend: () => void (sending.value = null),
-  /** A message is sent from where it was written: whoever goes elsewhere first finds it there, and is told so. */
+  /** A message is sent as it was written, and from there: whoever goes elsewhere first finds it there, and is told so. */
   leave: (to: string | null) => {
     if (!sending.value || sending.value.at === to) return;
     sending.value = null;

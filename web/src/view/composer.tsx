@@ -14,7 +14,7 @@ import { prompts } from "./choosing";
 import { text, useDraft } from "./drafting";
 import { begunHere, send } from "./following";
 import { Spent } from "./spent";
-import { current, open, say, tick } from "./state";
+import { current, open, place, say, tick } from "./state";
 import { s } from "./strings";
 
 function isAnyOf(...statuses: string[]): boolean {
@@ -36,6 +36,8 @@ export function Composer() {
   const back = useSignal(0);
   const marked = useSignal(-1);
   const looking = useRef(false);
+  /** The files that were not taken, and that whoever writes was told of. */
+  const without = useRef("");
   const area = useRef<HTMLTextAreaElement>(null);
   const id = current.value;
   const goesOn = useGoingOn(id);
@@ -64,7 +66,7 @@ export function Composer() {
   const compose = answering ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
     const words = text.value.trim();
-    if (attaching.holds() || (!words && !hasFiles)) return;
+    if (attaching.holds() || (!words && !hasFiles) || lacks()) return;
     if (attaching.isUnderWay()) return attaching.sendSoon(if_busy);
     const command = called(words);
     if (answering && !(command && slash[command.name])) return void answer(answering, words);
@@ -72,12 +74,15 @@ export function Composer() {
       const run = slash[command.name];
       if (!run) return void perhaps(command.name, words, if_busy);
       run(command.rest);
-    } else void send(words, if_busy, attaching.stored());
+      // A command takes no files: they wait for the message.
+      return unwrite();
+    }
+    void send(words, if_busy, attaching.stored());
     empty();
   };
 
-  // Whoever writes on has not said all yet. At once: the next key may be the one that sends.
-  useLayoutEffect(attaching.dontSend, [text.value]);
+  // Words that nobody has written just now, such as a draft that comes late, are not sent by themselves.
+  useLayoutEffect(() => attaching.leave(null), [text.value]);
   const soon = attaching.sends();
   useEffect(() => {
     const how = attaching.sends();
@@ -90,31 +95,54 @@ export function Composer() {
   const answer = async ({ run_id, id: call }: Entry, words: string) => {
     if (looking.current) return;
     looking.current = true;
+    const [sent] = standing();
     const isThere = await actions.answer(run_id ?? "", call, { decision: "answer", text: words });
     looking.current = false;
-    if (isThere) empty();
+    if (isThere && standing()[0] === sent) unwrite();
+  };
+
+  const unwrite = () => {
+    text.value = "";
+    back.value = 0;
+    marked.value = -1;
   };
 
   const empty = () => {
-    text.value = "";
+    unwrite();
     attaching.clear();
-    back.value = 0;
-    marked.value = -1;
+  };
+
+  /** Whoever writes on has not said all yet. At once: the next key may be the one that sends. */
+  const write = (words: string) => {
+    attaching.dontSend();
+    text.value = words;
+  };
+
+  /** Whether a file was not taken whose writer may not have seen that: they are told, and send again without it. */
+  const lacks = (): boolean => {
+    const wrong = attaching.given.value.filter((each) => each.wrong);
+    const keys = wrong.map((each) => each.key).join();
+    if (keys === without.current) return false;
+    without.current = keys;
+    if (wrong.length) say(s.notTaken(wrong.map((each) => each.name)));
+    return wrong.length > 0;
   };
 
   /** Send what may call a prompt that this page has not heard of. */
   const perhaps = async (name: string, words: string, if_busy: IfBusy) => {
     if (looking.current) return;
     looking.current = true;
+    const sent = standing().join();
     const found = await isPrompt(name);
     looking.current = false;
+    if (standing().join() !== sent) return say(s.notSentChanged);
     if (!found) return say(s.unknownCommand(name));
     void send(words, if_busy, attaching.stored());
     empty();
   };
 
   const complete = (name: string) => {
-    text.value = `/${name} `;
+    write(`/${name} `);
     marked.value = -1;
     area.current?.focus();
   };
@@ -146,11 +174,11 @@ export function Composer() {
     if (event.key === "ArrowUp" && (text.value === "" || back.value > 0) && back.value < history.length) {
       event.preventDefault();
       back.value += 1;
-      text.value = history.at(-back.value) ?? "";
+      write(history.at(-back.value) ?? "");
     } else if (event.key === "ArrowDown" && back.value > 0) {
       event.preventDefault();
       back.value -= 1;
-      text.value = back.value ? (history.at(-back.value) ?? "") : "";
+      write(back.value ? (history.at(-back.value) ?? "") : "");
     }
   };
 
@@ -165,7 +193,7 @@ export function Composer() {
       <Files />
       <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
-        onInput={(event) => { text.value = event.currentTarget.value; marked.value = -1; }} onKeyDown={press}
+        onInput={(event) => { write(event.currentTarget.value); marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
       {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
       <SendsSoon />
@@ -181,6 +209,11 @@ export function Composer() {
       </p>
     </form>
   );
+}
+
+/** What stands here to be sent, to be compared once something was waited for: where it is with its words, and its files. */
+function standing(): [words: string, files: string] {
+  return [JSON.stringify([place.value, current.value, text.value]), JSON.stringify(attaching.given.value)];
 }
 
 /** Whoever writes on while their first message is on its way goes on in the conversation that it began. */

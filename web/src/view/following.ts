@@ -19,8 +19,10 @@ const LETTERS = "holdfast.letters";
 let line: Line | null = null;
 let frame = 0;
 let begun: string | null = null;
-/** The conversation that a message from the empty page has led to. */
+/** The conversation that a message from the empty page has led to, for as long as nobody goes elsewhere. */
 let ledTo: string | null = null;
+/** Whether somebody has been elsewhere since they last sent something from the empty page. */
+let hasLeft = false;
 /** The conversation that was open last, if the server has it: a new one names it as the one before. */
 let before: string | null = null;
 
@@ -95,6 +97,10 @@ export async function show(id: string | null): Promise<void> {
   if (current.value && current.value !== id) line?.({ type: "leave", session: current.value });
   if (current.value && !loading.value) before = current.value;
   if (id === null && !place.value) rememberBefore();
+  if (id !== ledTo) {
+    ledTo = null;
+    hasLeft ||= id !== null || place.value !== "";
+  }
   current.value = id;
   open.conversation = new Conversation();
   loading.value = id ? "loading" : "";
@@ -201,6 +207,7 @@ async function beginFor({ previous, agent, model }: Letter): Promise<string> {
 /** Keep a message and send it; when the server is away it goes out once that is back. */
 export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
   begun = null;
+  if (current.value === null) hasLeft = false;
   const previous = current.value === null && before && !leaving.value.has(before) ? { previous: before } : {};
   const chosen = current.value === null ? takeWanted() : {};
   outbox.add({ key: newKey(), session: current.value, ...previous, ...chosen, text, attachments, if_busy, at: Date.now() });
@@ -214,7 +221,7 @@ export function begunHere(): string | null {
 async function carry(): Promise<void> {
   const done = await outbox.flush();
   // The conversation that the first letter began, unless someone has moved on meanwhile.
-  if (begun && current.value === null) location.hash = ledTo = begun;
+  if (begun && !hasLeft && current.value === null) location.hash = ledTo = begun;
   begun = null;
   if (!done) setTimeout(() => void carry(), 1_500);
 }

@@ -163,6 +163,8 @@ export const conversation = {
   sendsSoon: (many: number) => (many > 1 ? "Sends when the files are there." : "Sends when the file is there."),
   dontSendYet: "Don't send yet",
   notSentYet: "Your message is not sent: its file was still on its way. It is kept where you wrote it.",
+  notSentChanged: "Your message is not sent: you had gone on while its command was looked up. It is kept where you wrote it.",
+  notTaken: (names: readonly string[]) => (names.length > 1 ? `Not sent: ${names.join(", ")} were not taken. Remove them, or send again to go without them.` : `Not sent: ${names.join("")} was not taken. Remove it, or send again to go without it.`),
   attached: "Attached files",
   pastedName: "pasted.png",
   tooManyFiles: (most: number) => `A message takes ${most} files. Send the others with the next one.`,
