@@ -414,6 +414,9 @@ def test_an_import_masks_what_is_known_to_be_secret_here(
     assert "held a secret of your environment, which was masked" in taken.stderr
     for path in (path for path in elsewhere.rglob("*") if path.is_file()):
         assert not [secret for secret in SECRETS if secret.encode() in path.read_bytes()], path
+    # What lies packed in the file is not found there as it reads.
+    events = in_store(elsewhere, lambda store: store.read(SessionId(stored.id), 0, 1000))
+    assert not any(secret.encode() in b"".join(each.body for each in events) for secret in SECRETS)
     again = holdfast.run("sessions", "import", str(file), "--data", str(elsewhere))
     assert (again.returncode, "Already here" in again.stdout) == (0, True)
     assert not any(secret in done.stdout + done.stderr for done in (taken, again) for secret in SECRETS)

@@ -167,10 +167,17 @@ def turnstile(folder: Path) -> Iterator["Turnstile"]:
         yield found
 
 
+TRIES_MAX = 10
+"""How often a moment between two commits is looked for."""
+MISSED = "a second one had passed each time before the turnstile was closed"
+
+
 class Turnstile:
     """Takes its turn among a store's writers, as any process may, and so lets them pass one by one.
 
-    Whoever waits to write holds `waiting` until it holds `writing`.
+    Whoever waits to write holds `waiting` until it holds `writing`. On a busy machine a second one may pass
+    before this process is woken: whoever needs the moment between the two looks whether that was so, and
+    tries again.
     """
 
     def __init__(self, waiting: int, writing: int) -> None:

@@ -29,6 +29,11 @@ class Stage:
         path = self.workspace / EFFECTS
         return path.read_text().split() if path.exists() else []
 
+    def was_too_late(self, kind: str) -> bool:
+        """Whether the server had come to an event of that kind before it was killed."""
+        kinds = self.kinds()
+        return kind in kinds[: kinds.index("run_interrupted")]
+
     async def say(self, name: str, *steps: Step) -> Sent:
         return await self.crowd.say(self.memory, Script(name, steps))
 

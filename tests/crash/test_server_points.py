@@ -5,11 +5,12 @@ turns with the server at the store's own write lock. Nothing inside the server k
 """
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from tests.crash.script import EDITED, Step
-from tests.crash.servers import turnstile
+from tests.crash.servers import MISSED, TRIES_MAX, Turnstile, turnstile
 from tests.crash.stage import Stage, stage
 
 SHELL = (Step(5, "shell"), Step(5))
@@ -69,18 +70,22 @@ async def test_killed_after_the_last_word_and_before_it_is_settled_nothing_is_sa
 
 
 async def test_killed_between_intending_a_call_and_starting_it_the_call_runs_without_a_question() -> None:
-    async with stage() as play:
-        gate = play.actor.gate("a0", 0, 5)
-        await play.say("a0", *SHELL)
-        await play.heard("a0.0.4 ")
-        with turnstile(play.server.folder) as writers:
-            gate.opened.set()
-            await writers.let_pass_until(play.memory.has("tool_intended"))
-            assert not play.memory.has("tool_started")()
-            await play.server.kill()
-        await play.start_again()
-        await play.saw("run_completed")
-        assert play.effects() == ["a0.0"] and "tool_in_doubt" not in play.kinds()
+    for _ in range(TRIES_MAX):
+        async with stage() as play:
+            gate = play.actor.gate("a0", 0, 5)
+            await play.say("a0", *SHELL)
+            await play.heard("a0.0.4 ")
+            with turnstile(play.server.folder) as writers:
+                gate.opened.set()
+                await writers.let_pass_until(play.memory.has("tool_intended"))
+                await play.server.kill()
+            await play.start_again()
+            await play.saw("run_completed")
+            if play.was_too_late("tool_started"):
+                continue
+            assert play.effects() == ["a0.0"] and "tool_in_doubt" not in play.kinds()
+            return
+    pytest.fail(MISSED)
 
 
 @pytest.mark.parametrize("decision", ["skip", "mark_done", "rerun"])
@@ -141,29 +146,38 @@ async def test_killed_during_a_call_that_may_be_repeated_it_is_repeated_without_
 
 
 async def test_killed_between_an_edit_and_its_result_the_edit_is_there_once_and_told() -> None:
-    async with stage() as play:
-        gate = play.actor.gate("a0", 0, 5)
-        await play.say("a0", Step(5, "edit_file"), Step(5))
-        await play.heard("a0.0.4 ")
-        path = play.workspace / EDITED
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("start\n")
-        with turnstile(play.server.folder) as writers:
-            gate.opened.set()
-            async with asyncio.timeout(60):
-                while path.read_text() == "start\n":
-                    # Who waits while the file is unchanged does not wait to say that it was changed.
-                    if writers.is_awaited() and path.read_text() == "start\n":
-                        writers.let_one_pass()
-                    await asyncio.sleep(0.005)
-            await play.server.kill()
-        await play.start_again()
-        await play.saw("run_completed")
-        assert path.read_text() == "start a0.0\n"
-        assert "tool_in_doubt" not in play.kinds() and play.kinds().count("tool_resolved") == 1
-        (settled,) = play.memory.of_kind("tool_settled")
-        (change,) = [part for part in settled.body["parts"] if part["type"] == "change"]
-        assert (settled.body["outcome"], change["path"], change["added"]) == ("done", EDITED, 1)
+    for _ in range(TRIES_MAX):
+        async with stage() as play:
+            gate = play.actor.gate("a0", 0, 5)
+            await play.say("a0", Step(5, "edit_file"), Step(5))
+            await play.heard("a0.0.4 ")
+            path = play.workspace / EDITED
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("start\n")
+            with turnstile(play.server.folder) as writers:
+                gate.opened.set()
+                await _let_pass_until_changed(writers, lambda path=path: path.read_text() == "start\n")  # type: ignore[misc]
+                await play.server.kill()
+            await play.start_again()
+            await play.saw("run_completed")
+            assert path.read_text() == "start a0.0\n"
+            if play.was_too_late("tool_settled"):
+                continue
+            assert "tool_in_doubt" not in play.kinds() and play.kinds().count("tool_resolved") == 1
+            (settled,) = play.memory.of_kind("tool_settled")
+            (change,) = [part for part in settled.body["parts"] if part["type"] == "change"]
+            assert (settled.body["outcome"], change["path"], change["added"]) == ("done", EDITED, 1)
+            return
+    pytest.fail(MISSED)
+
+
+async def _let_pass_until_changed(writers: Turnstile, is_as_before: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while is_as_before():
+            # Who waits while the file is unchanged does not wait to say that it was changed.
+            if writers.is_awaited() and is_as_before():
+                writers.let_one_pass()
+            await asyncio.sleep(0.005)
 
 
 async def test_killed_while_a_question_is_open_it_is_still_open_and_can_be_answered() -> None:
