@@ -6,6 +6,7 @@ session and the run, then what it is doing, one line each. STORY says what the m
   nothing  begins a step and says nothing
   tool     calls an unsafe lever and holds it down
   pure     calls a pure lever and holds it down
+  again    accepts nothing: goes on with the one run that is there, and says nothing
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 from holdfast.agent.ports import TextDelta
+from holdfast.domain.ids import RunId, SessionId
 from tests.house import House, Lever, Line, calls, house
 
 STEP_S = 0.004
@@ -21,22 +23,33 @@ STEP_S = 0.004
 async def live(folder: Path, story: str) -> None:
     lever = Lever("lever", "pure" if story == "pure" else "unsafe")
     lever.hold = asyncio.Event()
-    async with house(folder, lever) as here:
+    async with house(folder, lever, started=False) as here:
         here.model.steps = _steps(story)
         if story == "words":
             _slow_down(here)
-        session_id = await here.begin()
-        sent = await here.say(session_id, "Begin", key="resident")
-        print(session_id, sent.run_id, flush=True)
-        async for event in here.store.tail(session_id, 0):
+        session_id, run_id, seen = await (_find(here) if story == "again" else _begin(here))
+        print(session_id, run_id, flush=True)
+        await here.engine.start()
+        async for event in here.store.tail(session_id, seen):
             print(event.kind, flush=True)
+
+
+async def _begin(here: House) -> tuple[SessionId, RunId, int]:
+    session_id = await here.begin()
+    sent = await here.say(session_id, "Begin", key="resident")
+    return session_id, sent.run_id, 0
+
+
+async def _find(here: House) -> tuple[SessionId, RunId, int]:
+    ((session_id, run),) = await here.store.active_runs()
+    return session_id, run.id, len(await here.events(session_id))
 
 
 def _steps(story: str) -> list[list[Line]]:
     match story:
         case "words":
             return [[TextDelta(f"w{i} ") for i in range(100_000)]]
-        case "nothing":
+        case "nothing" | "again":
             return [[asyncio.Event()]]
         case _:
             return [calls("lever")]

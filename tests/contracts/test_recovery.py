@@ -17,7 +17,7 @@ from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.context import AssistantMessage
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.late import Unsaved
-from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
+from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import Text
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
@@ -329,25 +329,40 @@ async def test_an_interrupted_run_goes_on_by_itself_within_its_budget_of_attempt
 
 async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path) -> None:
     """R9: the budget is durable."""
-    with resident(tmp_path, "nothing") as other:
-        other.until("model_step_started")
-        other.kill()
-    for _ in range(6):
-        async with house(tmp_path, started=False) as here:
-            here.model.steps = [[asyncio.Event()]]
-            await here.engine.start()
-
-            async def is_tried_or_given_up(here: House = here) -> bool:
-                return bool(here.model.requests) or (await here.run(other.run_id)).stalled >= 3
-
-            await here.until(is_tried_or_given_up)
+    for story in ("nothing", *["again"] * RESUME_ATTEMPTS_STALLED_MAX):
+        with resident(tmp_path, story) as other:
+            other.until("model_step_started")
+            other.kill()
     async with house(tmp_path) as here:
         await here.until_run(other.run_id, "interrupted")
         await here.engine.recovery.sweep()
         run = await here.run(other.run_id)
-        assert (run.status, run.stalled, here.model.requests) == ("interrupted", 3, [])
+        assert (run.status, run.stalled) == ("interrupted", RESUME_ATTEMPTS_STALLED_MAX)
+        assert here.model.requests == []
         here.model.steps = [says("By hand.")]
         await here.engine.resume(other.run_id)
+        await here.until_run(other.run_id, "completed")
+
+
+async def test_a_server_that_is_asked_to_end_holds_nothing_against_the_run_that_it_leaves(
+    tmp_path: Path,
+) -> None:
+    """R9: the budget is there for a run that takes its processes down."""
+    with resident(tmp_path, "nothing") as other:
+        other.until("model_step_started")
+        other.kill()
+    for _ in range(2 * RESUME_ATTEMPTS_STALLED_MAX):
+        async with house(tmp_path, started=False) as here:
+            here.model.steps = [[asyncio.Event()]]
+            await here.engine.start()
+
+            async def is_tried(here: House = here) -> bool:
+                return bool(here.model.requests)
+
+            await here.until(is_tried)
+    async with house(tmp_path, started=False) as here:
+        here.model.steps = [says("At last.")]
+        await here.engine.start()
         await here.until_run(other.run_id, "completed")
 
 

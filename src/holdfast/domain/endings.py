@@ -43,13 +43,14 @@ def interrupt(
     notice_id: MessageId,
     written: Written | None = None,
     asks: bool = False,
+    orderly: bool = False,
 ) -> list[f.AnyFact]:
     """The run's process is gone: fold in what there is, doubt what may have run, leave a notice.
 
     Calls that have certainly not run, or may run again, stay open for the resumption. `asks`: a person is to
-    say whether there is one.
+    say whether there is one. `orderly`: the process was asked to end.
     """
-    notice = runs.mark_interrupted(run, notice_id, asks)
+    notice = runs.mark_interrupted(run, notice_id, asks, orderly)
     facts = _settle_messages(view, run, written)
     for tool in view.open_tools(run.id):
         if tool.state == "started" and not tools.repeatable(tool):

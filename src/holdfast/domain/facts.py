@@ -209,7 +209,8 @@ class RunFailed(Fact, frozen=True):
 class RunInterrupted(Fact, frozen=True):
     """The process that worked on the run is gone. Leaves a notice at (`turn`, `place`).
 
-    `asks`: whether it goes on is put to a person.
+    `asks`: whether it goes on is put to a person. `orderly`: the process was asked to end, which says nothing
+    against the run.
     """
 
     run_id: RunId
@@ -217,6 +218,7 @@ class RunInterrupted(Fact, frozen=True):
     place: int
     message_id: MessageId
     asks: bool = False
+    orderly: bool = False
 
 
 class RecoveryPending(Fact, frozen=True):

@@ -79,7 +79,7 @@ UNUSED_INSTRUCTIONS_AFTER_MS = 86_400_000
 RESUME_ATTEMPTS_MAX = 20
 """Times that one run goes on by itself after an interruption."""
 RESUME_ATTEMPTS_STALLED_MAX = 3
-"""The same, in a row, without a step that became durable."""
+"""The same, in a row, without a step that became durable; a stop that was asked for begins the row anew."""
 
 SHELL_TIMEOUT_S = 120
 """How long a shell command may run when the model does not say."""

@@ -244,6 +244,9 @@ def _run_failed(book: Book, fact: f.RunFailed, at: _At) -> None:
 
 def _run_interrupted(book: Book, fact: f.RunInterrupted, at: _At) -> None:
     _end_run(book, fact.run_id, at, status="interrupted", notice_place=fact.place)
+    if fact.orderly:
+        # It is not this run that takes its processes down.
+        _move_run(book, fact.run_id, stalled=0)
     if fact.asks:
         _change_session(book, status="needs_you")
     _reach_place(book, fact.run_id, fact.place)

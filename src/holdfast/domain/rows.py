@@ -81,7 +81,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 class RunRow(msgspec.Struct, frozen=True):
     """`place` is the last one given out in its turn. `attempts` counts resumptions after an interruption,
-    `stalled` those since the last step that became durable.
+    `stalled` those since the last step that became durable or the last stop that was asked for.
 
     `steers` is the run that a queued one is to be told to, if that comes to another step. `allowances` is how
     many times the limits it may use: one, and one more each time that a person let it go on past one.

@@ -122,10 +122,12 @@ def complete(run: RunRow, owed: bool = False, owner: str = "") -> list[f.AnyFact
     return [f.RunCompleted(run.id, owed, owner)]
 
 
-def mark_interrupted(run: RunRow, message_id: MessageId, asks: bool = False) -> f.RunInterrupted:
+def mark_interrupted(
+    run: RunRow, message_id: MessageId, asks: bool = False, orderly: bool = False
+) -> f.RunInterrupted:
     """Leave a notice, with room before it for output that is found later."""
     allow(run, "be interrupted")
-    return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id, asks)
+    return f.RunInterrupted(run.id, run.turn, run.place + RECOVERY_PLACES, message_id, asks, orderly)
 
 
 def may_resume(run: RunRow) -> bool:

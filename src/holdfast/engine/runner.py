@@ -296,13 +296,16 @@ class Runner:
     async def _interrupt(self, session_id: SessionId, lease: Lease) -> None:
         recorder = self._recorders.get(lease.run_id)
         with suppress(HoldfastError):
-            await self.mark(session_id, lease, recorder is not None and recorder.has_written)
+            was_at_work = recorder is not None and recorder.has_written
+            await self.mark(session_id, lease, was_at_work, orderly=True)
 
-    async def mark(self, session_id: SessionId, lease: Lease, was_at_work: bool = False) -> bool:
+    async def mark(
+        self, session_id: SessionId, lease: Lease, was_at_work: bool = False, orderly: bool = False
+    ) -> bool:
         """Say that a run's process is gone, with all there is of its output; False if none was at work.
 
         One that is known to have been is cut off between two steps too. If that process is alive after all,
-        only past its lease, more may come: the notice says so.
+        only past its lease, more may come: the notice says so. `orderly`: it was asked to end.
         """
         decided: list[Facts] = []
 
@@ -312,7 +315,7 @@ class Runner:
             was_answered = not was_at_work and lease.was_free and _is_between_steps(view, run)
             if run.status == "running" and not was_answered:
                 asks = self._resume.of(session) == "ask"
-                facts = endings.interrupt(view, run, self._ids.message(), view.written, asks)
+                facts = endings.interrupt(view, run, self._ids.message(), view.written, asks, orderly)
                 decided[:] = [[*facts, *_pending(facts, lease, self._clock.now_ms())]]
             return decided[0]
 
