@@ -45,6 +45,15 @@ async def test_what_came_together_is_kept_together_in_its_order_and_what_was_the
     assert kept == [("2", "before"), ("3", "three"), ("1", "one")]
 
 
+async def test_what_comes_later_is_found_behind_whatever_is_held(store: Store) -> None:
+    await store.receive(came(1), came(2))
+    first, second = await store.received("telegram", 10)
+    await store.receive(came(3))
+    assert [row.inbound.update_id for row in await store.received("telegram", 10, first.no)] == ["2", "3"]
+    await store.finish(second.no)
+    assert [row.inbound.update_id for row in await store.received("telegram", 10, second.no)] == ["3"]
+
+
 async def test_what_something_is_for_stays_as_it_was_first_said(store: Store) -> None:
     await store.receive(came(1))
     (row,) = await store.received("telegram", 10)

@@ -172,6 +172,22 @@ async def test_a_stranger_is_told_a_code_and_nothing_is_kept_or_answered(tmp_pat
         await at.shown(words, "You are let in. Say it again, please.", "Welcome.", chat="9")
 
 
+async def test_of_a_stranger_who_says_things_together_a_code_is_told_where_nobody_listens(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two")]
+        group = Chat("parlour", "group", "g")
+        known = [Inbound(Chat("parlour", "dm", "42"), str(n), ADA, text="hello") for n in range(2)]
+        strange = [Inbound(chat, f"e{n}", "eve", text="hello") for n, chat in enumerate((group, CHAT, group))]
+        await at.gateway.take("parlour")(known[0], *strange, known[1])
+        await at.home.until(lambda: _said(at.app.texts("9")), "a code")
+        await at.shown("one", "two")
+        await at.quiet()
+        assert len(at.app.texts("9")) == 1 and not at.app.texts("g")
+        assert len(home.model.requests) == 2
+
+
 async def test_whoever_is_let_in_is_told_so_in_their_chat_once(tmp_path: Path) -> None:
     async with house(tmp_path) as home, desk(home) as at:
         at.app.say("hello", chat="9", sender="eve")

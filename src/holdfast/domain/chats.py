@@ -71,6 +71,11 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     moved_from: str = ""
     """The app's name for the chat whose place this one has taken; nothing was said then."""
 
+    @property
+    def is_meant(self) -> bool:
+        """Whether it was said to the agent."""
+        return self.chat.kind == "dm" or self.addressed
+
 
 def sound(inbound: Inbound) -> Inbound:
     """`inbound` as it can be kept: halves of characters, and times that no clock shows, come in as well."""

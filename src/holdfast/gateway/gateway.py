@@ -174,12 +174,10 @@ class _Post:
 
         Nor of what is said in a group to others.
         """
-        kept = []
-        for each in map(sound, inbound):
-            self.ledger.came()
-            is_meant = each.chat.kind == "dm" or each.addressed
-            if each.moved_from or (is_meant and not await self._strangers.turned_away(each)):
-                kept.append(each)
+        self.ledger.came(len(inbound))
+        meant = [each for each in map(sound, inbound) if each.moved_from or each.is_meant]
+        strangers = await self._strangers.turned_away(each for each in meant if not each.moved_from)
+        kept = [each for each in meant if each.moved_from or each.sender not in strangers]
         if kept:
             await self._store.receive(*kept)
             self._inbox.ring()

@@ -96,7 +96,8 @@ class Inbox:
         self._answering = Answering(store, engine)
         self._bell = Bell()
         self._closed = False
-        self._known: set[int] = set()
+        self._held: set[int] = set()
+        """What has come and is not dealt with: none of it is older than what is still to be found."""
         self._lanes: dict[str, deque[InboundRow]] = {}
         self._tasks = ChatTasks("taking up")
         self._pace = Pace(monotonic)
@@ -118,7 +119,7 @@ class Inbox:
     async def run(self) -> None:
         """Until cancelled; what is being worked off then is found as it is by whoever comes next."""
         self._closed = False
-        self._known.clear()
+        self._held.clear()
         try:
             while True:
                 while await self._gather():
@@ -131,13 +132,12 @@ class Inbox:
     async def _gather(self) -> bool:
         """Find what has come; whether there may be more."""
         # However much one chat has said, what the others said is found behind it.
-        many = min(len(self._known) + INBOUND_BATCH_MAX, INBOUND_OPEN_MAX)
-        rows = await self._store.received(self._ledger.channel.name, many)
-        fresh = [row for row in rows if row.no not in self._known]
-        for row in fresh:
-            self._known.add(row.no)
+        many = min(INBOUND_BATCH_MAX, INBOUND_OPEN_MAX - len(self._held))
+        rows = await self._store.received(self._ledger.channel.name, many, max(self._held, default=0))
+        for row in rows:
+            self._held.add(row.no)
             self._line_up(row)
-        return bool(fresh) and len(rows) == many
+        return many > 0 and len(rows) == many
 
     def _line_up(self, row: InboundRow) -> None:
         key = row.inbound.chat.route
@@ -159,7 +159,7 @@ class Inbox:
                 while (again_s := await self._attempt(pending)) is not None:
                     # Not while holding a place: others go on meanwhile.
                     await self._sleep(again_s)
-                self._known.discard(pending.row.no)
+                self._held.discard(pending.row.no)
         finally:
             # Nothing can line up between the last look and this: there is no await.
             del self._lanes[key]
@@ -194,8 +194,7 @@ class Inbox:
         if inbound.moved_from:
             await self._move(row)
             return
-        is_meant = inbound.chat.kind == "dm" or inbound.addressed
-        if not is_meant or not await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
+        if not inbound.is_meant or not await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
             await self._store.finish(row.no)
             return
         await self._pairing.spoke(inbound)

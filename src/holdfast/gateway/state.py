@@ -53,9 +53,9 @@ class Ledger:
         self._undelivered = ""
         self._undelivered_at: Instant = 0
 
-    def came(self) -> None:
+    def came(self, many: int) -> None:
         """Something came from the app."""
-        self.received += 1
+        self.received += many
         self.went_well()
 
     def went_well(self) -> None:

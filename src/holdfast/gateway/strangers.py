@@ -1,6 +1,7 @@
 """What becomes of those who may not speak: they are told a code, once, and nothing else happens."""
 
 import asyncio
+from collections.abc import Iterable
 
 from holdfast.domain.chats import Inbound, Outgoing
 from holdfast.domain.errors import HoldfastError
@@ -17,17 +18,24 @@ class Strangers:
         self._ledger = ledger
         self._telling: dict[str, asyncio.Task[None]] = {}
 
-    async def turned_away(self, inbound: Inbound) -> bool:
-        """Whether it came from somebody who may not speak. Then it is dealt with."""
-        if await self._pairing.is_allowed(inbound.chat.channel, inbound.sender):
-            return False
+    async def turned_away(self, came: Iterable[Inbound]) -> set[str]:
+        """Who of the senders may not speak. What came from them is dealt with."""
+        may_speak: dict[str, bool] = {}
+        for each in came:
+            # Looked up once: whoever says much at once does not keep those behind them waiting.
+            if each.sender not in may_speak:
+                may_speak[each.sender] = await self._pairing.is_allowed(each.chat.channel, each.sender)
+            if not may_speak[each.sender]:
+                self._turn_away(each)
+        return {sender for sender, may in may_speak.items() if not may}
+
+    def _turn_away(self, inbound: Inbound) -> None:
         # In a group a code would be everybody's; a stranger can ask for one where nobody listens.
         is_private = inbound.chat.kind == "dm"
         if is_private and inbound.sender not in self._telling and len(self._telling) < STRANGERS_AT_ONCE_MAX:
             task = asyncio.create_task(self._challenge(inbound))
             self._telling[inbound.sender] = task
             task.add_done_callback(lambda _: self._telling.pop(inbound.sender, None))
-        return True
 
     async def close(self) -> None:
         for task in self._telling.values():

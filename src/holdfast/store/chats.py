@@ -14,8 +14,11 @@ class Chats(Protocol):
     async def receive(self, *inbound: Inbound) -> bool:
         """Keep what came, durably and all at once, each update id once; False: it is all here already."""
 
-    async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
-        """What came through a channel and is not dealt with yet, in the order in which it came."""
+    async def received(self, channel: str, limit: int, after: int = 0) -> Sequence[InboundRow]:
+        """What came through a channel and is not dealt with yet, in the order in which it came.
+
+        `after` is the number of one of them: what comes later always has a higher one.
+        """
 
     async def assign(self, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
         """Say which conversation something is for, before anything is done. What was said first stays."""

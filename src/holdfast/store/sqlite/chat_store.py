@@ -15,8 +15,8 @@ class ChatStore(Access):
     async def receive(self, *inbound: Inbound) -> bool:
         return await self._do(lambda tx: chats.receive(tx, inbound))
 
-    async def received(self, channel: str, limit: int) -> Sequence[InboundRow]:
-        return await self._readers.read(chats.received, channel, limit)
+    async def received(self, channel: str, limit: int, after: int = 0) -> Sequence[InboundRow]:
+        return await self._readers.read(chats.received, channel, limit, after)
 
     async def assign(self, no: int, session_id: SessionId, expect: Seq) -> InboundRow:
         return await self._do(lambda tx: chats.assign(tx, no, session_id, expect))

@@ -36,8 +36,8 @@ def receive(tx: Tx, inbound: Sequence[Inbound]) -> bool:
     return fresh > 0
 
 
-def received(db: apsw.Connection, channel: str, limit: int) -> Sequence[InboundRow]:
-    return [_inbound(row) for row in rows(db, "open_inbound", channel, limit)]
+def received(db: apsw.Connection, channel: str, limit: int, after: int) -> Sequence[InboundRow]:
+    return [_inbound(row) for row in rows(db, "open_inbound", channel, after, limit)]
 
 
 def assign(tx: Tx, no: int, session_id: SessionId, expect: Seq) -> InboundRow:

@@ -622,7 +622,7 @@ SELECT no, body, state, received_at, session_id, expect FROM inbound WHERE no = 
 
 -- name: open_inbound
 SELECT no, body, state, received_at, session_id, expect FROM inbound
-WHERE channel = ? AND state <> 'done' ORDER BY no LIMIT ?;
+WHERE channel = ? AND no > ? AND state <> 'done' ORDER BY no LIMIT ?;
 
 -- name: assign_inbound
 UPDATE inbound SET state = 'assigned', session_id = ?, expect = ? WHERE no = ? AND state = 'received';
