@@ -168,6 +168,19 @@ def test_a_call_without_whole_arguments_and_a_result_without_a_call_are_left_out
     assert not any(isinstance(message, ToolMessage) for message in told.request().messages)
 
 
+def test_a_call_that_is_there_in_two_turns_is_made_once() -> None:
+    told = Telling()
+    for turn in (1, 2):
+        told.ask(turn, "question")
+        told.say(turn, 1, Text("Looking."), ToolCall("c", "shell", "{}"))
+        told.tool(turn, 2, "c", "done", Text(f"seen in {turn}"))
+    said, call = Text("Looking."), ToolCall("c", "shell", "{}")
+    assert told.request().messages == (
+        user("question"), answer(said, call), ToolMessage("c", (Text("seen in 1"),)),
+        user("question"), answer(said), user(context.GO_ON),
+    )  # fmt: skip
+
+
 def test_reasoning_goes_back_whole_and_only_to_its_provider() -> None:
     told = Telling()
     told.ask(1, "question")

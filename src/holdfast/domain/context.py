@@ -120,28 +120,33 @@ def assemble(
 ) -> Request:
     """The request for live `turns` in order, of which those that `compaction` covers may be missing."""
     covered = compaction.covers if compaction is not None else ()
-    seen: set[str] = set()
     rest = [turn for turn in turns if not any(a <= turn.turn <= b for a, b in covered)]
-    blocks = [_block(turn, prepared, profile, seen) for turn in rest]
     head: list[RequestMessage] = []
     room = gauge.room(profile, instructions)
     if compaction is not None:
         head.append(UserMessage((Text(SUMMARY + shortened(compaction.summary, room // 2)),)))
     head_tokens = tokens_of(head)
-    kept, tokens = _fitting(blocks, room - head_tokens)
+    newest_first = (_block(turn, prepared, profile, set()) for turn in reversed(rest))
+    kept, tokens = _fitting(newest_first, room - head_tokens)
+    if _has_repeats(kept):
+        seen: set[str] = set()
+        blocks = [_block(turn, prepared, profile, seen) for turn in rest]
+        kept, tokens = _fitting(reversed(blocks), room - head_tokens)
     messages = _joined([*head, *(message for block in kept for message in block)], profile)
     cut = tuple(turn.turn for turn in rest[: len(rest) - len(kept)])
     return Request(instructions, tuple(messages), cut, tokens=head_tokens + tokens)
 
 
-def _fitting(blocks: Sequence[list[RequestMessage]], room: int) -> tuple[list[list[RequestMessage]], int]:
+def _fitting(
+    newest_first: Iterable[list[RequestMessage]], room: int
+) -> tuple[list[list[RequestMessage]], int]:
     """The last turns that fit into `room`, and how many tokens they have; the very last stays in any case.
 
-    Those before them are not measured: a request costs no more than it holds.
+    Those before them are not asked for: a request costs no more than it holds.
     """
     kept: list[list[RequestMessage]] = []
     left, most = room, room
-    for block in reversed(blocks):
+    for block in newest_first:
         cost = tokens_of(block)
         if cost > most:
             block = fit(block, most)
@@ -153,6 +158,12 @@ def _fitting(blocks: Sequence[list[RequestMessage]], room: int) -> tuple[list[li
         # An older turn has at most half of the room: one huge message does not drive out all before it.
         most = room // 2
     return kept[::-1], room - left
+
+
+def _has_repeats(blocks: Iterable[list[RequestMessage]]) -> bool:
+    """Whether a call is made twice, which no provider takes; within a turn none is."""
+    answered = [each.call_id for block in blocks for each in block if isinstance(each, ToolMessage)]
+    return len(answered) > len(set(answered))
 
 
 def _block(
