@@ -12,6 +12,8 @@ export default defineConfig({
     modulePreload: { polyfill: false, resolveDependencies: (_, needed, { hostType }) => (hostType === "html" ? needed : []) },
     assetsInlineLimit: 0,
     cssCodeSplit: false,
+    // What the page begins with and a later part needs too is one file: a dozen small ones would be fetched for it, and pack worse.
+    rolldownOptions: { output: { codeSplitting: { groups: [{ name: "shared", tags: ["$initial"], minShareCount: 2 }] } } },
   },
   worker: { format: "es" },
 });

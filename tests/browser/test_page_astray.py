@@ -7,7 +7,7 @@ from playwright.async_api import Locator, Route, expect
 
 from tests.acceptance.talking import talking
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Chat, Inn
+from tests.browser.driving import GONE, WAIT_MS, Chat, Inn
 from tests.browser.test_page_attaching import SOON, attached, chooser, payload, uploading
 from tests.browser.test_page_drafts import kept
 from tests.browser.test_page_questions import WHY, put
@@ -156,7 +156,10 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
     await chat.message.press("Enter")
     async with asyncio.timeout(WAIT_MS / 1000):
         await met.wait()
+    looks = chat.page.get_by_text("Looking for /fresh…")
+    await expect(looks).to_be_visible()
     await go(chat, other, "Conversation B")
+    await expect(looks).to_have_count(0)
     await chat.message.fill("a draft in B")
     free.set()
     await expect(chat.told).to_contain_text("Your message is not sent", timeout=WAIT_MS)
@@ -165,6 +168,29 @@ async def test_words_that_may_call_a_prompt_are_sent_only_where_and_as_they_were
     await go(chat, one, "conversation A")
     await expect(chat.message).to_have_value("/fresh words for A", timeout=WAIT_MS)
     await expect(mine(chat)).to_have_count(1)
+
+
+async def test_whoever_waits_for_a_prompt_sees_that_and_it_is_sent_when_it_is_known(guest: Guest) -> None:
+    chat = await guest()
+    held = await hold(chat, r"/api/prompts", "GET")
+    await chat.message.fill("/nothing like it")
+    await chat.message.press("Enter")
+    await held.reached()
+    looks = chat.page.get_by_text("Looking for /nothing…")
+    await expect(looks).to_be_visible()
+    await expect(chat.button("Send")).to_be_disabled()
+    await chat.message.press("Enter")
+    held.let_go()
+    await expect(chat.told).to_contain_text("There is no command /nothing.", timeout=WAIT_MS)
+    await expect(looks).to_have_count(0)
+    await expect(chat.button("Send")).to_be_enabled()
+    # Where the server cannot be asked, nobody says that there is none.
+    chat.visitor.excuse(*GONE)
+    await chat.page.unroute_all()
+    await chat.page.route(re.compile(r"/api/prompts"), lambda route: route.abort())
+    await chat.message.press("Enter")
+    await expect(chat.told).to_contain_text("cannot be asked for /nothing now", timeout=WAIT_MS)
+    await expect(chat.message).to_have_value("/nothing like it")
 
 
 async def test_an_answer_on_its_way_takes_nothing_from_another_conversation(guest: Guest, inn: Inn) -> None:

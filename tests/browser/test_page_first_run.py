@@ -22,6 +22,8 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
     await expect(chat.page.get_by_text("Scripted demo")).to_have_count(0)
     offered = chat.log.get_by_role("listitem").get_by_role("button")
     await expect(offered).to_have_count(TRIES)
+    # What only the demo understands is not offered where a model answers.
+    assert not {"run date", "count to 300"} & set(await offered.all_inner_texts())
     text = await offered.first.inner_text()
     await offered.first.click()
     await chat.answered()
@@ -61,6 +63,7 @@ async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(
         await expect(
             chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")
         ).to_be_visible()
+        await expect(chat.log.get_by_role("listitem").get_by_role("button", name="run date")).to_be_visible()
         await chat.log.get_by_role("button", name="Connect a model").click()
         sheet = chat.page.get_by_role("dialog", name="Settings")
         # Why it answers, and not that one should come here.

@@ -8,6 +8,13 @@ from tests.acceptance.conftest import Holdfast
 from tests.browser.driving import WAIT_MS, Chat, Visitor, tab_to
 
 PASSWORD = "a long enough secret"
+PRESSED_K = """async () => {
+    const key = { key: 'k', ctrlKey: true, bubbles: true, cancelable: true };
+    document.activeElement.dispatchEvent(new KeyboardEvent('keydown', key));
+    for (let step = 0; step < 100; step++) await null;
+    return document.activeElement.role;
+}"""
+"""Who has the keyboard when all is done that is done at once."""
 
 
 async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: Path) -> None:
@@ -55,3 +62,68 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await chat.reads("Stopped.")
     await keyboard.press("ArrowUp")
     await expect(chat.message).to_have_value("count 3000")
+
+
+async def test_whoever_has_answered_by_keyboard_writes_on(chat: Chat) -> None:
+    keyboard = chat.page.keyboard
+    await chat.say("run echo one")
+    await chat.asks()
+    await tab_to(chat.page, chat.allow)
+    await keyboard.press("Enter")
+    await chat.answered()
+    await expect(chat.message).to_be_focused()
+    await chat.say("run echo two")
+    await chat.asks()
+    await keyboard.press("d")
+    why = chat.question.get_by_role("textbox")
+    await expect(why).to_be_focused()
+    await keyboard.press("Escape")
+    # Not yet: the question has the keyboard back.
+    await expect(chat.question).to_be_focused()
+    await keyboard.press("d")
+    await expect(why).to_be_focused()
+    await keyboard.press("Enter")
+    await chat.answered(2)
+    await expect(chat.message).to_be_focused()
+    # One question after the other is answered by its key.
+    await chat.say('uses [["shell", {"command": "echo three"}], ["shell", {"command": "echo four"}]]')
+    await chat.asks()
+    await keyboard.press("a")
+    await expect(chat.question.locator(".command")).to_have_text("echo four", timeout=WAIT_MS)
+    await expect(chat.question).to_be_focused()
+    await keyboard.press("a")
+    await chat.answered(3)
+    await expect(chat.message).to_be_focused()
+
+
+async def test_find_gives_the_keyboard_back_to_who_had_it(chat: Chat) -> None:
+    keyboard = chat.page.keyboard
+    await chat.say("hello there")
+    await chat.answered()
+    field = chat.page.get_by_role("searchbox", name="Find in this conversation")
+    for before in (chat.message, chat.button("Details of this answer")):
+        await before.focus()
+        await keyboard.press("Control+f")
+        await expect(field).to_be_focused()
+        await keyboard.press("Escape")
+        await expect(field).to_have_count(0)
+        await expect(before).to_be_focused()
+    await chat.page.evaluate("document.activeElement.blur()")
+    await keyboard.press("Control+f")
+    await expect(field).to_be_focused()
+    await keyboard.press("Escape")
+    await expect(chat.message).to_be_focused()
+
+
+async def test_what_is_typed_after_ctrl_k_is_typed_there_and_what_nothing_fits_says_so(chat: Chat) -> None:
+    await expect(chat.message).to_be_focused(timeout=WAIT_MS)
+    assert await chat.page.evaluate(PRESSED_K) == "combobox", "before the next picture is drawn"
+    found = chat.page.get_by_role("dialog", name="Do something…")
+    await chat.page.keyboard.type("zzz")
+    await expect(found.get_by_role("combobox")).to_have_value("zzz")
+    await expect(found.get_by_role("option")).to_have_count(0)
+    await expect(found.get_by_role("status").first).to_have_text("Nothing found.")
+    await expect(chat.message).to_have_value("")
+    await found.get_by_role("combobox").fill("settings")
+    await expect(found.get_by_role("option")).to_have_count(1)
+    await expect(found.get_by_text("Nothing found.")).to_have_count(0)

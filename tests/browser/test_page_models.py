@@ -127,7 +127,7 @@ async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
     await model.click()
     await offered(section).filter(has_text="plain").click()
     await expect(model).to_have_value("plain")
-    await expect(section.get_by_text("free of charge")).to_be_visible()
+    await expect(section.locator(".note").filter(has_text=re.compile(r"\bfree$"))).to_be_visible()
     await section.get_by_role("button", name="Use this model").click()
     await expect(section).to_contain_text("openai:plain answers.", timeout=WAIT_MS)
     # What is said in passing is not hidden by what lies over the page.
@@ -135,6 +135,27 @@ async def test_a_model_of_this_machine_costs_nothing_is_chosen_and_let_go_again(
     await section.get_by_role("button", name="Back to what is found").click()
     await expect(section).to_contain_text("openai:small answers.", timeout=WAIT_MS)
     await expect(section.get_by_role("button", name="Back to what is found")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("provider", "cost"), [("ollama", "free"), ("groq", "")])
+async def test_nobody_says_that_a_price_is_unknown_before_it_was_looked_for(
+    provider: str, cost: str, visitor: Visitor, models: Models, home: Holdfast
+) -> None:
+    """What runs models on this machine is free, and says the same as once it is connected."""
+    _, section = await opened(visitor, home)
+    await section.get_by_label("Provider").select_option(provider)
+    if not cost:
+        await section.get_by_text("Another address").click()
+        await section.get_by_label("Key").fill(KEY)
+    await section.get_by_label("Base URL").fill(models.second.url)
+    model = section.get_by_role("combobox", name="Model name")
+    await model.fill("plain")
+    await section.get_by_role("button", name="Test").click()
+    await expect(said(section)).to_contain_text("answers.", timeout=WAIT_MS)
+    await model.click()
+    await model.press("ArrowDown")
+    await expect(offered(section).filter(has_text="plain")).to_have_text(f"plain {cost}")
+    await expect(section).not_to_contain_text("price unknown")
 
 
 async def test_another_model_answers_where_the_first_cannot(

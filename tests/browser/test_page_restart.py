@@ -5,6 +5,7 @@ import re
 import signal
 from pathlib import Path
 
+import apsw
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running
@@ -48,6 +49,30 @@ async def test_an_answer_that_a_kill_cut_off_goes_on_by_itself_in_the_open_page(
     await chat.page.reload()
     await chat.answered()
     assert await chat.log.inner_text() == before
+
+
+async def test_the_line_of_a_restart_says_when_the_answer_went_on_and_not_when_it_ended(
+    visitor: Visitor, home: Holdfast, speaker: Speaker
+) -> None:
+    visitor.excuse(*GONE)
+    server = home.serve("--port", str(own_port()))
+    chat = Chat(await sign_in(visitor, server.link))
+    with speaker.pausing(COUNT // 2):
+        await chat.say(f"count {COUNT}")
+        await chat.counts_to(40)
+        kill(server)
+    server = home.serve("--port", str(server.port))
+    await chat.answered()
+    line = chat.log.get_by_text(CONTINUED)
+    said = await line.inner_text()
+    kill(server)
+    # As if that answer had been written for an hour.
+    with apsw.Connection(str(server.folder / "holdfast.db")) as store:
+        store.execute("UPDATE events SET at = at + 3600000 WHERE kind = 'message_settled'")
+        assert store.changes() > 0
+    home.serve("--port", str(server.port))
+    await chat.page.reload()
+    await expect(line).to_have_text(said)
 
 
 async def test_commands_that_a_kill_cut_off_are_put_to_the_person_who_decides_what_becomes_of_them(

@@ -1,6 +1,7 @@
 """Words in all conversations, and in one that is longer than what is loaded of it."""
 
 import json
+import re
 
 from playwright.async_api import expect
 
@@ -65,6 +66,10 @@ IN_VIEW = """() => {
 }"""
 
 
+LIES = """() => [...CSS.highlights.get('found-one')][0].getBoundingClientRect().top
+    + document.querySelector('.transcript').scrollTop"""
+
+
 async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) -> None:
     await chat.say("one Dunlin here, dunlins there, and a DUNLIN")
     await chat.answered()
@@ -89,14 +94,44 @@ async def test_find_marks_the_words_and_goes_from_one_to_the_next(chat: Chat) ->
         await chat.page.wait_for_function(
             "word => [...(CSS.highlights.get('found-one') ?? [])].join() === word", arg=word
         )
-    await chat.button("Previous").click()
+    await chat.button("Next match, further down").click()
     await expect(count).to_have_text("1 of 2 · word 3 of 3", timeout=WAIT_MS)
     await chat.page.wait_for_function(IN_VIEW)
+    await field.press("Shift+Enter")
+    await expect(count).to_have_text("1 of 2 · word 2 of 3", timeout=WAIT_MS)
     # No element is made for it: what is read stays as it was drawn, and nothing is left behind.
     assert "<mark" not in drawn
     await field.press("Escape")
     await expect(field).to_have_count(0)
     await chat.page.wait_for_function("() => CSS.highlights.size === 0")
+
+
+async def test_each_arrow_of_find_leads_where_it_points(chat: Chat) -> None:
+    for turn in range(3):
+        await chat.say(f"pintail {turn}")
+        await chat.answered(turn + 1)
+    await chat.message.press("Control+f")
+    bar = chat.page.get_by_role("search")
+    await bar.get_by_role("searchbox").fill("pintail")
+    await expect(bar.get_by_role("status")).to_have_text("1 of 6", timeout=WAIT_MS)
+
+    async def lies(told: str) -> float:
+        """How far down in the conversation the match is that is counted so."""
+        await expect(bar.get_by_role("status")).to_have_text(told, timeout=WAIT_MS)
+        await chat.page.wait_for_function(IN_VIEW)
+        return float(await chat.page.evaluate(LIES))
+
+    up, down = bar.get_by_role("button").filter(has_text="↑"), bar.get_by_role("button").filter(has_text="↓")
+    await expect(up).to_have_attribute("title", re.compile("further up"))
+    await expect(down).to_have_attribute("title", re.compile("further down"))
+    last = await lies("1 of 6")
+    await up.click()
+    higher = await lies("2 of 6")
+    assert higher < last
+    await up.click()
+    assert await lies("3 of 6") < higher
+    await down.click()
+    assert await lies("2 of 6") == higher
 
 
 async def test_a_word_in_the_middle_of_a_long_message_is_brought_into_view(guest: Guest, inn: Inn) -> None:

@@ -168,6 +168,7 @@ def test_a_settled_message_holds_all_that_was_streamed() -> None:
     settled = settle_message(STARTED, fold)
     assert settled.parts == (Text("Hello, world"),)
     assert settled.pace == (100, 7, 800, 5)
+    assert settled.began_at == 1000
     assert (
         settled.digest == digest_of_message([said("Hello, world")], MESSAGE) == digest_of_parts(settled.parts)
     )

@@ -17,7 +17,7 @@ function told(entry: Entry): Record<string, unknown> {
   const { turn, place, id, role, status, at } = entry;
   const rest: Record<string, unknown> = {
     parts: entry.parts, run_id: entry.run_id, late: entry.late, continues: entry.continues,
-    message_id: entry.message_id, name: entry.name, state: entry.state, outcome: entry.outcome, model: entry.model, ms: entry.ms,
+    message_id: entry.message_id, name: entry.name, state: entry.state, outcome: entry.outcome, model: entry.model, ms: entry.ms, began_at: entry.began_at,
   };
   const empty = (value: unknown) => value === null || value === "" || value === 0 || value === false || (Array.isArray(value) && !value.length);
   return { turn, place, id, role, status, at, ...Object.fromEntries(Object.entries(rest).filter(([, value]) => !empty(value))) };

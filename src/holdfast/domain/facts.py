@@ -307,7 +307,7 @@ class MessageSettled(Fact, frozen=True):
 
     `late` output arrived after its run had gone on without it: shown folded away, kept from the model.
     `model` is the one that wrote it; `weight` is how many tokens its request was thought to have, and how
-    many the provider counted.
+    many the provider counted. `began_at` is when that model was asked; 0: nobody has said.
     """
 
     turn: int
@@ -323,6 +323,7 @@ class MessageSettled(Fact, frozen=True):
     pace: Pace = ()
     model: str = ""
     weight: Weight = ()
+    began_at: Instant = 0
 
 
 # Tool calls: the ledger of effects.

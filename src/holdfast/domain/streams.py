@@ -91,6 +91,7 @@ class StreamFold:
         self._open: list[_Open] = []
         self._calls: dict[CallId, _Open] = {}
         self._pace = PaceSampler(started_at)
+        self.started_at = started_at
 
     def add(self, delta: MessageDelta, at: Instant = 0) -> None:
         """Take in the next delta. Deltas of other messages must have been left out."""
@@ -228,6 +229,7 @@ def settle_message(
         turn=started.turn, place=started.place, message_id=started.message_id, role="assistant",
         parts=fold.parts(), digest=fold.digest(), run_id=started.run_id, status=status,
         continues=started.continues, late=late, pace=fold.pace(), model=started.model,
+        began_at=fold.started_at,
     )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
     ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote;
-    `ms` is how long it ran. Of an answer, `model` is the one that writes it, and `weight` is what its request
-    was thought to weigh and what the provider counted.
+    `ms` is how long it ran. Of an answer, `model` is the one that writes it, `weight` is what its request was
+    thought to weigh and what the provider counted, and `began_at` is when it was asked for.
     """
 
     turn: int
@@ -48,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     ms: int = 0
     weight: f.Weight = ()
+    began_at: Instant = 0
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -196,7 +197,7 @@ class TranscriptFold:
         if isinstance(fact, f.ModelStepStarted):
             entry = Entry(
                 fact.turn, fact.place, fact.message_id, "assistant", "streaming", event.at,
-                run_id=fact.run_id, continues=fact.continues, model=fact.model,
+                run_id=fact.run_id, continues=fact.continues, model=fact.model, began_at=event.at,
             )  # fmt: skip
             self._put(entry, StreamFold(event.at))
         else:
@@ -221,6 +222,7 @@ class TranscriptFold:
                 self._put(Entry(
                     fact.turn, fact.place, fact.message_id, fact.role, fact.status, event.at, fact.parts,
                     fact.run_id, fact.late, fact.continues, model=fact.model, weight=fact.weight,
+                    began_at=fact.began_at,
                 ))  # fmt: skip
             case f.ToolSettled():
                 self._put(Entry(

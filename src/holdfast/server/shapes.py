@@ -186,7 +186,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     runs with where a person changed what that message says; `reason` is to be known before it is allowed;
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
     run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all
-    that it was sent for this answer.
+    that it was sent for this answer; `began_at` is when it was asked for that, where that is known: `at` is
+    when the answer ended.
     """
 
     id: str
@@ -213,6 +214,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     memories: tuple[str, ...] = ()
     asked: Asked | None = None
     context_tokens: int | None = None
+    began_at: Instant | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -383,5 +385,5 @@ def message_of(
         entry.continues, entry.message_id or None, entry.name or None, entry.state, approval or None,
         entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
         entry.ms or None, memories, asked_of(waits) if waits else None,
-        entry.weight[1] if len(entry.weight) == 2 else None,
+        entry.weight[1] if len(entry.weight) == 2 else None, entry.began_at or None,
     )  # fmt: skip

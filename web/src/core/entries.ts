@@ -33,6 +33,8 @@ export interface Entry {
   ms: number;
   /** How many tokens the model was sent for an answer, as its provider counted; 0: it has not said. */
   context_tokens: number;
+  /** When an answer was asked for; 0: nobody has said. `at` is when it ended. */
+  began_at: number;
   version: number;
 }
 
@@ -91,7 +93,8 @@ export function fresh(known: Known): Entry {
     outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
     asked: known.asked ?? null,
     arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
-    model: known.model ?? "", ms: known.ms ?? 0, context_tokens: known.context_tokens ?? 0, version: 0,
+    model: known.model ?? "", ms: known.ms ?? 0, context_tokens: known.context_tokens ?? 0,
+    began_at: known.began_at ?? 0, version: 0,
   };
 }
 

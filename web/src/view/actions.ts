@@ -12,6 +12,7 @@ import { discard, whoAmI } from "./following";
 import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
 import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, type Act } from "./state";
 import { s } from "./strings";
+import { goTo } from "./way";
 
 type Decision = "approve" | "deny" | "rerun" | "mark_done" | "skip" | "answer";
 export interface Answer {
@@ -88,7 +89,7 @@ export const actions = {
     here((id) =>
       attempt(async () => {
         const branch = await api.post<Session>(at(id, "fork"), turn_id ? { turn_id } : {});
-        location.hash = branch.id;
+        goTo(branch.id);
       }),
     ),
 
@@ -106,8 +107,8 @@ export const actions = {
       sayMeanwhile(s.goingOn);
       const next = await api.post<Session>(at(id, "continue"));
       notice.value = null;
-      if (current.value === id) location.hash = next.id;
-      else say(s.wentOn, { text: s.openIt, run: () => (location.hash = next.id) });
+      if (current.value === id) goTo(next.id);
+      else say(s.wentOn, { text: s.openIt, run: () => goTo(next.id) });
     }),
 
   rename: (id: string, title: string) => attempt(() => api.patch(at(id), { title })),
@@ -118,7 +119,7 @@ export const actions = {
     attempt(async () => {
       await api.patch(at(id), { remember });
       if (remember) say(s.memory.keptIn);
-      else say(s.memory.keptOut, { text: s.memory.see, run: () => (location.hash = "memory") });
+      else say(s.memory.keptOut, { text: s.memory.see, run: () => goTo("memory") });
     }),
 
   /** Have a conversation remembered now, or all of them; what came of it, in words. */
@@ -159,7 +160,7 @@ export const actions = {
       say(s.deletedApart, undo);
     };
     leave(id, true);
-    if (current.value === id) location.hash = "";
+    if (current.value === id) goTo("");
     let timer = setTimeout(go, THINK_MS);
     addEventListener("pagehide", go);
     say(s.deleted, undo);
@@ -207,13 +208,13 @@ function answerHere(answer: Answer): unknown {
 function switchTo(words: string): void {
   if (!words) return void (panel.value = "palette");
   const found = ordered.value.find((each) => each.title.toLowerCase().includes(words.toLowerCase()));
-  if (found) location.hash = found.id;
+  if (found) goTo(found.id);
   else say(s.noSuchConversation(words));
 }
 
 /** Slash commands: what is typed after the slash, and the rest of the line. */
 export const slash: Record<string, (rest: string) => unknown> = {
-  new: () => (location.hash = ""),
+  new: () => goTo(""),
   undo: () => actions.undo(),
   retry: () => actions.retry(),
   stop: () => actions.stop(),
@@ -232,8 +233,8 @@ export const slash: Record<string, (rest: string) => unknown> = {
   continue: () => here(actions.goOn),
   archive: () => current.value && actions.archive(current.value, !session.value?.archived),
   remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
-  memory: () => (location.hash = "memory"),
-  agents: () => (location.hash = "agents"),
+  memory: () => goTo("memory"),
+  agents: () => goTo("agents"),
   details: () => beside(!isBeside.value),
   search: () => (panel.value = "search"),
   settings: () => (panel.value = "settings"),

@@ -23,6 +23,7 @@ import { link, loading, me, ordered, current, panel, place, session, titleOf, wa
 import { s } from "./strings";
 import { swiping } from "./swiping";
 import { Transcript } from "./transcript";
+import { goTo } from "./way";
 
 const AgentsPage = lazily(async () => (await import("./agents/page")).Agents);
 const Settings = lazily(async () => (await import("./settings/sheet")).Settings);
@@ -98,7 +99,7 @@ function press(event: KeyboardEvent): void {
   else if (control && event.key === "f" && current.value) findIsOpen.value = true;
   else if (control && event.key === "b") document.body.classList.toggle("no-list");
   else if (control && event.key === "i" && hasDetails.value) beside(!isBeside.value);
-  else if (event.altKey && event.key === "n") location.hash = "";
+  else if (event.altKey && event.key === "n") goTo("");
   else if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) step(event.key === "ArrowUp" ? -1 : 1);
   else if (event.key === "Escape") return escape(event);
   else if (plain && event.key === "?" && !isTyping(event.target)) panel.value = "keyboard";
@@ -109,7 +110,7 @@ function press(event: KeyboardEvent): void {
 function step(by: number): void {
   const at = ordered.value.findIndex((row) => row.id === current.value);
   const next = ordered.value[Math.max(0, at + by)];
-  if (next) location.hash = next.id;
+  if (next) goTo(next.id);
 }
 
 function escape(event: KeyboardEvent): void {

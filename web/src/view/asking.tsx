@@ -4,7 +4,7 @@ import { computed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
-import { isTyping, takeKeyboard } from "./keyboard";
+import { giveBackAfter, isTyping, takeKeyboard } from "./keyboard";
 import { QuestionCard } from "./question";
 import { current, open, panel, questions, say, tick } from "./state";
 import { s } from "./strings";
@@ -46,7 +46,14 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
   const box = useRef<HTMLElement>(null);
   const written = argumentsOf(entry);
   // Whoever is not writing can answer with one key.
-  useEffect(() => takeKeyboard(box.current), []);
+  useEffect(() => {
+    takeKeyboard(box.current);
+    return () => giveBackAfter(".asking");
+  }, []);
+  const done = () => {
+    mode.value = "";
+    box.current?.focus({ preventScroll: true });
+  };
   const told = questions.value.get(current.value ?? "")?.find((each) => each.call_id === entry.id);
   const reason = entry.reason || told?.reason || "";
   const answer = async (given: Answer) => {
@@ -71,10 +78,10 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
   return (
     <section class="asking" aria-label={s.needsYou} role="region" tabIndex={-1} ref={box}>
       <h3>{s.asks(entry.name)} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
-      {mode.value === "edit" ? <Edit written={written} name={entry.name} done={() => (mode.value = "")} send={(edited) => answer({ decision: "approve", arguments: edited })} /> : <Command written={written} name={entry.name} />}
+      {mode.value === "edit" ? <Edit written={written} name={entry.name} done={done} send={(edited) => answer({ decision: "approve", arguments: edited })} /> : <Command written={written} name={entry.name} />}
       {told?.workspace && <p class="note quiet">{s.inFolder(told.workspace)}</p>}
       {reason && <p class="note risk">{reason}</p>}
-      {mode.value === "deny" && <Deny done={() => (mode.value = "")} send={(why) => answer({ decision: "deny", ...(why ? { reason: why } : {}) })} />}
+      {mode.value === "deny" && <Deny done={done} send={(why) => answer({ decision: "deny", ...(why ? { reason: why } : {}) })} />}
       {mode.value === "" && (
         <p class="buttons">
           <button type="button" class="strong" disabled={busy.value} onClick={() => void answer({ decision: "approve" })}>{s.allowOnce} <kbd>A</kbd></button>

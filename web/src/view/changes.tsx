@@ -1,7 +1,7 @@
 // The files that an answer changed, from what it found to what it left, and putting them back.
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { Refused } from "../core/api";
 import type { ChangedFile, ChangedFiles, RestoredFiles } from "../core/protocol";
 import { inWords } from "./actions";
@@ -9,7 +9,8 @@ import { Counts, Diff } from "./diff";
 import { api, ask, me, open, say, shape } from "./state";
 import { s } from "./strings";
 
-export function ChangeList({ run }: { run: string }) {
+/** `first` is the file that is shown at once. */
+export function ChangeList({ run, first = "" }: { run: string; first?: string }) {
   void shape.value;
   const files = useSignal<readonly ChangedFile[] | null>(null);
   const leftOut = useSignal(0);
@@ -55,7 +56,7 @@ export function ChangeList({ run }: { run: string }) {
   return (
     <div class="inside">
       {!files.value && !wrong.value && <p role="status" class="note quiet">{s.loading}</p>}
-      <ul class="changes">{(files.value ?? []).map((file) => <File key={`${file.workspace} ${file.path}`} file={file} isBack={back.has(file.path)} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
+      <ul class="changes">{(files.value ?? []).map((file) => <File key={`${file.workspace} ${file.path}`} file={file} isBack={back.has(file.path)} isFirst={file.path === first} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
       {leftOut.value > 0 && <p class="note quiet">{s.moreFiles(leftOut.value)}</p>}
       {wrong.value && <p class="note wrong" role="alert">{wrong.value}</p>}
       {mayRestore && rest.length > 0 && <p class="buttons"><button type="button" disabled={busy.value} onClick={() => restore(rest.map((file) => file.path), true)}>{rest.length > 1 ? s.putAllBack : s.putBack}</button></p>}
@@ -63,13 +64,18 @@ export function ChangeList({ run }: { run: string }) {
   );
 }
 
-function File({ file, isBack, restore }: { file: ChangedFile; isBack: boolean; restore: (() => void) | null }) {
-  const isOpen = useSignal(false);
+function File({ file, isBack, isFirst, restore }: { file: ChangedFile; isBack: boolean; isFirst: boolean; restore: (() => void) | null }) {
+  const isOpen = useSignal(isFirst);
+  const button = useRef<HTMLButtonElement>(null);
+  // Whoever pressed it before it was here goes on from it.
+  useEffect(() => {
+    if (isFirst && document.activeElement === document.body) button.current?.focus({ preventScroll: true });
+  }, []);
   const what = isBack ? s.isBack : !file.kept ? s.cannotPutBack : !file.before ? s.isNew : !file.after ? s.isRemoved : "";
   return (
     <li>
       <p class="buttons">
-        <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
+        <button type="button" class="fold" ref={button} aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
           <code>{file.path}</code> <Counts added={file.added} removed={file.removed} />{what && <span class="said"> · {what}</span>}
         </button>
         <span class="spread" />

@@ -13,11 +13,11 @@ export function called(text: string): { name: string; rest: string } | null {
   return found?.[1] ? { name: found[1].toLowerCase(), rest: (found[2] ?? "").trim() } : null;
 }
 
-/** Whether a prompt has this name. One may have been written a moment ago: then it is looked for again. */
-export async function isPrompt(name: string): Promise<boolean> {
+/** Whether a prompt has this name; null: nobody can say. One may have been written a moment ago: it is looked for again. */
+export async function isPrompt(name: string): Promise<boolean | null> {
   const has = () => prompts.value.some((each) => each.name === name);
-  if (!has()) await readPrompts().catch(() => undefined);
-  return has();
+  if (has()) return true;
+  return readPrompts().then(has, () => null);
 }
 
 /** What begins as `text` does; nothing where that is no command. */

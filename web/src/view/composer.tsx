@@ -36,6 +36,8 @@ export function Composer() {
   const back = useSignal(0);
   const marked = useSignal(-1);
   const looking = useRef(false);
+  /** The prompt that is being looked for, and what stands here to be sent once it is found. */
+  const sought = useSignal<readonly [name: string, sent: string] | null>(null);
   /** The files that were not taken, and that whoever writes was told of. */
   const without = useRef("");
   const area = useRef<HTMLTextAreaElement>(null);
@@ -133,10 +135,12 @@ export function Composer() {
     if (looking.current) return;
     looking.current = true;
     const sent = standing().join();
+    sought.value = [name, sent];
     const found = await isPrompt(name);
     looking.current = false;
+    sought.value = null;
     if (standing().join() !== sent) return say(s.notSentChanged);
-    if (!found) return say(s.unknownCommand(name));
+    if (!found) return say(found === null ? s.cannotLookUp(name) : s.unknownCommand(name));
     void send(words, if_busy, attaching.stored());
     empty();
   };
@@ -185,7 +189,8 @@ export function Composer() {
   const busy = busyNow.value;
   const hasMessage = text.value.trim() !== "" || hasFiles;
   const waits = waitsNow.value;
-  const isHeld = attaching.holds() || soon !== null;
+  const looksFor = sought.value?.[1] === standing().join() ? sought.value[0] : "";
+  const isHeld = attaching.holds() || soon !== null || looksFor !== "";
   return (
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
       <Commands text={text.value} at={marked.value} choose={complete} />
@@ -196,6 +201,7 @@ export function Composer() {
         onInput={(event) => { write(event.currentTarget.value); marked.value = -1; }} onKeyDown={press}
         onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
       {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
+      {looksFor && <p class="note quiet" role="status">{s.looksUp(looksFor)}</p>}
       <SendsSoon />
       <p class="buttons">
         <Choose />

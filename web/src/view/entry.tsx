@@ -176,7 +176,7 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
   const work = entry.run_id ? open.conversation.work.get(entry.run_id) : undefined;
   const status = entry.status as keyof typeof s.notices;
   const line = after
-    ? [status === "interrupted" ? "" : s.notices[status], s.continued(clock(after.at))].filter(Boolean).join(" · ")
+    ? [status === "interrupted" ? "" : s.notices[status], s.continued(clock(after.began_at || after.at))].filter(Boolean).join(" · ")
     : s.notices[status];
   return (
     <p class="hairline" id={entry.id}>

@@ -5,6 +5,7 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
 import { loadEarlier, PAGE_MAX } from "./following";
+import { giveBack } from "./keyboard";
 import type { Marking } from "./marking";
 import { api, current, loading, open, sought } from "./state";
 import { s } from "./strings";
@@ -27,7 +28,11 @@ export function Find() {
   const going = useRef(0);
   const input = useRef<HTMLInputElement>(null);
   const id = current.value;
-  useEffect(() => input.current?.select(), []);
+  useEffect(() => {
+    const before = document.activeElement;
+    input.current?.select();
+    return () => giveBack(before);
+  }, []);
   const paint = () => marking.current?.paint(hits.value.flatMap((hit) => document.getElementById(hit.message_id) ?? []));
   useRepainting(paint);
 
@@ -107,10 +112,11 @@ export function Find() {
   const told = s.findCount(hits.value.length ? at.value + 1 : 0, hits.value.length) + (words.value > 1 ? ` · ${s.findWord(word.value + 1, words.value)}` : "");
   return (
     <form class="find" role="search" onSubmit={(event) => (event.preventDefault(), move(1))}>
-      <input ref={input} type="search" aria-label={s.find} placeholder={s.find} value={findText.value} onInput={(event) => (findText.value = event.currentTarget.value)} />
+      <input ref={input} type="search" aria-label={s.find} placeholder={s.find} value={findText.value} onInput={(event) => (findText.value = event.currentTarget.value)}
+        onKeyDown={(event) => event.key === "Enter" && event.shiftKey && (event.preventDefault(), move(-1))} />
       <span role="status">{findText.value.trim() && told}</span>
-      <button type="submit" class="quiet" aria-label={s.next} title={s.next}>↑</button>
-      <button type="button" class="quiet" aria-label={s.previous} title={s.previous} onClick={() => move(-1)}>↓</button>
+      <button type="submit" class="quiet" aria-label={s.findUp} title={`${s.findUp} (Enter)`}>↑</button>
+      <button type="button" class="quiet" aria-label={s.findDown} title={`${s.findDown} (Shift Enter)`} onClick={() => move(-1)}>↓</button>
       <button type="button" class="quiet" aria-label={s.close} onClick={() => (findIsOpen.value = false)}>×</button>
     </form>
   );

@@ -9,6 +9,7 @@ import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../core/p
 import { readAgents, takeWanted } from "./choosing";
 import { readWaiting } from "./memory/watch";
 import { api, base, current, hasPassword, leaving, letters, link, loading, looked, me, models, open, place, takeFeed, tick } from "./state";
+import { goTo } from "./way";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
 const PAGE = 20;
@@ -181,7 +182,7 @@ const outbox = new Outbox(
       const { text, key, if_busy, attachments } = letter;
       const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name }) => ({ id, name })) } : {}) });
       // The conversation went on in another: whoever waits for the answer does so there.
-      if (told.session_id !== session && current.value === session) location.hash = told.session_id;
+      if (told.session_id !== session && current.value === session) goTo(told.session_id);
     },
   },
   (kept) => {
@@ -221,7 +222,7 @@ export function begunHere(): string | null {
 async function carry(): Promise<void> {
   const done = await outbox.flush();
   // The conversation that the first letter began, unless someone has moved on meanwhile.
-  if (begun && !hasLeft && current.value === null) location.hash = ledTo = begun;
+  if (begun && !hasLeft && current.value === null) goTo(ledTo = begun);
   begun = null;
   if (!done) setTimeout(() => void carry(), 1_500);
 }

@@ -8,6 +8,7 @@ import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
 import { watchLook } from "./notify";
 import { about, current, hidden, leaveUnasked, loading, me, now, place } from "./state";
+import { watchBack } from "./way";
 
 const opened = () => {
   const name = location.hash.slice(1);
@@ -37,5 +38,6 @@ document.addEventListener("visibilitychange", () => {
   if (current.value && !loading.value) void seen(current.value);
 });
 watchLook();
+watchBack();
 await arrive();
 setInterval(() => (now.value = Date.now()), 30_000);

@@ -5,6 +5,7 @@ import { signal } from "@preact/signals";
 import type { Session } from "../core/protocol";
 import { current, hidden, questions, sessions, titleOf } from "./state";
 import { s } from "./strings";
+import { goTo } from "./way";
 
 const ALLOWED = "holdfast.notify";
 const LOOKED_AT = "holdfast.looked-at";
@@ -69,7 +70,7 @@ async function speak(id: string, text: string): Promise<void> {
   const told = new Notification(text, { tag: id, ...(asked ? { body: asked } : {}) });
   told.onclick = () => {
     window.focus();
-    location.hash = id;
+    goTo(id);
   };
 }
 

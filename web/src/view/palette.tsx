@@ -8,6 +8,7 @@ import { completions } from "./commands";
 import { Sheet } from "./sheet";
 import { ordered, panel, titleOf } from "./state";
 import { s } from "./strings";
+import { goTo } from "./way";
 
 interface Choice {
   key: string;
@@ -17,7 +18,7 @@ interface Choice {
 
 function choices(typed: string): Choice[] {
   const verbs = Object.entries(s.commands).map(([name, text]) => ({ key: name, text, run: () => slash[name]?.("") }));
-  const places = ordered.value.map((row) => ({ key: row.id, text: titleOf(row), run: () => (location.hash = row.id) }));
+  const places = ordered.value.map((row) => ({ key: row.id, text: titleOf(row), run: () => goTo(row.id) }));
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   return [...verbs, ...places].filter(({ text, key }) => words.every((word) => `${key} ${text}`.toLowerCase().includes(word))).slice(0, 12);
 }
@@ -39,13 +40,14 @@ export function Palette() {
   };
   return (
     <Sheet title={s.palette}>
-      <input role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={`choice-${at.value}`} aria-label={s.palette} placeholder={s.palette} value={typed.value} autofocus
+      <input role="combobox" aria-expanded={found.length > 0} aria-controls="choices" aria-activedescendant={found.length ? `choice-${at.value}` : undefined} aria-label={s.palette} placeholder={s.palette} value={typed.value} autofocus
         onInput={(event) => { typed.value = event.currentTarget.value; at.value = 0; }} onKeyDown={press} />
       <ul class="choices" id="choices" role="listbox" aria-label={s.palette}>
         {found.map((choice, place) => (
           <li key={choice.key} id={`choice-${place}`} role="option" aria-selected={place === at.value} onClick={() => run(choice)}>{choice.text}</li>
         ))}
       </ul>
+      <p class="note quiet" role="status">{!found.length && s.noneFound}</p>
     </Sheet>
   );
 }

@@ -7,16 +7,19 @@ import { s } from "./strings";
 
 const SHOWN_MAX = 50;
 
+/** A model that can be chosen; null is a price that is not known, and without any nobody has looked yet. */
+export type Offer = Omit<ModelTold, "price"> & { readonly price?: ModelTold["price"] };
+
 /** What is known of a model, in a few words. */
-export function aboutModel(told: ModelTold): string {
-  const window = told.window_tokens ? s.set.window(told.window_tokens) : "";
-  return [window, told.price ? s.set.perMillion(told.price) : s.priceUnknown].filter(Boolean).join(" · ");
+export function aboutModel({ window_tokens, price }: Offer): string {
+  const cost = price ? s.set.perMillion(price) : price === null ? s.priceUnknown : "";
+  return [window_tokens ? s.set.window(window_tokens) : "", cost].filter(Boolean).join(" · ");
 }
 
 interface Given {
   label: string;
   value: string;
-  offers: readonly ModelTold[];
+  offers: readonly Offer[];
   placeholder?: string;
   disabled?: boolean;
   /** Called with what was chosen, or typed and left. */

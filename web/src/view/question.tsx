@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { Asked } from "../core/protocol";
 import { actions, type Answer } from "./actions";
-import { isTyping, takeKeyboard } from "./keyboard";
+import { giveBackAfter, isTyping, takeKeyboard } from "./keyboard";
 import { s } from "./strings";
 import { argumentsOf, parsed, textOf } from "./tools";
 
@@ -16,7 +16,10 @@ const KEYS = 9;
 export function QuestionCard({ entry, asked, more }: { entry: Entry; asked: Asked; more: number; version: number }) {
   const busy = useSignal(false);
   const box = useRef<HTMLElement>(null);
-  useEffect(() => takeKeyboard(asked.choices.length ? box.current : document.querySelector<HTMLElement>(".composer textarea")), []);
+  useEffect(() => {
+    takeKeyboard(asked.choices.length ? box.current : document.querySelector<HTMLElement>(".composer textarea"));
+    return () => giveBackAfter(".asking");
+  }, []);
   const answer = async (given: Answer) => {
     if (busy.value) return;
     busy.value = true;

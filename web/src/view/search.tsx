@@ -8,6 +8,7 @@ import { findIsOpen, findText } from "./find";
 import { Sheet } from "./sheet";
 import { api, now, panel } from "./state";
 import { s } from "./strings";
+import { goTo } from "./way";
 
 type Hit = FoundList["hits"][number];
 
@@ -38,7 +39,7 @@ export function Search() {
   }, [typed.value]);
   const go = (hit: Hit) => {
     panel.value = "";
-    location.hash = hit.session_id;
+    goTo(hit.session_id);
     findText.value = typed.value;
     findIsOpen.value = true;
   };

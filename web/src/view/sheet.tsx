@@ -1,19 +1,20 @@
 // Something that lies over the page until it is closed: takes the keyboard, gives it back.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { giveBack } from "./keyboard";
 import { Passing } from "./passing";
 import { panel } from "./state";
 import { s } from "./strings";
 
 export function Sheet({ title, children, wide = false }: { title: string; children: ComponentChildren; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // At once, not with the next picture: what is typed meanwhile is typed here.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current?.showModal();
-    return () => {
-      if (before instanceof HTMLElement) before.focus();
-    };
+    // Nothing behind it can have the keyboard before it is gone.
+    return () => queueMicrotask(() => giveBack(before));
   }, []);
   return (
     <dialog class={wide ? "sheet wide" : "sheet"} ref={box} aria-label={title} onClose={() => (panel.value = "")}

@@ -46,7 +46,8 @@ export const s = {
   hello: "What can I do for you?",
   helloMore: "Everything you send is on disk before it is answered. Close this page, stop the server: the work goes on.",
   answers: (model: string) => `${model} answers.`,
-  tries: ["What can you do here?", "run date", "count to 300"],
+  tries: ["What can you do here?", "Explain in three sentences how tides work", "Write a haiku about a lighthouse"],
+  triesOfDemo: ["What can you do here?", "run date", "count to 300"],
 
   connecting: "Connecting…",
   lost: "The connection is lost. What you write is kept and sent when it is back.",
@@ -67,8 +68,8 @@ export const s = {
   find: "Find in this conversation",
   findCount: (at: number, all: number) => (all ? `${at} of ${all}` : "Nothing found."),
   findWord: (at: number, all: number) => `word ${at} of ${all}`,
-  next: "Next",
-  previous: "Previous",
+  findUp: "Previous match, further up",
+  findDown: "Next match, further down",
 
   palette: "Do something…",
   keyboard: "Keyboard and commands",

@@ -153,12 +153,13 @@ function scheduleSeen(id: string): void {
 }
 
 function Greeting() {
+  const isScripted = modelHere.value === "demo";
   return (
     <div class="greeting">
       <h2>{s.hello}</h2>
-      {modelHere.value === "demo" ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
+      {isScripted ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
       <p class="note quiet">{s.helloMore}</p>
-      <ul>{s.tries.map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
+      <ul>{(isScripted ? s.triesOfDemo : s.tries).map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
     </div>
   );
 }

@@ -66,6 +66,7 @@ export interface Message {
   readonly memories?: readonly (string)[];
   readonly asked?: Asked | null;
   readonly context_tokens?: number | null;
+  readonly began_at?: number | null;
 }
 
 export interface TextPart {

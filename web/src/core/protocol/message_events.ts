@@ -48,6 +48,7 @@ export interface MessageSettledEvent {
   readonly pace?: readonly (number)[];
   readonly model?: string;
   readonly weight?: readonly (number)[];
+  readonly began_at?: number;
 }
 
 export interface ToolIntendedEvent {

@@ -61,6 +61,7 @@ export interface RunInterruptedEvent {
   readonly place: number;
   readonly message_id: string;
   readonly asks?: boolean;
+  readonly orderly?: boolean;
 }
 
 export interface RecoveryPendingEvent {

@@ -8,6 +8,7 @@ import { lineOf, rangeOf } from "../../core/written";
 import { api, ask, me, say } from "../state";
 import { s } from "../strings";
 import { at, drafts, look, NO_FILE, read, unchanged, wrongWith, type Kept } from "./desk";
+import { goTo } from "../way";
 
 export function Editor({ name, agent, tools }: { name: string; agent: AgentTold | undefined; tools: readonly string[] }) {
   const kept = useSignal<Kept | null>(drafts.get(name)?.base ?? null);
@@ -66,7 +67,7 @@ export function Editor({ name, agent, tools }: { name: string; agent: AgentTold 
     await api.delete(at(name), unchanged(kept.value?.digest ?? ""));
     take(NO_FILE);
     say(s.agents.deleted(name));
-    if (name !== "main") location.hash = "agents";
+    if (name !== "main") goTo("agents");
     await look();
   });
   const line = wrong.value ? lineOf(wrong.value, text.value) : 0;

@@ -8,6 +8,7 @@ import { s } from "../strings";
 import { drafts, look, NAME, NO_FILE, problem, told } from "./desk";
 import { Editor } from "./editor";
 import { Sent } from "./sent";
+import { goTo } from "../way";
 
 const LOOK_MS = 4_000;
 
@@ -64,7 +65,7 @@ function New({ agents }: { agents: readonly AgentTold[] }) {
     if (wrong.value) return;
     if (!drafts.has(wanted)) drafts.set(wanted, { text: s.agents.first(wanted), base: NO_FILE });
     name.value = "";
-    location.hash = `agents/${wanted}`;
+    goTo(`agents/${wanted}`);
   };
   return (
     <form class="buttons" onSubmit={(event) => (event.preventDefault(), make())}>

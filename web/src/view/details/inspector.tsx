@@ -2,12 +2,12 @@
 // word that is written; while it is closed none of this is there.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { isTyping } from "../keyboard";
+import { giveBack } from "../keyboard";
 import { open, shape } from "../state";
 import { s } from "../strings";
 import { AnswerView } from "./answer";
 import { CallView } from "./call";
-import { beside, pick, picked, roomy, small } from "./watch";
+import { beside, pick, picked, roomy } from "./watch";
 import { WholeView } from "./whole";
 
 const PICKABLE = ".transcript .tool[id], .transcript article[id]";
@@ -50,10 +50,7 @@ function useKeyboard(body: { current: HTMLElement | null }): void {
     if (roomy.matches) return;
     const before = document.activeElement;
     body.current?.focus({ preventScroll: true });
-    return () => {
-      // On a phone the keyboard of glass would come with it.
-      if (before instanceof HTMLElement && before.isConnected && !(small.matches && isTyping(before))) before.focus({ preventScroll: true });
-    };
+    return () => giveBack(before);
   }, []);
 }
 

@@ -21,6 +21,7 @@ import { pick } from "./watch";
 const TAIL_LINES = 12;
 const TAIL_CHARS = 4_000;
 const WORDS_CHARS = 120;
+const FILES_SHOWN = 8;
 
 // Entries and turns change in their place: whatever tells of one is drawn with every event, not with every word.
 
@@ -122,17 +123,21 @@ function Queue() {
 
 function ChangedIn({ turn }: { turn: Turn }) {
   void shape.value;
-  const isOpen = useSignal(false);
+  const opened = useSignal("");
   const [asked] = turn.entries;
-  const [first, ...rest] = changedIn(turn);
-  if (!first) return null;
+  const files = changedIn(turn);
+  const shown = files.slice(0, FILES_SHOWN);
   return (
-    <div>
-      {asked && <Pick entry={asked} />}
-      <button type="button" class="fold" aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
-        <code>{first.path}</code> <Counts added={first.added} removed={first.removed} />{rest.length > 0 && <span>{s.moreFiles(rest.length)}</span>}
-      </button>
-      {isOpen.value && <ChangeList run={turn.run_id ?? ""} />}
+    <div class="changed-in">
+      {asked && <h4><Pick entry={asked} /></h4>}
+      {opened.value ? <ChangeList run={turn.run_id ?? ""} first={opened.value} /> : (
+        <ul class="changes">
+          {shown.map(({ path, added, removed }) => (
+            <li key={path}><button type="button" class="fold" aria-expanded={false} onClick={() => (opened.value = path)}><code>{path}</code> <Counts added={added} removed={removed} /></button></li>
+          ))}
+          {files.length > shown.length && <li class="note quiet">{s.moreFiles(files.length - shown.length)}</li>}
+        </ul>
+      )}
     </div>
   );
 }

@@ -3,8 +3,8 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Refused } from "../../core/api";
-import type { ModelList, ModelTold, ProviderTold, Tried } from "../../core/protocol";
-import { aboutModel, Picker } from "../picker";
+import type { ModelList, ProviderTold, Tried } from "../../core/protocol";
+import { aboutModel, Picker, type Offer } from "../picker";
 import { api, say } from "../state";
 import { s } from "../strings";
 import { sayAnswers, type Take } from "./model";
@@ -46,7 +46,7 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
     const timer = setTimeout(() => void load(), 2_000);
     return () => clearTimeout(timer);
   }, [provider]);
-  const offers = offered(provider, tried.value);
+  const offers = offered(provider, url.value.trim() || provider.base_url, tried.value);
   const wanted = () => ({
     provider: provider.name,
     ...(url.value.trim() ? { base_url: url.value.trim() } : {}),
@@ -111,12 +111,18 @@ function usual({ name, default_model, models }: ProviderTold): string {
   return !models.length || models.some((each) => each.name === `${name}:${default_model}`) ? default_model : "";
 }
 
-/** Its models by their own names; what a test has found, too. */
-function offered(provider: ProviderTold, tried: Tried | null): readonly ModelTold[] {
+const FREE = { input: 0, output: 0, cached: null, written: null };
+
+function isOnThisMachine(url: string): boolean {
+  return /^https?:\/\/(127\.0\.0\.1|localhost|\[::1\])(?=[:/]|$)/i.test(url);
+}
+
+/** Its models by their own names; what a test has found at `url`, too, of which no more is known than where it is. */
+function offered(provider: ProviderTold, url: string, tried: Tried | null): readonly Offer[] {
   const known = provider.models.map((each) => ({ ...each, name: each.name.slice(provider.name.length + 1) }));
   const names = new Set(known.map((each) => each.name));
   const more = (tried?.models ?? []).filter((each) => !names.has(each));
-  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], price: null }))];
+  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
 }
 
 function aboutKey(provider: ProviderTold): string {

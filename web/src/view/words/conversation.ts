@@ -173,6 +173,8 @@ export const conversation = {
   cannotTake: (model: string, kinds: readonly ("image" | "pdf" | "text")[]) => `${model} cannot take ${kinds.map((kind) => conversation.fileKinds[kind]).join(" or ")}. Choose another model, or remove them.`,
   notSaved: "Not saved yet",
   dropHere: "Drop files to attach them",
+  looksUp: (name: string) => `Looking for /${name}… It is sent when it is found.`,
+  cannotLookUp: (name: string) => `The server cannot be asked for /${name} now. Nothing was sent.`,
   unknownCommand: (name: string) => `There is no command /${name}.`,
   commands: {
     new: "Begin a new conversation", undo: "Take back the last message",

@@ -14,7 +14,7 @@ export const set = {
   keyNotNeeded: "Usually not needed.",
   anotherAddress: "Another address",
   window: (tokens: number) => `reads ${tokens.toLocaleString("en")} tokens`,
-  perMillion: ({ input, output }: { input: number; output: number }) => (input || output ? `$${input} in, $${output} out per million tokens` : "free of charge"),
+  perMillion: ({ input, output }: { input: number; output: number }) => (input || output ? `$${input} in, $${output} out per million tokens` : "free"),
   noModels: (why: string) => `Its models are not known: ${why}`,
   keepKey: "Keep for later",
   kept: (label: string) => `${label} is set up. Its models can be chosen.`,

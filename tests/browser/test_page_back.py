@@ -1,0 +1,115 @@
+"""The browser's Back: it closes what lies over the page first, and then leads to where one was before."""
+
+import re
+from typing import Any
+
+from playwright.async_api import Locator, expect
+
+from tests.browser.conftest import Guest
+from tests.browser.driving import PHONE, WAIT_MS, Chat
+
+WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
+
+
+def aside(chat: Chat) -> Locator:
+    return chat.page.get_by_role("complementary", name="Details")
+
+
+def listed(chat: Chat) -> Locator:
+    return chat.page.get_by_role("navigation", name="Conversations")
+
+
+async def is_at(chat: Chat, session: str) -> None:
+    await expect(chat.page).to_have_url(re.compile(f"#{session}$"), timeout=WAIT_MS)
+    await chat.answered()
+
+
+async def two(chat: Chat) -> tuple[str, str]:
+    """Two conversations, one after the other; the second is open."""
+    await chat.say("the first of them")
+    await chat.answered()
+    first = chat.session
+    await chat.message.fill("/new")
+    await chat.message.press("Enter")
+    await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
+    await chat.say("the second of them")
+    await chat.answered()
+    return first, chat.session
+
+
+async def test_on_a_phone_back_closes_what_is_open_and_the_conversation_stays(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    _, second = await two(chat)
+    page = chat.page
+    await chat.button("Details").tap()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await page.go_back()
+    await expect(aside(chat)).to_have_count(0)
+    await is_at(chat, second)
+    burger = page.get_by_role("button", name="Conversations")
+    await burger.tap()
+    await expect(listed(chat)).to_be_visible()
+    await page.go_back()
+    await expect(listed(chat)).not_to_be_visible()
+    await is_at(chat, second)
+    await burger.tap()
+    await listed(chat).get_by_role("button", name="Settings").tap()
+    await expect(page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
+    await page.go_back()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await is_at(chat, second)
+
+
+async def test_what_lies_on_top_goes_before_what_it_lies_on(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    _, second = await two(chat)
+    await chat.button("Details").tap()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await chat.page.keyboard.press("Control+k")
+    await expect(chat.page.get_by_role("dialog")).to_be_visible()
+    await chat.page.go_back()
+    await expect(chat.page.get_by_role("dialog")).to_have_count(0)
+    await expect(aside(chat)).to_be_visible()
+    await chat.page.go_back()
+    await expect(aside(chat)).to_have_count(0)
+    await is_at(chat, second)
+
+
+async def test_what_was_closed_by_hand_or_led_elsewhere_costs_no_step_back(guest: Guest) -> None:
+    chat = await guest(**PHONE)
+    first, second = await two(chat)
+    page, burger = chat.page, chat.page.get_by_role("button", name="Conversations")
+    await burger.tap()
+    await listed(chat).locator(f"a[href='#{first}']").tap()
+    await is_at(chat, first)
+    await chat.button("Details").tap()
+    await aside(chat).get_by_role("button", name="Close").tap()
+    await expect(aside(chat)).to_have_count(0)
+    await page.go_back()
+    await is_at(chat, second)
+    # A page that is loaded anew knows the way, too.
+    await chat.button("Details").tap()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await page.reload()
+    await chat.answered()
+    await expect(aside(chat)).to_have_count(0)
+    await page.go_back()
+    await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
+    await page.go_back()
+    await is_at(chat, first)
+
+
+async def test_where_details_have_a_column_of_their_own_back_leads_on_and_they_stay(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await two(chat)
+    await chat.button("Details").click()
+    await expect(aside(chat)).to_be_visible(timeout=WAIT_MS)
+    await chat.page.go_back()
+    await expect(chat.log).to_contain_text("What can I do for you?", timeout=WAIT_MS)
+    await chat.page.go_forward()
+    await chat.answered()
+    await expect(aside(chat)).to_be_visible()
