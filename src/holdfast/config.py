@@ -31,6 +31,7 @@ _AUTHORITY = rf"([A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(
 """A name or an address, as a browser says it, and a port. What no browser says would never be answered to."""
 _STEP = r"/(?!\.{1,2}(/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]+"
 """One step of a path that neither browsers nor proxies rewrite."""
+_TAKES = r"\A[a-z]+:\S+=(text|image|pdf)(\+(text|image|pdf))*\Z"
 Url = Annotated[str, msgspec.Meta(pattern=r"\A(https?://\S+)?\Z")]
 """An address over HTTP, or nothing."""
 Origin = Literal["command line", "environment", "file"]
@@ -127,6 +128,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Says(
             help="Models that are asked, in this order, where the one that answers cannot.",
             allowed="a list of models like anthropic:NAME",
+        ),
+    ] = ()
+    model_windows: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=r"\A[a-z]+:\S+=[1-9]\d{3,7}\Z", max_length=220)], ...],
+        Says(
+            help="How many tokens models read at once, where their servers do not say, or say it wrong.",
+            allowed="a list like openai:NAME=32768, each number from 1000 to 99999999",
+        ),
+    ] = ()
+    model_takes: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=_TAKES, max_length=220)], ...],
+        Says(
+            help="Which files models are sent, where their servers do not say, or say it wrong.",
+            allowed="a list like openai:NAME=image or openai:NAME=image+pdf; text alone is NAME=text",
         ),
     ] = ()
     approvals: Annotated[

@@ -27,6 +27,7 @@ from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
 from holdfast.administration.model_desk import Models, chosen
+from holdfast.administration.model_sayings import said_in
 from holdfast.administration.porter import Porter
 from holdfast.administration.settings_desk import Desk
 from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
@@ -62,6 +63,7 @@ from holdfast.cli.link import link
 from holdfast.cli.local import local as local_commands
 from holdfast.cli.masking import cover_output
 from holdfast.cli.password import password
+from holdfast.cli.plain_help import runnable
 from holdfast.cli.restore import restore
 from holdfast.cli.rules import rules
 from holdfast.cli.serve import serve
@@ -106,7 +108,7 @@ def main() -> None:
     wiring = wire(environ)
     cover_output(wiring.mask)
     try:
-        command_line(wiring)(prog_name="holdfast")
+        runnable(command_line(wiring))(prog_name="holdfast")
     except HoldfastError as error:
         _fail(error)
     except OSError as error:
@@ -242,7 +244,10 @@ def _engine(
 
 
 def _models(given: _Given, renew: Callable[[], None]) -> tuple[LocalDesk, Shop]:
-    """The local model, whose server runs while it is open somewhere, and where all models come from."""
+    """The local model, whose server runs while it is open somewhere, and where all models come from.
+
+    Raises ConfigError.
+    """
     settings, environ, mask = given.settings, given.environ, given.mask
     # Words that end as a secret begins are held back until the next: no word ends like this one begins.
     key = "~" + secrets.token_urlsafe(32)
@@ -255,7 +260,8 @@ def _models(given: _Given, renew: Callable[[], None]) -> tuple[LocalDesk, Shop]:
     desk = LocalDesk(
         settings.data, environ, mask.shapes, lambda: secrets.token_hex(4), llama, installed=renew
     )
-    return desk, Shop(environ, partial(usable_connections, settings.data), mask, read_known(), opened)
+    known = read_known(said_in(settings))
+    return desk, Shop(environ, partial(usable_connections, settings.data), mask, known, opened)
 
 
 def _built_in(given: _Given, walls: Walls, memory: MemoryOffice) -> Mapping[str, Tool]:

@@ -288,7 +288,8 @@ def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
         screen.until(r"\b60 61 62\b")
         running.process.kill()
         running.process.wait()
-    screen.until("The server has gone")
+    gone = screen.until("The server has gone")
+    assert not re.search(r"has gone(.|\n)*^ +[\d ]+$", gone, re.MULTILINE), "what came before it is above it"
     screen.type("written meanwhile")
     screen.until("⧖ written meanwhile", "1 to be sent")
     running = home.serve("--port", "0")
@@ -309,6 +310,27 @@ def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
     with terminal(home.environ, here, "chat") as again:
         again.until(r"^> written meanwhile", READY, "Continued after restart, ")
         assert "Stopped when" not in again.everything(), "it reads the same when it is opened anew"
+
+
+def test_what_a_script_is_told_beside_the_answer_has_lines_of_its_own(
+    home: Holdfast, running: Running, speaker: Speaker, here: Path
+) -> None:
+    with speaker.pausing(20), terminal(home.environ, here, "chat", "-p", "count 40") as screen:
+        screen.until(r"\b17 18 19\b")
+        running.process.kill()
+        running.process.wait()
+        screen.until(r" 18 19 *$", r"^The server has gone; waiting for it…$")
+
+
+def test_what_was_read_of_an_answer_stays_on_the_screen_when_one_leaves(
+    screen: Terminal, speaker: Speaker
+) -> None:
+    with speaker.pausing(60):
+        screen.type("count 100")
+        screen.until(r"\b57 58 59\b")
+        screen.press("C-d")
+        left = screen.until("exit code 0")
+    assert re.search(r"^> count 100\n+  0 1 2 (.|\n)* 57 58 59$", left, re.MULTILINE), left
 
 
 def test_a_call_that_may_have_run_is_put_to_the_person(

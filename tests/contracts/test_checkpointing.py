@@ -7,7 +7,7 @@ from holdfast.agent.ports import ModelFailure, TextDelta
 from holdfast.domain import facts as f
 from holdfast.domain.projections import fold
 from holdfast.store.ports import Append
-from tests.house import Lever, calls, house, says
+from tests.house import Lever, calls, house, says, thinks
 
 
 async def test_progress_is_kept_while_a_run_streams_without_touching_the_session_list(tmp_path: Path) -> None:
@@ -101,6 +101,23 @@ async def test_a_model_that_returns_nothing_ends_the_run_with_a_clear_error(tmp_
         here.model.steps = [says("Yes.")]
         again = await here.say(session_id, "And now?")
         await here.until_run(again.run_id, "completed")
+
+
+async def test_a_model_that_only_thinks_is_asked_again_and_its_thinking_is_never_the_whole_answer(
+    tmp_path: Path,
+) -> None:
+    """C6"""
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [thinks("Hm."), thinks("Hm, hm.", "Yes.")]
+        sent = await here.say(session_id, "Anyone there?")
+        await here.until_run(sent.run_id, "completed")
+        assert (await here.text(session_id))[-1] == ("assistant", "settled", "Yes.")
+        here.model.steps = [thinks("Hm.") for _ in range(10)]
+        again = await here.say(session_id, "And now?")
+        run = await here.until_run(again.run_id, "failed")
+        assert run.failure is not None and "it thought, and said nothing" in run.failure.detail
+        assert len(here.model.steps) == 5, "it is not asked for ever"
 
 
 async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_is_shown(

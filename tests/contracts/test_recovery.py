@@ -19,6 +19,7 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import Text
+from holdfast.domain.requests import DEMO, Profile
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
 from tests.house import House, Lever, calls, house, says
@@ -325,6 +326,23 @@ async def test_an_interrupted_run_goes_on_by_itself_within_its_budget_of_attempt
         here.model.steps = [says("Done.")]
         run = await here.until_run(other.run_id, "completed")
         assert run.attempts == 1
+
+
+async def test_a_script_never_goes_on_with_what_a_model_has_begun(tmp_path: Path) -> None:
+    """R10: a server may be started again without the key of the model that it had."""
+    with resident(tmp_path, "words") as other:
+        other.until("text_appended", 5)
+        other.kill()
+    async with house(tmp_path, started=False) as here:
+        here.model.name, here.model.profile = DEMO, Profile(DEMO, 100_000)
+        await here.engine.start()
+        run = await here.until_run(other.run_id, "failed")
+        assert here.model.requests == []
+        assert run.failure is not None and "puppet began this answer" in run.failure.detail
+        # What is asked anew is another matter.
+        here.model.steps = [says("No AI.")]
+        sent = await here.say(other.session_id, "Again")
+        await here.until_run(sent.run_id, "completed")
 
 
 async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
+from holdfast.cli.chat.answering import choices
 from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.drawing import Drawing, duration, readable, tool_line
 from holdfast.cli.chat.safe import json_line, one_line, safe
-from holdfast.cli.chat.scene import Block, Notice, Said, Scene, Shown, Thought, Tool
+from holdfast.cli.chat.scene import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain import facts as f
 from holdfast.domain.facts import AnyFact
@@ -127,6 +128,77 @@ class TestToolLines:
     @pytest.mark.parametrize(("ms", "told"), [(300, "0.3 s"), (14_200, "14 s"), (125_000, "2 min 5 s")])
     def test_durations(self, ms: int, told: str) -> None:
         assert duration(ms) == told
+
+
+class TestANarrowScreen:
+    def test_all_that_may_be_answered_is_on_it(self) -> None:
+        scene = Scene(SESSION)
+        question = Question(
+            "s_1", RUN, "approval", "It works in " + "x" * 50, CALL, "shell", '{"command":"ls"}'
+        )
+        scene.listed(Listed(None, (question, question)))
+        told = "".join(text for _, text in Drawing(str).live(scene, 40, 24, 0))
+        assert max(len(line) for line in told.split("\n")) <= 40
+        assert " ".join(told.split()).endswith(f"{choices(question)} (1 more)")
+
+    def test_the_foot_says_the_state_whatever_has_no_room(self) -> None:
+        scene = Scene(Session("s_1", "A title of some length", "idle", 0, 1), "openai:small")
+        foot = Drawing(str).toolbar
+        assert foot(scene, True, 0, columns=60) == " A title of some length · openai:small · ready"
+        assert foot(scene, True, 0, columns=36) == " A title of… · openai:small · ready"
+        assert foot(scene, True, 0, columns=24) == " A title of so… · ready"
+        assert foot(scene, False, 1, columns=40).startswith(" the server has gone; looking for it")
+
+    def test_what_wraps_stays_set_in(self) -> None:
+        shown = [
+            Said("one two three four five"),
+            Notice("six seven eight nine ten"),
+            Notice("  a\n\nb", plain=True),
+        ]
+        lines = plain(Drawing(str).printed(shown, 16)).split("\n")
+        assert [line.rstrip() for line in lines if line.strip()] == [
+            "> one two three", "  four five", "  — six seven", "    eight nine", "    ten —", "    a", "  b",
+        ]  # fmt: skip
+
+
+class TestAnAnswerThatEndedBadly:
+    @pytest.mark.parametrize(
+        ("run", "told"),
+        [
+            (Run(RUN, "failed", failure=f.Failure("x", "No key.")), [Notice("It failed: No key.", bad=True)]),
+            (Run(RUN, "cancelled"), [Notice("Stopped.")]),
+            (Run(RUN, "completed"), []),
+        ],
+    )
+    def test_it_says_so_also_when_the_conversation_is_opened_anew(self, run: Run, told: list[Shown]) -> None:
+        asked = Message("u_1", "user", "settled", True, 1, 0, run_id=RUN, parts=(Text("hi"),))
+        cut = Message("m_1", "assistant", "interrupted", True, 1, 1, run_id=RUN, parts=(Text("Well"),))
+        after = Message("u_2", "user", "settled", True, 2, 0, run_id=OTHER, parts=(Text("And?"),))
+        page = Page((asked, cut, after), (run, Run(OTHER, "running")), 9)
+        assert Scene(SESSION).begin(page, 8) == [Said("hi"), Block("Well"), *told, Said("And?")]
+
+
+class TestTheServerGone:
+    def test_what_came_before_stands_above_it_and_comes_once(self) -> None:
+        scene = Scene(SESSION)
+        played(
+            scene,
+            accepted("hi"), f.RunStarted(RUN), started(),
+            f.ReasoningAppended(RUN, ONE, "Hm."), f.TextAppended(RUN, ONE, "One.\n\nTwo thr"),
+        )  # fmt: skip
+        assert scene.contacted(Contact(False)) == [Block("Two thr"), Notice(GONE)]
+        assert drawn(scene) == "", "nothing of it is left below"
+        assert scene.contacted(Contact(True)) == [Notice(BACK)]
+        shown = played(scene, f.TextAppended(RUN, ONE, "ee."), settled("One.\n\nTwo three."))
+        assert shown == [Block("ee.")]
+
+    def test_thinking_that_was_under_way_is_printed_once_too(self) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("hi"), f.RunStarted(RUN), started(), f.ReasoningAppended(RUN, ONE, "Hm."))
+        assert scene.contacted(Contact(False)) == [Thought("Hm."), Notice(GONE)]
+        assert scene.contacted(Contact(False)) == [Notice(GONE)]
+        cut = f.MessageSettled(1, 1, ONE, "assistant", (Reasoning("Hm."),), "", RUN, "interrupted")
+        assert played(scene, cut) == []
 
 
 class TestTheScene:

@@ -163,7 +163,8 @@ def test_what_people_are_told_is_the_default_that_holds() -> None:
     told = settings_told()
     assert list(told) == [
         "data", "host", "port", "auth", "public_url", "allowed_hosts", "open_browser", "durability", "model",
-        "fallback_models", "approvals", "never_run", "run_steps_max", "run_tokens_max", "run_cost_usd_max",
+        "fallback_models", "model_windows", "model_takes", "approvals", "never_run", "run_steps_max",
+        "run_tokens_max", "run_cost_usd_max",
         "run_time_s_max", "runs_at_once", "summarise_above", "resume", "memory", "memory_idle_s",
         "memory_recall_ms", "memory_in_doubt", "memory_webhook_url",
         "memory_embedding_url", "memory_embedding_model", "fetch_allow", "searxng_url", "telegram",
@@ -171,7 +172,7 @@ def test_what_people_are_told_is_the_default_that_holds() -> None:
     ]  # fmt: skip
     defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
     in_words = {"data", "public_url", "allowed_hosts", "model", "never_run"}
-    in_words |= {"fallback_models", "fetch_allow", "searxng_url"}
+    in_words |= {"fallback_models", "model_windows", "model_takes", "fetch_allow", "searxng_url"}
     in_words |= {
         "channel_webhook_url",
         "memory_webhook_url",

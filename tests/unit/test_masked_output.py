@@ -49,6 +49,17 @@ def test_a_line_is_written_when_it_ends_and_a_part_of_one_when_it_is_flushed(
     assert raw.getvalue() == b"one\ntw" + b"o" * 10_000
 
 
+def test_where_output_is_to_wait_for_nothing_a_line_does_not_wait(raw: io.BytesIO) -> None:
+    # As Python makes it where PYTHONUNBUFFERED is set, which containers often do.
+    plain = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    masked = MaskedOutput(plain, Mask([KEY]).shapes)
+    print("one", file=masked)
+    told = raw.getvalue()
+    masked.detach()
+    plain.detach()
+    assert told == b"one\n"
+
+
 def test_a_traceback_and_a_log_record_are_masked(
     output: MaskedOutput, raw: io.BytesIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

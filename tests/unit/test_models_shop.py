@@ -8,11 +8,14 @@ import pytest
 
 from holdfast.administration.connection_file import FILE_NAME, read_connections, write_connections
 from holdfast.administration.model_desk import chosen
-from holdfast.agent.models.prices import Known, read_known
+from holdfast.administration.model_offers import Offers
+from holdfast.administration.model_sayings import said_in
+from holdfast.agent.models.listing import PICTURES, WORDS
+from holdfast.agent.models.prices import Known, Said, read_known
 from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
 from holdfast.agent.models.shop import Shop
 from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
-from holdfast.config import ConfigError, Settings
+from holdfast.config import ConfigError, Settings, resolve
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
@@ -151,6 +154,74 @@ async def test_what_a_server_says_of_its_window_goes_before_what_is_known() -> N
         await model.takes()
         assert (model.profile.window_tokens, model.profile.answer_tokens) == (16_000, 4_000)
         await model.close()
+
+
+SAID = {
+    "openai:gpt-5-own": Said(64_000, PICTURES),
+    "openai:blind": Said(takes=WORDS),
+    "lmstudio:a=b": Said(100_000),
+}
+
+
+async def test_what_is_said_of_a_model_goes_before_what_its_server_says_and_what_is_known() -> None:
+    listed = {"object": "list", "data": [
+        {"id": "gpt-5-own", "context_length": 16_000, "capabilities": {"vision": False}},
+        {"id": "blind", "context_length": 16_000, "capabilities": {"vision": True}},
+    ]}  # fmt: skip
+    async with serving(refusing(200, listed)) as (url, _):
+        here = Shop({"OPENAI_BASE_URL": url}, dict, Mask(), Known(said=SAID))
+        own, blind = await here.model("openai:gpt-5-own"), await here.model("openai:blind")
+        for _ in range(2):
+            assert (own.profile.window_tokens, own.profile.answer_tokens) == (64_000, 4_096)
+            assert await own.takes() == PICTURES
+            assert await blind.takes() == WORDS
+        assert blind.profile.window_tokens == 16_000, "what nothing is said of is as it was"
+        told = await Offers({"OPENAI_BASE_URL": url}, dict, here.known, Mask()).told()
+        offered = {each.name: each for provider in told for each in provider.models}
+        assert offered["openai:gpt-5-own"].window_tokens == 64_000
+        assert offered["openai:gpt-5-own"].takes == ("image", "text")
+        assert offered["openai:blind"].takes == ("text",)
+        await own.close()
+        await blind.close()
+
+
+async def test_why_a_model_answers_tells_what_was_said_of_it(tmp_path: Path) -> None:
+    environ = {"LMSTUDIO_BASE_URL": "http://127.0.0.1:1/v1"}
+    here = Shop(environ, dict, Mask(), Known(said=SAID))
+    model, why = await chosen(Settings(data=tmp_path, model="lmstudio:a=b"), environ, Mask(), here)
+    assert model.profile.window_tokens == 100_000
+    assert why.endswith("It reads 100,000 tokens at once, as the settings say.")
+    await model.close()
+    other, why = await chosen(Settings(data=tmp_path, model="lmstudio:c"), environ, Mask(), here)
+    assert other.profile.window_tokens == 8_192 and "settings say" not in why
+    await other.close()
+
+
+def test_the_settings_say_it_by_whole_names_and_a_provider_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert said_in(resolve({"data": tmp_path}, {
+        "HOLDFAST_MODEL_WINDOWS": "openai:gpt-5-own=64000, lmstudio:a=b=100000",
+        "HOLDFAST_MODEL_TAKES": "openai:gpt-5-own=image,openai:blind=text",
+    })) == SAID  # fmt: skip
+    (tmp_path / "holdfast.toml").write_text('model_takes = ["nobody:x=image"]')
+    with pytest.raises(ConfigError, match=r"holdfast.toml: model_takes names nobody:x, but there is no prov"):
+        said_in(resolve({"data": tmp_path}, {}))
+    with pytest.raises(ConfigError, match=r"HOLDFAST_MODEL_WINDOWS: model_windows names nobody:x, but "):
+        said_in(resolve({"data": tmp_path}, {"HOLDFAST_MODEL_WINDOWS": "nobody:x=5000"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model_windows", "openai:x"), ("model_windows", "openai:x=999"), ("model_windows", "openai:x=many"),
+        ("model_windows", "x=5000"), ("model_windows", "openai:x=32k"), ("model_takes", "openai:x=sound"),
+        ("model_takes", "openai:x=image+"), ("model_takes", "openai:x"), ("model_takes", "openai:=image"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_said_of_a_model_is_refused_with_what_can_be(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is .* but must be a list like openai:NAME="):
+        resolve({"data": tmp_path}, {f"HOLDFAST_{name.upper()}": value})
 
 
 # The file of connections.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.administration.last_good import KeptCopies
 from holdfast.administration.written_files import Kind, WrittenFiles
-from holdfast.agent.models.providers import DEMO, PROVIDERS, is_local_model, split_name
+from holdfast.agent.models.providers import PROVIDERS, is_local_model, split_name
 from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
@@ -13,6 +13,7 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.facts import Resume
 from holdfast.domain.local_model import LOCAL
 from holdfast.domain.prompts import BadPrompt, Prompt
+from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Masking, identity
 
 Note = Callable[[str], None]

@@ -12,7 +12,6 @@ from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.providers import (
-    DEMO,
     PROVIDERS,
     Provider,
     Saved,
@@ -24,6 +23,7 @@ from holdfast.agent.models.providers import (
 from holdfast.agent.models.shop import made_for
 from holdfast.agent.ports import Model, ModelFailure
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
 

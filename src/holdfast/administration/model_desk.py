@@ -110,9 +110,14 @@ async def _asked_for(
 async def _with_fallbacks(
     made: Model, why: str, names: Sequence[str], shop: Shop | None
 ) -> tuple[Model, str]:
-    """The same with those who answer where it cannot; one that cannot be asked is told of, and left out."""
+    """The same with those who answer where it cannot; one that cannot be asked is told of, and left out.
+
+    What was said of the model itself is told too.
+    """
     if isinstance(made, Demo):
         return made, why
+    said = shop.known.said_of(made.name).in_words if shop is not None else ""
+    why = f"{why} {said}".rstrip()
     others, unasked = await _others(names, made.name, shop)
     if not others:
         return made, why + unasked

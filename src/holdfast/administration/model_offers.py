@@ -77,11 +77,12 @@ class Offers:
 
     def _model(self, way: Access, offer: Offer) -> ModelTold:
         endpoint = way.endpoint(offer.name)
-        facts = self._known.facts(endpoint)
-        takes = offer.takes or known_of(endpoint) or guessed(offer.name)
+        facts, said = self._known.facts(endpoint), self._known.said_of(endpoint.name)
+        takes = said.takes or offer.takes or known_of(endpoint) or guessed(offer.name)
+        window = said.window_tokens or offer.window_tokens or facts.window_tokens
         return ModelTold(
             self._mask.whole(f"{way.provider.name}:{offer.name}"),
-            offer.window_tokens or facts.window_tokens, offer.answer_tokens or facts.answer_tokens,
+            window, offer.answer_tokens or facts.answer_tokens,
             tuple(sorted(takes)), _price(offer.price or facts.price),
         )  # fmt: skip
 

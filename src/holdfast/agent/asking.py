@@ -77,6 +77,7 @@ class _Step:
         self.calls: dict[int, tuple[CallId, str]] = {}
         self.end: StepEnd | None = None
         self.is_empty = True
+        self.only_thought = True
         self.size_bytes = 0
         self.signature = ""
 
@@ -86,6 +87,7 @@ class _Step:
         if self.signature:
             self.sign()
         self.is_empty = False
+        self.only_thought = self.only_thought and isinstance(fact, f.ReasoningAppended)
         self.size_bytes += len(fact.text.encode("utf-8", "replace"))
 
     def sign(self) -> None:
@@ -210,6 +212,8 @@ class Asking:
         # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
         if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
+        if step.only_thought and step.end.stop_reason == "stop" and step.started.continues is None:
+            return ModelFailure(detail="it thought, and said nothing", retryable=True)
         return None
 
     def _fact(self, step: _Step, delta: ModelDelta) -> MessageDelta | None:

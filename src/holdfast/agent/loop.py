@@ -13,7 +13,7 @@ from holdfast.agent.attachments import Attachments
 from holdfast.agent.calls import Calls
 from holdfast.agent.guide import GUIDE_HEADING, Guide, no_guide
 from holdfast.agent.measuring import Measuring, gauge_of
-from holdfast.agent.ports import Forgetful, Model, Recorder, Remembering, Tool, ToolSpec
+from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
 from holdfast.agent.summarising import draft
 from holdfast.domain import runs, turns
 from holdfast.domain.allowance import Allowance, Stretch
@@ -24,7 +24,7 @@ from holdfast.domain.facts import AnyFact
 from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.parts import AnyPart, Reasoning, Text
-from holdfast.domain.requests import Effort
+from holdfast.domain.requests import DEMO, Effort
 from holdfast.domain.rows import RunRow
 from holdfast.domain.summaries import Drafted
 from holdfast.domain.transcript import Entry, Transcript, Turn
@@ -91,6 +91,7 @@ class Agent:
         Raises ModelFailure, and whatever the recorder raises.
         """
         stretch = Stretch(self._allowance, self._clock)
+        await self._leave_to_its_model(recorder)
         owner = await self._memory.owner(recorder.session_id)
         told = await self.told(recorder.workspace)
         memories = await self._recalled(recorder, told) if owner is not None else ()
@@ -113,6 +114,16 @@ class Agent:
             # Each beginning is kept and gone on from, but not for ever.
             if asked.cut_off is not None and (cuts == TRIES_MAX or not asked.cut_off.retryable):
                 raise asked.cut_off
+
+    async def _leave_to_its_model(self, recorder: Recorder) -> None:
+        """A script never goes on with what a model has begun. Raises ModelFailure."""
+        if self._model.profile.provider == DEMO:
+            transcript = await recorder.transcript(self.context_chars)
+            entries = (entry for turn in transcript.turns for entry in turn.entries)
+            begun_by = {entry.model for entry in entries if entry.run_id == recorder.run_id} - {"", DEMO}
+            if begun_by:
+                detail = f"{min(begun_by)} began this answer, and is not set up here now"
+                raise ModelFailure(detail=detail, retryable=False)
 
     async def told(self, workspace: Path) -> str:
         """What the model is told to be by a run that begins now, and works there."""

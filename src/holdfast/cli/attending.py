@@ -32,10 +32,12 @@ async def attend(
     door: Door,
     on_ready: Callable[[Overview, str], None],
     on_stop: Callable[[Staff, float], Awaitable[None]],
+    check: Callable[[Staff], None] = lambda staff: None,
 ) -> None:
     """Answer at `door` until told to stop, with all that a server has.
 
-    `on_ready` is told what is there and the link to come in by; `on_stop` has the answers under way end.
+    `on_ready` is told what is there and the link to come in by; `on_stop` has the answers under way end. What
+    `check` raises is raised before anything is begun.
     """
     async with AsyncExitStack() as stack:
         store = await wiring.open_store(settings.data, durability=settings.durability)
@@ -46,12 +48,15 @@ async def attend(
         entrance = entrance_of(settings)
         await check_keys(settings, door.is_local, keyring)
         staff = await wiring.hire(store, settings, door.address)
+        stack.push_async_callback(staff.dismiss)
+        check(staff)
         await _start(staff, stack)
         sweeper = asyncio.create_task(_sweep_for_ever(store, settings.data))
         stack.push_async_callback(_end, sweeper)
         look = partial(_look, store, staff, settings)
         overview = await look()
-        link = await stack.enter_async_context(announced(store, keyring, settings, door.address))
+        announcing = announced(store, keyring, settings, door.address, staff.model.name)
+        link = await stack.enter_async_context(announcing)
         await door.run(
             staff.engine,
             look,
@@ -65,7 +70,6 @@ async def attend(
 
 async def _start(staff: Staff, stack: AsyncExitStack) -> None:
     """Have everyone at work, each after those whom they need; `stack` stops them the other way round."""
-    stack.push_async_callback(staff.dismiss)
     await staff.memory.open()
     # Before runs go on that use them, and stopped after those.
     if staff.mcp is not None:

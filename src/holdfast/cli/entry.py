@@ -60,10 +60,12 @@ def entrance_of(settings: Settings) -> Entrance:
 
 
 @asynccontextmanager
-async def announced(store: Store, keyring: Keyring, settings: Settings, address: str) -> AsyncIterator[str]:
+async def announced(
+    store: Store, keyring: Keyring, settings: Settings, address: str, model: str
+) -> AsyncIterator[str]:
     """Say on the shelf where this server is, while it is there; yields the link to come in by."""
     url = settings.public_url.rstrip("/") + "/" if settings.public_url else address
-    listening = Listening(url, settings.auth == "on", SystemClock().now_ms(), address)
+    listening = Listening(url, settings.auth == "on", SystemClock().now_ms(), address, model)
     await store.put_item(ADDRESS, store.own_process, msgspec.json.encode(listening))
     try:
         yield await link_to(listening, keyring)

@@ -23,6 +23,7 @@ class MaskedOutput(io.TextIOWrapper):
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
         )
         self._mask = mask
         self._line = ""

@@ -23,6 +23,7 @@ RightOption = Annotated[
     list[str] | None,
     typer.Option(
         "--right",
+        metavar="RIGHT",
         help="read, write, approve (allow what the agent asks for) or admin (tokens); give it several times.",
         show_default=" and ".join(USUAL_RIGHTS),
     ),

@@ -202,10 +202,21 @@ _TOLD = settings_told()
 _DATA, _HOST, _PORT, _DURABILITY, _MODEL = (
     _TOLD[name] for name in ("data", "host", "port", "durability", "model")
 )
-DataOption = Annotated[Path | None, typer.Option("--data", help=_DATA.help, show_default=_DATA.default)]
-HostOption = Annotated[str | None, typer.Option("--host", help=_HOST.help, show_default=_HOST.default)]
-PortOption = Annotated[str | None, typer.Option("--port", help=_PORT.help, show_default=_PORT.default)]
-DurabilityOption = Annotated[
-    str | None, typer.Option("--durability", help=_DURABILITY.help, show_default=_DURABILITY.default)
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="FOLDER", help=_DATA.help, show_default=_DATA.default)
 ]
-ModelOption = Annotated[str | None, typer.Option("--model", help=_MODEL.help, show_default=_MODEL.default)]
+HostOption = Annotated[
+    str | None, typer.Option("--host", metavar="ADDRESS", help=_HOST.help, show_default=_HOST.default)
+]
+PortOption = Annotated[
+    str | None, typer.Option("--port", metavar="PORT", help=_PORT.help, show_default=_PORT.default)
+]
+DurabilityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--durability", metavar="full|normal", help=_DURABILITY.help, show_default=_DURABILITY.default
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help=_MODEL.help, show_default=_MODEL.default)
+]

@@ -1,9 +1,12 @@
 """What can go wrong, once each: the docstring is the message, `code` is what clients switch on.
 
 Codes are stable. `status` is the HTTP status that a door over HTTP answers with; `remedy`, where there is
-one, is the next thing a person should do.
+one, is the next thing a person should do. `told` names fields that clients are told beside the message, as
+members of their own; `headers` is what an answer over HTTP says in its head, in words that take the fields.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -13,6 +16,8 @@ class HoldfastError(Exception):
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     remedy: ClassVar[str] = ""
+    told: ClassVar[tuple[str, ...]] = ()
+    headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, **fields: object) -> None:
         self.fields = fields
@@ -23,6 +28,16 @@ class HoldfastError(Exception):
     def advice(self) -> str:
         """What to do about it, or nothing."""
         return self.remedy.format(**self.fields)
+
+    @property
+    def members(self) -> Mapping[str, object]:
+        """What clients are told by name; what was not given is left out."""
+        return {name: self.fields[name] for name in self.told if name in self.fields}
+
+    @property
+    def head(self) -> Mapping[str, str]:
+        """What the head of an answer over HTTP says of it."""
+        return {name: words.format(**self.fields) for name, words in self.headers.items()}
 
 
 # What was asked for cannot be done.

@@ -73,13 +73,15 @@ class Password(msgspec.Struct, frozen=True):
 class Listening(msgspec.Struct, frozen=True):
     """Where a server is reached, and whether one has to sign in there.
 
-    `address` is where programs of this machine find it, whatever stands in front of it for others.
+    `address` is where programs of this machine find it, whatever stands in front of it for others. `model` is
+    the one that answered when it began.
     """
 
     url: str
     auth: bool
     since: Instant
     address: str = ""
+    model: str = ""
 
 
 class Keys(msgspec.Struct, frozen=True):

@@ -32,6 +32,10 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
 RequestMessage = UserMessage | AssistantMessage | ToolMessage
 
 
+DEMO = "demo"
+"""The script that answers where no model is known, by its name and its provider's."""
+
+
 class Profile(msgspec.Struct, frozen=True):
     """What a model takes: its provider's name, its window, room for the answer, whether it takes prefill.
 

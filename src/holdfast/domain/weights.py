@@ -26,8 +26,9 @@ _MARGIN = 50
 ROOM_SHARE = 8
 """An eighth of the window at least is for what is said, whatever else there is to send."""
 CROWDED = (
-    "the tools and instructions take {taken:,} of the {window:,} tokens that it reads at once; "
-    "name fewer tools for this agent, or choose a model with a larger window"
+    "the tools and instructions take {taken:,} of the {window:,} tokens that it is thought to read at once; "
+    "name fewer tools for this agent, choose a model with a larger window, or, if this one reads more, "
+    "say so in the setting model_windows"
 )
 _DENSE = bytes(c for c in range(33, 127) if not chr(c).isalpha())
 _WIDE = bytes(range(0xF0, 0xF8))

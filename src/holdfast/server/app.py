@@ -42,7 +42,6 @@ from holdfast.server.problem import (
     NoSuchPage,
     Unexpected,
     document,
-    headers,
 )
 from holdfast.server.rules import RuleRoutes
 from holdfast.server.runs import RunRoutes
@@ -173,7 +172,7 @@ class _Telling:
 
     def problem(self, request: Request[Any, Any, Any], error: HoldfastError) -> Response[bytes]:
         body = msgspec.json.encode(document(error, self._mask))
-        return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=headers(error))
+        return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=dict(error.head))
 
     def refusal(self, request: Request[Any, Any, Any], refusal: HTTPException) -> Response[bytes]:
         """Litestar's own words become ours: one shape and one set of codes, whoever refuses."""

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.domain.errors import HoldfastError, TooLarge
@@ -27,6 +28,7 @@ class CutOff(HoldfastError):
     """The file is far longer than {limit} bytes, and was not read to its end."""
 
     code, status = "cut_off", 413
+    headers = MappingProxyType({"connection": "close"})
 
 
 class UploadBroken(HoldfastError):
@@ -39,6 +41,7 @@ class UploadTooSlow(HoldfastError):
     """The file came too slowly: less than {bytes} bytes in {seconds} s."""
 
     code, status = "upload_too_slow", 408
+    headers = MappingProxyType({"connection": "close"})
 
 
 class TooManyUploads(HoldfastError):
@@ -46,6 +49,7 @@ class TooManyUploads(HoldfastError):
 
     code, status = "too_many_uploads", 503
     remedy = "Try again in a moment."
+    headers = MappingProxyType({"retry-after": "2"})
 
 
 Take = Callable[[int], Awaitable[None]]

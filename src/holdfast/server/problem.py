@@ -1,15 +1,17 @@
 """Errors over HTTP: RFC 9457 problem documents with our stable `code`, and the errors only this door has."""
 
 from http import HTTPStatus
+from types import MappingProxyType
 
 import msgspec
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Masking, identity
 from holdfast.server.asgi import Answer
-from holdfast.server.incoming import CutOff, TooManyUploads, UploadTooSlow
 
 MEDIA_TYPE = "application/problem+json"
+BEARER = MappingProxyType({"www-authenticate": "Bearer"})
+"""How to say who one is, to those who did not."""
 
 
 class NoSuchPage(HoldfastError):
@@ -29,6 +31,7 @@ class MethodNotAllowed(HoldfastError):
     """{path} does not take {method}; it takes {allowed}."""
 
     code, status = "method_not_allowed", 405
+    headers = MappingProxyType({"allow": "{allowed}"})
 
 
 class WrongHost(HoldfastError):
@@ -60,11 +63,9 @@ class NotSignedIn(HoldfastError):
 
     code, status = "not_signed_in", 401
     remedy = "Open the link that `holdfast link` prints, or send `Authorization: Bearer` with a token."
-
-    def __init__(self, has_password: bool | None = None) -> None:
-        """`has_password`: whether one is set, so that a page offers only what lets people in."""
-        super().__init__()
-        self.has_password = has_password
+    told = ("password",)
+    """Whether one is set, so that a page offers only what lets people in."""
+    headers = BEARER
 
 
 class SignInFailed(HoldfastError):
@@ -72,6 +73,7 @@ class SignInFailed(HoldfastError):
 
     code, status = "sign_in_failed", 401
     remedy = "`holdfast link` prints a fresh link."
+    headers = BEARER
 
 
 class NotAllowed(HoldfastError):
@@ -86,6 +88,7 @@ class TooManyTries(HoldfastError):
 
     code, status = "too_many_tries", 429
     remedy = "Try again in {seconds} s. A fresh link from `holdfast link` works at once."
+    headers = MappingProxyType({"retry-after": "{seconds}"})
 
 
 class TooSlow(HoldfastError):
@@ -118,6 +121,7 @@ class Stopping(HoldfastError):
 
     code, status = "stopping", 503
     remedy = "Try again when it is back."
+    headers = MappingProxyType({"connection": "close", "retry-after": "2"})
 
 
 class Unexpected(HoldfastError):
@@ -129,7 +133,8 @@ class Unexpected(HoldfastError):
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went wrong (RFC 9457). `code` is stable; `remedy` is the next thing to do, where there is one.
 
-    `password` is told to those who are not signed in: whether one is set, and nothing else of it.
+    What follows them is told of some errors alone. `password` is told to those who are not signed in: whether
+    one is set, and nothing else of it.
     """
 
     title: str
@@ -142,29 +147,14 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def document(error: HoldfastError, mask: Masking = identity) -> Problem:
     """What a client is told of `error`."""
-    detail, remedy = mask(str(error)), mask(error.advice)
-    password = error.has_password if isinstance(error, NotSignedIn) else None
-    return Problem(HTTPStatus(error.status).phrase, error.status, detail, error.code, remedy, password)
-
-
-def headers(error: HoldfastError) -> dict[str, str]:
-    """What the answer's head says beside the document."""
-    if isinstance(error, MethodNotAllowed):
-        return {"allow": str(error.fields["allowed"])}
-    if isinstance(error, CutOff | UploadTooSlow):
-        return {"connection": "close"}
-    if isinstance(error, TooManyUploads):
-        return {"retry-after": "2"}
-    if isinstance(error, NotSignedIn | SignInFailed):
-        return {"www-authenticate": "Bearer"}
-    if isinstance(error, TooManyTries):
-        return {"retry-after": str(error.fields["seconds"])}
-    if isinstance(error, Stopping):
-        return {"connection": "close", "retry-after": "2"}
-    return {}
+    members = {name: mask(each) if isinstance(each, str) else each for name, each in error.members.items()}
+    title, detail, remedy = HTTPStatus(error.status).phrase, mask(str(error)), mask(error.advice)
+    # Converted, so that nobody is told what the description of the interface does not have.
+    told = {"title": title, "status": error.status, "detail": detail, "code": error.code, "remedy": remedy}
+    return msgspec.convert(told | members, Problem)
 
 
 def problem(error: HoldfastError, mask: Masking = identity) -> Answer:
     """The answer that tells a client of `error`."""
-    lines = tuple((name.encode(), text.encode()) for name, text in headers(error).items())
+    lines = tuple((name.encode(), text.encode()) for name, text in error.head.items())
     return Answer(msgspec.json.encode(document(error, mask)), MEDIA_TYPE, error.status, lines)

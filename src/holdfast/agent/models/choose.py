@@ -14,7 +14,6 @@ from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Secret
 from holdfast.agent.models.listing import Listed, fetched
 from holdfast.agent.models.prices import Known
 from holdfast.agent.models.providers import (
-    DEMO,
     PROVIDERS,
     Access,
     Saved,
@@ -29,6 +28,7 @@ from holdfast.agent.models.shop import made_for
 from holdfast.agent.models.trial import tried
 from holdfast.agent.ports import Model
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.requests import DEMO
 
 PROBE_S = 0.15
 """For each model server that may run on this machine; all are asked at once."""

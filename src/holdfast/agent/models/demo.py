@@ -8,10 +8,9 @@ import msgspec
 
 from holdfast.agent.models.demo_script import Step, step_of
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
-from holdfast.domain.context import Profile, Request
 from holdfast.domain.files import FileKind
+from holdfast.domain.requests import DEMO, Profile, Request
 
-NAME = "demo"
 DELAY_S = 0.03
 """Between two words: a fast reader's pace."""
 WINDOW_TOKENS = 32_000
@@ -31,11 +30,11 @@ class Demo:
 
     @property
     def name(self) -> str:
-        return NAME
+        return DEMO
 
     @property
     def profile(self) -> Profile:
-        return Profile(NAME, WINDOW_TOKENS)
+        return Profile(DEMO, WINDOW_TOKENS)
 
     async def takes(self) -> frozenset[FileKind]:
         return frozenset({"text"})

@@ -58,6 +58,11 @@ class Endpoint(msgspec.Struct, frozen=True):
     protocol: Protocol = "chat"
 
     @property
+    def name(self) -> str:
+        """The model as people choose it: `openai:NAME`."""
+        return f"{self.provider}:{self.model}"
+
+    @property
     def headers(self) -> dict[str, str]:
         """What says who asks, as its protocol has it."""
         if self.protocol == "messages":

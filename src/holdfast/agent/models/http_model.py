@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.agent.models import failures
 from holdfast.agent.models.abilities import Abilities
 from holdfast.agent.models.endpoint import Endpoint
-from holdfast.agent.models.prices import Price
+from holdfast.agent.models.prices import NOTHING_SAID, Price, Said
 from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
 from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION, ErrorInStream, Wire
@@ -39,8 +39,10 @@ class HttpModel:
         profile: Profile,
         patience: Patience | None = None,
         price: Price | None = None,
+        said: Said = NOTHING_SAID,
     ) -> None:
         self._price = price
+        self._said = said
         self._endpoint = endpoint
         self._wire = wire
         self._profile = profile
@@ -54,17 +56,20 @@ class HttpModel:
 
     @property
     def name(self) -> str:
-        return f"{self._endpoint.provider}:{self._endpoint.model}"
+        return self._endpoint.name
 
     @property
     def profile(self) -> Profile:
-        """What is known of it; what its server has said of its window and its price goes first."""
+        """What is known of it; what its server has said of its window and its price goes before that.
+
+        A window that whoever runs this server has said is not asked about any more.
+        """
         offer, price = self._abilities.offer, self._price_now
         known = replace(self._profile, rate=Rate(price.input, price.output)) if price else self._profile
-        if offer is None or offer.window_tokens is None or offer.window_tokens == known.window_tokens:
+        window = offer.window_tokens if offer is not None and not self._said.window_tokens else None
+        if window is None or window == known.window_tokens:
             return known
-        room = min(known.answer_tokens, offer.window_tokens // 4)
-        return replace(known, window_tokens=offer.window_tokens, answer_tokens=room)
+        return replace(known, window_tokens=window, answer_tokens=min(known.answer_tokens, window // 4))
 
     @property
     def _price_now(self) -> Price | None:
@@ -72,7 +77,9 @@ class HttpModel:
         return offer.price if offer is not None and offer.price is not None else self._price
 
     async def takes(self) -> frozenset[FileKind]:
-        return await self._abilities.takes()
+        # Asked in any case: what its server says of its price comes with that.
+        found = await self._abilities.takes()
+        return found if self._said.takes is None else self._said.takes
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""

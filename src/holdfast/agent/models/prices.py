@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.providers import is_on_this_machine, provider_named
+from holdfast.domain.files import FileKind
 from holdfast.domain.usage import COUNT_MAX, Usage
 
 FILE_NAME = "prices.toml"
@@ -68,12 +69,40 @@ class Facts(msgspec.Struct, frozen=True):
     price: Price | None = None
 
 
-class Known:
-    """What is known of all of them, and as of when."""
+class Said(msgspec.Struct, frozen=True):
+    """What whoever runs the server says of one model, which goes before everything else; None is nothing."""
 
-    def __init__(self, as_of: str = "", models: Mapping[str, Mapping[str, Facts]] | None = None) -> None:
+    window_tokens: int | None = None
+    takes: frozenset[FileKind] | None = None
+
+    @property
+    def in_words(self) -> str:
+        """For people to read; empty where nothing is said."""
+        window = f"reads {self.window_tokens:,} tokens at once" if self.window_tokens else ""
+        files = f"takes {' and '.join(sorted(self.takes))}" if self.takes else ""
+        told = " and ".join(each for each in (window, files) if each)
+        return f"It {told}, as the settings say." if told else ""
+
+
+NOTHING_SAID = Said()
+
+
+class Known:
+    """What is known of all of them, and as of when; and what was `said` of some, by their whole names."""
+
+    def __init__(
+        self,
+        as_of: str = "",
+        models: Mapping[str, Mapping[str, Facts]] | None = None,
+        said: Mapping[str, Said] | None = None,
+    ) -> None:
         self.as_of = as_of
         self._models = models or {}
+        self._said = said or {}
+
+    def said_of(self, name: str) -> Said:
+        """What was said of a model such as `openai:NAME`."""
+        return self._said.get(name, NOTHING_SAID)
 
     def facts(self, endpoint: Endpoint) -> Facts:
         """What is known of the model behind an endpoint: the price only where its own provider is asked.
@@ -93,15 +122,15 @@ class Known:
         return found if endpoint.base_url.rstrip("/") == provider.base_url else replace(found, price=None)
 
 
-def read_known() -> Known:
-    """What this package's file says."""
+def read_known(said: Mapping[str, Said] | None = None) -> Known:
+    """What this package's file says, beside what is `said`."""
     told = tomllib.loads(files("holdfast.agent.models").joinpath(FILE_NAME).read_text("utf-8"))
     as_of = told.pop("as_of")
     models = {
         provider: MappingProxyType({name: _facts(each) for name, each in listed.items()})
         for provider, listed in told.items()
     }
-    return Known(as_of, MappingProxyType(models))
+    return Known(as_of, MappingProxyType(models), said)
 
 
 def _facts(told: Mapping[str, Any]) -> Facts:

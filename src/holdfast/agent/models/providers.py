@@ -13,9 +13,9 @@ from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secre
 from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalNotInstalled
+from holdfast.domain.requests import DEMO
 from holdfast.domain.urls import check_base
 
-DEMO = "demo"
 LOCAL_MODEL = f"{LOCAL}:smollm2-135m"
 """The model that this server runs itself, once it is installed; `local` alone stands for it too."""
 

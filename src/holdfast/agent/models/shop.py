@@ -14,7 +14,6 @@ from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.models.missing import Missing
 from holdfast.agent.models.prices import FREE, Facts, Known
 from holdfast.agent.models.providers import (
-    DEMO,
     Provider,
     Saved,
     access_to,
@@ -28,6 +27,7 @@ from holdfast.agent.ports import Model, NoSuchModel
 from holdfast.domain.context import Profile
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LocalNotInstalled
+from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Mask, secrets_in
 
 WINDOW_TOKENS = 128_000
@@ -42,10 +42,14 @@ _WIRES: Mapping[Protocol, Callable[[], Wire]] = MappingProxyType(
 
 
 def made_for(endpoint: Endpoint, known: Known | None = None, window_tokens: int | None = None) -> Model:
-    """The model behind an endpoint. Close it. `window_tokens` is what its server says of its window."""
-    facts = (known or Known()).facts(endpoint)
-    profile = profile_of(endpoint, facts, window_tokens)
-    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile, price=facts.price)
+    """The model behind an endpoint. Close it. `window_tokens` is what its server says of its window.
+
+    What whoever runs this server said of the model goes before that.
+    """
+    known = known or Known()
+    facts, said = known.facts(endpoint), known.said_of(endpoint.name)
+    profile = profile_of(endpoint, facts, said.window_tokens or window_tokens)
+    return HttpModel(endpoint, _WIRES[endpoint.protocol](), profile, price=facts.price, said=said)
 
 
 def made_as(endpoint: Endpoint, profile: Profile) -> Model:
@@ -54,7 +58,7 @@ def made_as(endpoint: Endpoint, profile: Profile) -> Model:
 
 
 def profile_of(endpoint: Endpoint, facts: Facts, window_tokens: int | None = None) -> Profile:
-    """What is known of a model. What its server says of its window goes before everything else."""
+    """What is known of a model. What was said of its window goes before everything else."""
     usual = WINDOW_TOKENS_LOCAL if is_on_this_machine(endpoint) else WINDOW_TOKENS
     window = window_tokens or facts.window_tokens or usual
     answer = min(facts.answer_tokens or ANSWER_TOKENS, ANSWER_TOKENS_MAX, window // 4)

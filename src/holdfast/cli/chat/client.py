@@ -22,10 +22,12 @@ _LINE_BYTES_MAX = 64_000_000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a server is, and what lets this command in there."""
+    """Where a server is, and what lets this command in there. `is_own`: it is inside of this process."""
 
     url: str
     token: str = ""
+    is_own: bool = False
+    model: str = ""
 
 
 class Find(Protocol):
@@ -133,7 +135,7 @@ class Client:
                 await self._sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
                 tries += 1
             # The same server again is another place: it is looked for each time that it did not answer.
-            self.place = Place(found.url, found.token)
+            self.place = Place(found.url, found.token, found.is_own, found.model)
             self._tell(True)
             await self._sleep(PAUSES_S[0])
 

@@ -53,7 +53,10 @@ SayOption = Annotated[
     ),
 ]
 WaitOption = Annotated[
-    float, typer.Option("--wait", min=0, help="With -p: seconds to wait for a server that has gone.")
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0, help="With -p: how long to wait for a server that has gone."
+    ),
 ]
 _KEY_BYTES = 16
 
@@ -78,7 +81,9 @@ def chat(
     desk = Desk(wiring, wiring.settings(data=data, durability=durability), as_json_too)
     if say is None:
         if not is_terminal():
-            raise typer.BadParameter("this is no terminal; -p TEXT sends one message from a script")
+            raise typer.BadParameter(
+                "this is no terminal; -p TEXT sends one message from a script, and -p - what is piped in"
+            )
         raise typer.Exit(asyncio.run(_talk(desk, session, new, agent)))
     text = sys.stdin.read() if say == "-" else say
     if not text.strip():
@@ -156,6 +161,9 @@ def _write(text: str) -> None:
 
 
 def _aside(text: str) -> None:
+    # The answer may be on the same screen, and what is said beside it is not to stand in its line.
+    if text.startswith("\n") and sys.stdout.isatty():
+        note("")
     note(one_line(text, 200))
 
 

@@ -30,6 +30,9 @@ LIVE_LINES_MAX = 10
 QUESTION_LINES_MAX = 12
 WAITING_MAX = 3
 AGENT_CHARS_MAX = 40
+TITLE_CHARS_MIN = 8
+"""With less of a title, none is shown."""
+COLUMNS = 200
 _MARKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "done": ("✓", "green"),
     "failed": ("✗", "red"),
@@ -65,7 +68,7 @@ class Drawing:
         match shown:
             case Said():
                 yield Styled()
-                yield self._said(shown)
+                yield self._said(shown, columns)
             case Block():
                 yield Styled()
                 yield _block(self._safe(shown.text), columns)
@@ -75,17 +78,16 @@ class Drawing:
             case Tool():
                 yield self._tool(shown, columns)
             case Notice(plain=True):
-                lines = self._safe(shown.text).split("\n")
-                yield Styled("\n".join(f"  {line}" for line in lines), style="dim")
+                yield Styled(f"  {_hanging(self._safe(shown.text), columns, 2)}", style="dim")
             case Notice():
                 when = datetime.fromtimestamp(shown.at / 1000).strftime(", %H:%M") if shown.at else ""
-                text = f"  — {self._safe(shown.text)}{when} —"
-                yield Styled(text, style="red" if shown.bad else "yellow")
+                text = _hanging(f"— {self._safe(shown.text)}{when} —", columns, 2, 4)
+                yield Styled(f"  {text}", style="red" if shown.bad else "yellow")
 
-    def _said(self, said: Said) -> Styled:
+    def _said(self, said: Said, columns: int) -> Styled:
         text = Styled()
         text.append("> ", style="bold cyan")
-        text.append("\n  ".join(self._safe(said.text).rstrip("\n").split("\n")), style="bold")
+        text.append(_hanging(self._safe(said.text).rstrip("\n"), columns, 2), style="bold")
         for name in said.files:
             text.append(f"\n  + {one_line(self._mask(name), ARGUMENTS_CHARS_MAX)}", style="cyan")
         return text
@@ -115,7 +117,8 @@ class Drawing:
                 pieces.append(("class:thinking", f"  ∴ {line[-(columns - 6) :]}\n"))
             ends = _wrapped(self._safe(message.rest).rstrip("\n"), max(10, columns - 4))[-lines_max:]
             pieces += [("", f"  {line}\n") for line in ends if message.rest.strip()]
-        pieces += [("class:notice", f"  — {line} —\n") for line in scene.stopped]
+        for stopped in scene.stopped:
+            pieces.append(("class:notice", f"  {_hanging(f'— {stopped} —', columns, 2, 4)}\n"))
         for call in scene.calls.values():
             pieces += self._running(call, columns, now_ms)
         if scene.asked:
@@ -136,7 +139,7 @@ class Drawing:
     def _asked(self, questions: tuple[Question, ...], columns: int, rows: int) -> Pieces:
         """The first question in full: what is allowed must be seen before it is."""
         first = questions[0]
-        pieces: Pieces = [("class:question", f"  {asked(first, self._mask)}\n")]
+        pieces: Pieces = [("class:question", f"  {_hanging(asked(first, self._mask), columns, 2)}\n")]
         lines_max = max(3, min(QUESTION_LINES_MAX, rows // 2))
         if first.asked is not None:
             pieces += [
@@ -154,7 +157,8 @@ class Drawing:
                 ("class:dim", f"    {line}\n") for line in _wrapped(self._safe(first.reason), columns - 6)
             ]
         more = f"  ({len(questions) - 1} more)" if len(questions) > 1 else ""
-        pieces.append(("class:choices", f"  {choices(first)}{more}\n"))
+        # All of them: nobody is to be left without the one that says no.
+        pieces.append(("class:choices", f"  {_hanging(choices(first) + more, columns, 2)}\n"))
         return pieces
 
     def waiting(self, texts: Sequence[str], columns: int) -> Pieces:
@@ -162,15 +166,24 @@ class Drawing:
         lines = [one_line(self._mask(text), max(10, columns - 10)) for text in texts[-WAITING_MAX:]]
         return [("class:dim", f"  ⧖ {line}\n") for line in lines]
 
-    def toolbar(self, scene: Scene, is_here: bool, unsent: int, agents: int = 1) -> str:
-        """The title, who answers and the state; the agent by name unless it is the usual and only one."""
+    def toolbar(
+        self, scene: Scene, is_here: bool, unsent: int, agents: int = 1, columns: int = COLUMNS
+    ) -> str:
+        """The title, who answers and the state; the agent by name unless it is the usual and only one.
+
+        Where there is no room for all of it, the state is what stays.
+        """
         state = STATUS[scene.status].lower() if is_here else "the server has gone; looking for it"
         waiting = f" · {unsent} to be sent" if unsent else ""
         agent = scene.agent or MAIN
         who = [one_line(self._mask(agent), AGENT_CHARS_MAX)] if agents > 1 or agent != MAIN else []
         who += [one_line(self._mask(scene.model), 40)] if scene.model else []
-        title = one_line(self._mask(title_of(scene.title, scene.opening)), 50)
-        return " " + " · ".join([title, *who, state]) + waiting
+        title = self._mask(title_of(scene.title, scene.opening))
+        told = [*who, state + waiting]
+        while len(told) > 1 and columns - _width(told) < TITLE_CHARS_MIN:
+            told.pop(0)
+        room = columns - _width(told)
+        return " " + " · ".join([one_line(title, min(50, room)), *told] if room >= TITLE_CHARS_MIN else told)
 
     def _safe(self, text: str) -> str:
         return safe(self._mask(text))
@@ -246,6 +259,19 @@ def duration(ms: int) -> str:
         return f"{ms / 1000:.1f} s"
     seconds = ms // 1000
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+
+
+def _width(told: Sequence[str]) -> int:
+    """What the foot takes beside the title."""
+    return sum(len(each) + len(" · ") for each in told) + 2
+
+
+def _hanging(text: str, columns: int, indent: int, further: int = 0) -> str:
+    """`text` in lines that fit after `indent` columns; those after the first are set in, `further` or so."""
+    lines = [
+        part for line in text.split("\n") for part in _wrapped(line, columns - (further or indent)) or [""]
+    ]
+    return ("\n" + " " * (further or indent)).join(lines)
 
 
 def _wrapped(text: str, columns: int) -> list[str]:

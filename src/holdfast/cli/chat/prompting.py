@@ -40,7 +40,7 @@ class Prompt:
     def __init__(
         self,
         live: Callable[[int, int], Pieces],
-        toolbar: Callable[[], str],
+        toolbar: Callable[[int], str],
         on_stop: Callable[[], bool],
         folder: Path,
         known: Callable[[], Known],
@@ -109,7 +109,7 @@ class Prompt:
             message=self._message,
             multiline=True,
             erase_when_done=True,
-            bottom_toolbar=lambda: [("class:bottom-toolbar", self._toolbar())],
+            bottom_toolbar=self._foot,
             style=Style(list(STYLES)),
             key_bindings=self._keys(),
             completer=_completer(self._folder, self._known),
@@ -119,6 +119,9 @@ class Prompt:
             reserve_space_for_menu=4,
             refresh_interval=0.5,
         )
+
+    def _foot(self) -> Any:
+        return [("class:bottom-toolbar", self._toolbar(self._session.app.output.get_size().columns))]
 
     def _message(self) -> Any:
         size = self._session.app.output.get_size()

@@ -16,12 +16,17 @@ from holdfast.cli.entry import servers
 from holdfast.cli.token_file import local_token
 from holdfast.cli.wiring import Staff
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.requests import DEMO
 from holdfast.overview import Overview
 
 PROBE_S_MAX = 5.0
 ALONE_S = 10.0
 """How long a server that went is waited for before the chat does its work itself."""
 LOOPBACK = "127.0.0.1"
+UNSUITED = (
+    "No server came back. This chat does not do its work itself: {model} is not known here, only the "
+    "scripted demo is. Start `holdfast serve` where it was started before."
+)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -32,7 +37,8 @@ async def running_server(desk: Desk, http: aiohttp.ClientSession) -> Place | Non
     async with desk.store() as store:
         found = await servers(store)
     for each in found.values():
-        place = Place(each.address or each.url, local_token(desk.settings.data) if each.auth else "")
+        token = local_token(desk.settings.data) if each.auth else ""
+        place = Place(each.address or each.url, token, model=each.model)
         with suppress(aiohttp.ClientError, TimeoutError, OSError):
             limit = aiohttp.ClientTimeout(total=PROBE_S_MAX)
             async with http.get(f"{place.url.rstrip('/')}/health/live", timeout=limit) as answer:
@@ -49,16 +55,20 @@ async def reaching(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Clie
     """
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http, AsyncExitStack() as parts:
-        finding = _Finding(desk, http, parts, say)
+        finding = Finding(desk, http, parts, say)
         place = await running_server(desk, http)
         if place is None:
-            place = await finding.serve("No server runs here")
+            place = await finding.serve()
+            say("No server runs here, so this chat does its work itself, until you leave.")
+        finding.before = place.model
         yield Client(http, finding, place)
 
 
 @asynccontextmanager
-async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Place]:
-    """The server's own parts in this process, on a port that only this machine reaches."""
+async def own_server(
+    desk: Desk, say: Callable[[str], None], check: Callable[[Staff], None]
+) -> AsyncIterator[Place]:
+    """The server's own parts in this process, on a port that only this machine reaches, as `check` allows."""
 
     async def stop(staff: Staff, grace_s: float) -> None:
         if staff.engine.runner.at_work:
@@ -73,7 +83,7 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
     settings = replace(desk.settings, host=LOOPBACK, public_url="", allowed_hosts=())
     door = desk.wiring.open_door(LOOPBACK, 0, or_next=False)
     ready, signals = asyncio.Event(), [signal.getsignal(each) for each in _SIGNALS]
-    serving = asyncio.create_task(attend(desk.wiring, settings, door, tell, stop))
+    serving = asyncio.create_task(attend(desk.wiring, settings, door, tell, stop, check))
     try:
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +94,7 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
         told: Any = signal.getsignal(signal.SIGTERM)
         for signum, before in zip(_SIGNALS, signals, strict=True):
             signal.signal(signum, before)
-        yield Place(door.address, local_token(settings.data) if settings.auth == "on" else "")
+        yield Place(door.address, local_token(settings.data) if settings.auth == "on" else "", is_own=True)
         told(signal.SIGTERM, None)
         await serving
     finally:
@@ -95,17 +105,33 @@ async def own_server(desk: Desk, say: Callable[[str], None]) -> AsyncIterator[Pl
         door.close()
 
 
-class _Finding:
-    """Looks for a server, and becomes one when there has been none for a while. `parts` lasts as long."""
+class _Unsuited(Exception):
+    """Here a script would answer where a model did."""
+
+
+class Finding:
+    """Looks for a server, and becomes one when there has been none for a while. `parts` lasts as long.
+
+    `before` is the model that answered until then. Where that was a real one and nothing here knows of any,
+    the chat does not become the server: a script would go on with what a model has begun.
+    """
 
     def __init__(
-        self, desk: Desk, http: aiohttp.ClientSession, parts: AsyncExitStack, say: Callable[[str], None]
+        self,
+        desk: Desk,
+        http: aiohttp.ClientSession,
+        parts: AsyncExitStack,
+        say: Callable[[str], None],
+        alone_s: float = ALONE_S,
     ) -> None:
         self._desk = desk
         self._http = http
         self._parts = parts
         self._say = say
+        self._alone_s = alone_s
+        self.before = ""
         self._own: Place | None = None
+        self._is_unsuited = False
         self._gone_at: float | None = None
 
     async def __call__(self) -> Place | None:
@@ -115,16 +141,28 @@ class _Finding:
         with suppress(HoldfastError, OSError):
             found = await running_server(self._desk, self._http)
             if found is not None:
-                self._gone_at = None
+                self._gone_at, self.before, self._is_unsuited = None, found.model, False
                 return found
             now = asyncio.get_running_loop().time()
             self._gone_at = self._gone_at or now
-            if now - self._gone_at >= ALONE_S:
-                return await self.serve("No server came back")
+            if now - self._gone_at >= self._alone_s and not self._is_unsuited:
+                return await self._take_over()
         return None
 
-    async def serve(self, why: str) -> Place:
+    async def serve(self) -> Place:
         """Be the server from now on."""
-        self._own = await self._parts.enter_async_context(own_server(self._desk, self._say))
-        self._say(f"{why}, so this chat does its work itself, until you leave.")
+        own = own_server(self._desk, self._say, self._check)
+        self._own = await self._parts.enter_async_context(own)
         return self._own
+
+    async def _take_over(self) -> Place | None:
+        try:
+            return await self.serve()
+        except _Unsuited:
+            self._is_unsuited = True
+            self._say(UNSUITED.format(model=self.before))
+            return None
+
+    def _check(self, staff: Staff) -> None:
+        if staff.model.name == DEMO and self.before not in ("", DEMO):
+            raise _Unsuited

@@ -14,6 +14,9 @@ from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import LATE, NOTICES
 from holdfast.domain.rows import OVER, MessageStatus, RunStatus, SessionStatus
 
+GONE = "The server has gone. What you write is sent when it is back; looking for it…"
+BACK = "The server is back."
+ALONE = "No server came back, so this chat does its work itself, until you leave."
 OUTPUT_CHARS_MAX = 2_000
 """As much of a running tool's output is held to show its end."""
 
@@ -57,13 +60,24 @@ class Notice(msgspec.Struct, frozen=True):
 Shown = Said | Block | Thought | Tool | Notice
 
 
+class Contact(msgspec.Struct, frozen=True):
+    """Whether there is a server to talk to: it has just gone, or one is there; `is_own`: inside this chat."""
+
+    is_here: bool
+    is_own: bool = False
+
+
 class Writing(msgspec.Struct):
-    """A message that is being written: all of its text, and how much of that was printed."""
+    """A message that is being written: all of its text, and how much of that was printed.
+
+    `has_thought`: its thinking so far was printed.
+    """
 
     run_id: str
     text: str = ""
     printed: int = 0
     thinking: str = ""
+    has_thought: bool = False
 
     @property
     def rest(self) -> str:
@@ -143,9 +157,18 @@ class Scene:
             for part in message.parts
             if isinstance(part, ToolCall)
         }
+        ends = {
+            run.id: _ended_badly(run.failure) for run in page.runs if run.status in ("failed", "cancelled")
+        }
+        last = {message.run_id: message.id for message in page.messages if message.live}
         shown: list[list[Shown]] = []
         for message in page.messages:
-            if message.live and (found := self._old(message, arguments, page.messages)):
+            found = self._old(message, arguments, page.messages) if message.live else []
+            end = ends.get(message.run_id or "") if last.get(message.run_id) == message.id else None
+            # That it was stopped goes without saying where the last that is said of it is how it stopped.
+            if end is not None and (end.bad or message.role != "notice"):
+                found.append(end)
+            if found:
                 shown.append(found)
         return [each for found in shown[-messages_max:] for each in found]
 
@@ -159,6 +182,19 @@ class Scene:
         if told.session is not None:
             self.title, self.turns, self.usage = told.session.title, told.session.turns, told.session.usage
             self.opening, self.agent = told.session.opening, told.session.agent
+
+    def contacted(self, contact: Contact) -> list[Shown]:
+        """What came before the server went is printed before that is said, whole or not."""
+        if contact.is_here:
+            return [Notice(ALONE if contact.is_own else BACK)]
+        return [*self.so_far(), Notice(GONE)]
+
+    def so_far(self) -> list[Shown]:
+        """What is being written, as far as it has come and was not printed: something else is to follow."""
+        shown: list[Shown] = []
+        for message in self.writing.values():
+            shown += _thought(message) + _print(message, len(message.rest))
+        return shown
 
     def add(self, happened: Happened) -> list[Shown]:
         """Take in the next event; returns what is to be printed for it."""
@@ -211,7 +247,7 @@ class Scene:
         if fact.role != "assistant":
             return []
         text = "".join(part.text for part in fact.parts if isinstance(part, Text))
-        if not message.thinking and not message.text:
+        if not message.thinking and not message.text and not message.has_thought:
             message.thinking = "".join(part.text for part in fact.parts if isinstance(part, Reasoning))
         shown: list[Shown] = [Notice(LATE)] if fact.late else []
         shown += _thought(message)
@@ -234,9 +270,9 @@ class Scene:
                 self._stops.begin(Stop(fact.run_id, fact.turn, fact.place))
                 return shown
             case f.RunFailed():
-                ending = [Notice(f"It failed: {fact.failure.detail}", bad=True)]
+                ending = [_ended_badly(fact.failure)]
             case f.RunCancelled():
-                ending = [Notice("Stopped.")]
+                ending = [_ended_badly(None)]
             case _:
                 ending = []
         shown += [*(Notice(said) for said in self._stops.ended(fact.run_id)), *ending]
@@ -379,7 +415,13 @@ def _print(message: Writing, chars: int) -> list[Shown]:
 def _thought(message: Writing) -> list[Shown]:
     """The thinking is over: a line stands for it."""
     thinking, message.thinking = message.thinking, ""
+    message.has_thought = message.has_thought or bool(thinking.strip())
     return [Thought(thinking)] if thinking.strip() else []
+
+
+def _ended_badly(failure: f.Failure | None) -> Notice:
+    """What is said where an answer failed, or was stopped."""
+    return Notice("Stopped.") if failure is None else Notice(f"It failed: {failure.detail}", bad=True)
 
 
 def _said(parts: tuple[AnyPart, ...]) -> Said:

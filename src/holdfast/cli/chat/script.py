@@ -10,6 +10,7 @@ import msgspec
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.outbox import Letter, send
 from holdfast.cli.chat.safe import json_line, one_line, safe
+from holdfast.cli.chat.scene import ALONE, BACK
 from holdfast.cli.chat.wire import Happened, Question, QuestionList, Receipt, Run, Used
 from holdfast.domain import facts as f
 from holdfast.domain.parts import Text
@@ -20,7 +21,6 @@ Status = Literal["completed", "failed", "cancelled", "needs_you", "interrupted",
 STOP_S_MAX = 5.0
 TICK_S = 0.2
 GONE = "The server has gone; waiting for it…"
-BACK = "The server is back."
 T = TypeVar("T")
 
 
@@ -143,7 +143,16 @@ class Script:
         self._out = out
         self._note = note
         self._last = "\n"
-        client.on_change = lambda is_here: note(BACK if is_here else GONE)
+        self._is_in_line = False
+        client.on_change = self._changed
+
+    def _changed(self, is_here: bool) -> None:
+        self._beside((ALONE if self._client.place.is_own else BACK) if is_here else GONE)
+
+    def _beside(self, text: str) -> None:
+        """For people: it begins with a line's end where the answer is in the middle of one."""
+        self._note(f"\n{text}" if self._is_in_line else text)
+        self._is_in_line = False
 
     async def run(self, session_id: str, text: str, key: str) -> Result:
         """Raises Refused, and Away when no server takes the message for too long."""
@@ -215,18 +224,19 @@ class Script:
     def _tell(self, text: str) -> None:
         if text and self._out is not None:
             self._last = text[-1]
+            self._is_in_line = self._last != "\n"
             self._out(safe(text))
 
     def _tell_step(self, fact: object) -> None:
         match fact:
             case f.ToolStarted():
-                self._note("A tool runs.")
+                self._beside("A tool runs.")
             case f.ToolSettled():
-                self._note(f"{one_line(fact.name, 30)}: {fact.outcome}")
+                self._beside(f"{one_line(fact.name, 30)}: {fact.outcome}")
             case f.RunInterrupted():
-                self._note("Stopped when the server stopped.")
+                self._beside("Stopped when the server stopped.")
             case f.RunResumed():
-                self._note("It goes on.")
+                self._beside("It goes on.")
 
 
 def exit_code(result: Result) -> int:

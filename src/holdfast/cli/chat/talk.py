@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, choices, editable, edited, read_answer
@@ -16,7 +17,7 @@ from holdfast.cli.chat.outbox import Letter, Outbox
 from holdfast.cli.chat.prompting import Prompt
 from holdfast.cli.chat.proposals import TooMany, attached
 from holdfast.cli.chat.safe import safe
-from holdfast.cli.chat.scene import Notice, Scene, Shown
+from holdfast.cli.chat.scene import Contact, Notice, Scene, Shown
 from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
 from holdfast.domain import facts as f
 from holdfast.domain.limits import ATTACHMENTS_MAX
@@ -28,7 +29,7 @@ MESSAGES_SHOWN = 8
 """How much of a conversation is shown when it is opened."""
 REPLACED_MS, ANSWERED_MS = 700, 3_000
 """A letter that is typed so soon after a question has changed was meant for the one before."""
-GONE = "The server has gone. What you write is sent when it is back; looking for it…"
+Heard = Happened | Listed | Contact | Shown
 _READ_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
 
 
@@ -51,7 +52,7 @@ class Talk:
         self._outbox = Outbox(client, self._refused)
         self._prompt = Prompt(self._live, self._toolbar, self._on_stop, folder, lambda: self._commands.known)
         self._commands = Commands(client, lambda: self._scene, self._open, self._say, self._prompt.leave)
-        self._heard: asyncio.Queue[Happened | Listed | Shown] = asyncio.Queue()
+        self._heard: asyncio.Queue[Heard] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
         self._small: set[asyncio.Task[None]] = set()
         self._scene = Scene(Session("", "", "idle", 0, 0))
@@ -86,6 +87,8 @@ class Talk:
                 for task in ending:
                     task.cancel()
                 await asyncio.gather(*ending, return_exceptions=True)
+        # What was drawn below is gone with the prompt, and was read: it stays as what came before it does.
+        print(self._drawing.printed(self._scene.so_far(), get_terminal_size().columns), end="")
         for letter in self._outbox.unsent:
             print(f"Not sent: {safe(letter.text)}")
 
@@ -108,7 +111,7 @@ class Talk:
         self._following = asyncio.create_task(self._follow(scene, self._heard))
         self._soon(self._commands.look())
 
-    async def _follow(self, scene: Scene, heard: "asyncio.Queue[Happened | Listed | Shown]") -> None:
+    async def _follow(self, scene: Scene, heard: "asyncio.Queue[Heard]") -> None:
         try:
             async for told in self._client.follow(scene.session_id, scene.cursor):
                 heard.put_nowait(told)
@@ -136,6 +139,8 @@ class Talk:
                             self._soon(self._look_who_answers(scene))
                     case Listed():
                         scene.listed(each)
+                    case Contact():
+                        shown += scene.contacted(each)
                     case _:
                         shown.append(each)
             if shown:
@@ -262,7 +267,7 @@ class Talk:
         return True
 
     def _changed(self, is_here: bool) -> None:
-        self._say(Notice("The server is back." if is_here else GONE))
+        self._heard.put_nowait(Contact(is_here, self._client.place.is_own))
 
     def _say(self, shown: Shown) -> None:
         self._heard.put_nowait(shown)
@@ -283,9 +288,9 @@ class Talk:
             waiting += [each.text for each in self._outbox.unsent]
         return pieces + self._drawing.waiting(waiting, columns)
 
-    def _toolbar(self) -> str:
+    def _toolbar(self, columns: int) -> str:
         unsent, agents = len(self._outbox.unsent), len(self._commands.known.agents)
-        return self._drawing.toolbar(self._scene, self._client.is_here, unsent, agents)
+        return self._drawing.toolbar(self._scene, self._client.is_here, unsent, agents, columns)
 
 
 def _told(refused: Refused) -> str:

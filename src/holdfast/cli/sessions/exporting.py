@@ -31,7 +31,7 @@ class Format(StrEnum):
 
 
 IdArgument = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="The conversation's id, or how it begins.")
+    str | None, typer.Argument(metavar="ID", help="The conversation's id, or how it begins.")
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Export every conversation into one file.")]
 FormatOption = Annotated[

@@ -19,7 +19,7 @@ from holdfast.domain.secrets import Mask
 from holdfast.store.ports import Store
 
 FilesArgument = Annotated[
-    list[Path], typer.Argument(metavar="FILE…", help="Files that `holdfast sessions export` wrote in JSON.")
+    list[Path], typer.Argument(metavar="FILE", help="Files that `holdfast sessions export` wrote in JSON.")
 ]
 
 

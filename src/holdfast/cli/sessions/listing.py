@@ -20,7 +20,9 @@ from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.rows import SessionRow, SessionStatus
 
 Openings = Mapping[SessionId, str]
-LimitOption = Annotated[int, typer.Option("--limit", min=0, help="How many to list; 0 lists all.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", metavar="N", min=0, help="How many to list; 0 lists all.")
+]
 ArchivedOption = Annotated[bool, typer.Option("--archived", help="List the archived ones instead.")]
 
 

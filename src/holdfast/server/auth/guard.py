@@ -90,7 +90,7 @@ class Guard:
             return found
         if token is not None:
             self._fail(address)
-        raise NotSignedIn(self._keys.password is not None)
+        raise NotSignedIn(password=self._keys.password is not None)
 
     async def use_code(self, code: str, address: str) -> None:
         """Raises SignInFailed or TooManyTries unless the code was good; it is used up then.

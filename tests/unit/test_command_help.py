@@ -1,0 +1,43 @@
+"""What `--help` shows of each command."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.cli.plain_help import runnable
+from holdfast.main import command_line, wire
+
+ODD = r"<bool>|<str>  |range>|\[\[|…\}"
+"""A flag that seems to take a value, one that is named after Python's types, brackets twice."""
+
+
+def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, each in getattr(command, "commands", {}).items():
+        yield from every(each, *words, name)
+
+
+def shown(command: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    command.main([*words], prog_name="holdfast", standalone_mode=False)
+    return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+
+
+def test_what_takes_no_value_is_shown_without_one_in_every_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    command = runnable(command_line(wire({})))
+    found = list(every(command))
+    assert ("sessions", "export") in found and len(found) > 25
+    for words in found:
+        told = shown(command, capsys, *words, "--help")
+        options = told.partition("─ Options ─")[2]
+        assert re.search(r"--help +-h +Show this", options), words
+        assert not re.search(ODD, options) and "[[" not in told, told
+
+
+def test_short_and_long_ask_for_the_same_help(capsys: pytest.CaptureFixture[str]) -> None:
+    command = runnable(command_line(wire({})))
+    assert shown(command, capsys, "chat", "-h") == shown(command, capsys, "chat", "--help")
