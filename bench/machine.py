@@ -24,9 +24,16 @@ class Bystanders:
         self._busy_s = _busy_s()
         self._spent_s = own_s
         self._own_s = own_s()
+        self._cores: float | None = None
+
+    def stop(self) -> None:
+        """Look no further: what is ours still runs. A browser's processes, once it is closed, are nobody's."""
+        self._cores = self.cores()
 
     def cores(self) -> float:
         """How many cores others kept busy on average, since this was made."""
+        if self._cores is not None:
+            return self._cores
         elapsed = time.perf_counter() - self._at
         if self._busy_s is None:
             return os.getloadavg()[0]

@@ -20,7 +20,7 @@ from bench.turn.processes import running
 MESSAGES = 10_000
 
 
-async def measure(console: Console, scale: Scale) -> list[Line]:
+async def measure(console: Console, scale: Scale, bystanders: Bystanders) -> list[Line]:
     with TemporaryDirectory(prefix="holdfast-bench-", dir=Path(".cache")) as name:
         folder = Path(name) / "data"
         session_id = await tell_long_history(folder, MESSAGES, settled_answer)
@@ -36,6 +36,7 @@ async def measure(console: Console, scale: Scale) -> list[Line]:
                     lines += await open_lines(desk)
                     lines += await live_lines(desk)
                     lines += await tab_lines(desk)
+                    bystanders.stop()
                     assert not visit.wrongs, visit.wrongs
                     return lines
 
@@ -51,7 +52,7 @@ def main() -> int:
     console = Console(width=None if Console().is_terminal else 160)
     Path(".cache").mkdir(exist_ok=True)
     bystanders = Bystanders(family_s)
-    lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL))
+    lines = asyncio.run(measure(console, QUICK if chosen.quick else FULL, bystanders))
     report(lines, "The page, in Chromium", console, bystanders, chosen.quick, chosen.json)
     return 0
 
