@@ -27,7 +27,7 @@ class Bystanders:
         self._cores: float | None = None
 
     def stop(self) -> None:
-        """Look no further: what is ours still runs. A browser's processes, once it is closed, are nobody's."""
+        """Look no further: what is ours still runs. Once a browser is closed, what it used is nobody's."""
         self._cores = self.cores()
 
     def cores(self) -> float:
