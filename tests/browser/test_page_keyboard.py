@@ -74,6 +74,7 @@ async def test_whoever_has_answered_by_keyboard_writes_on(chat: Chat) -> None:
     await expect(chat.message).to_be_focused()
     await chat.say("run echo two")
     await chat.asks()
+    await expect(chat.question).to_be_focused()
     await keyboard.press("d")
     why = chat.question.get_by_role("textbox")
     await expect(why).to_be_focused()
@@ -88,6 +89,7 @@ async def test_whoever_has_answered_by_keyboard_writes_on(chat: Chat) -> None:
     # One question after the other is answered by its key.
     await chat.say('uses [["shell", {"command": "echo three"}], ["shell", {"command": "echo four"}]]')
     await chat.asks()
+    await expect(chat.question).to_be_focused()
     await keyboard.press("a")
     await expect(chat.question.locator(".command")).to_have_text("echo four", timeout=WAIT_MS)
     await expect(chat.question).to_be_focused()

@@ -97,9 +97,8 @@ async def test_what_was_allowed_in_a_conversation_is_allowed_where_it_goes_on(tm
         allowed = await here.engine.permissions.add("lever", "*", old)
         elsewhere = await here.engine.permissions.add("lever", "*", other)
         new = await here.engine.moves.move_on(old)
-        assert [(rule.id, rule.session_id) for rule in await here.engine.permissions.rules()] == [
-            (allowed.id, new), (elsewhere.id, other),
-        ]  # fmt: skip
+        found = {rule.id: rule.session_id for rule in await here.engine.permissions.rules()}
+        assert found == {allowed.id: new, elsewhere.id: other}
         model.steps = [calls("lever"), says("Done.")]
         sent = await here.say(old, "Go")
         assert sent.session_id == new
