@@ -3,9 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.ports import ModelFailure, TextDelta
+from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain import facts as f
 from holdfast.domain.projections import fold
+from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append
 from tests.house import Lever, calls, house, says, thinks
 
@@ -118,6 +119,32 @@ async def test_a_model_that_only_thinks_is_asked_again_and_its_thinking_is_never
         run = await here.until_run(again.run_id, "failed")
         assert run.failure is not None and "it thought, and said nothing" in run.failure.detail
         assert len(here.model.steps) == 5, "it is not asked for ever"
+        here.model.steps = [thinks("Hm.", "\n\n"), says("Yes.")]
+        sent = await here.say(session_id, "And now?")
+        await here.until_run(sent.run_id, "completed")
+        assert (await here.text(session_id))[-1] == ("assistant", "settled", "Yes."), "blanks say nothing"
+
+
+async def test_what_a_provider_counted_of_an_answer_that_only_thought_is_counted(tmp_path: Path) -> None:
+    """C6: asking again is not for nothing."""
+    used = Usage(50_000, 20_000, cost_micros=900_000)
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        here.model.steps = [[ReasoningDelta("", "signed"), StepEnd("stop", used)], says("Yes.")]
+        sent = await here.say(session_id, "Anyone there?")
+        run = await here.until_run(sent.run_id, "completed")
+        assert run.usage.input_tokens >= 50_000 and run.usage.output_tokens >= 20_000
+        assert run.usage.cost_micros == 900_000
+
+
+async def test_who_has_said_the_answer_beside_a_call_need_not_say_it_again(tmp_path: Path) -> None:
+    """C6"""
+    async with house(tmp_path, Lever("lever", "pure")) as here:
+        session_id = await here.begin()
+        here.model.steps = [[TextDelta("Noted."), *calls("lever")], thinks("That went well.")]
+        sent = await here.say(session_id, "Note this")
+        await here.until_run(sent.run_id, "completed")
+        assert len(here.model.requests) == 2
 
 
 async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_is_shown(

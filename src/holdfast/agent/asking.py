@@ -5,6 +5,7 @@ arrived: the message is settled as cut off, and the next one goes on from it.
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Literal
@@ -30,13 +31,14 @@ from holdfast.domain import runs, tools
 from holdfast.domain.allowance import Stretch
 from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.context import Request
+from holdfast.domain.context import AssistantMessage, Request, UserMessage
 from holdfast.domain.endings import break_off
 from holdfast.domain.ids import CallId, Ids, MessageId
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
+from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
 from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
-from holdfast.domain.usage import Rate
+from holdfast.domain.usage import Rate, Usage
 from holdfast.domain.weights import estimated
 
 TRIES_MAX = 5
@@ -87,8 +89,13 @@ class _Step:
         if self.signature:
             self.sign()
         self.is_empty = False
-        self.only_thought = self.only_thought and isinstance(fact, f.ReasoningAppended)
+        self.only_thought = self.only_thought and not _says_something(fact)
         self.size_bytes += len(fact.text.encode("utf-8", "replace"))
+
+    @property
+    def counted(self) -> Usage:
+        """What its provider has counted so far."""
+        return self.end.usage if self.end is not None else Usage()
 
     def sign(self) -> None:
         """Close the thinking under way: its signature has come."""
@@ -147,7 +154,7 @@ class Asking:
             if failure is None:
                 return Asked("completed" if await self._settle(recorder, step, owner) else None)
             if not step.is_empty:
-                await recorder.record(lambda view: break_off(step.started, step.fold))
+                await recorder.record(lambda view: break_off(step.started, step.fold, step.counted))
                 return Asked(cut_off=failure)
             if failure.too_long and shorter is not None and tried < TRIES_MAX:
                 request, shorter = await shorter(request), None
@@ -212,7 +219,9 @@ class Asking:
         # Asked to go on from an answer that was whole already, a model may rightly have nothing to add.
         if step.end is None or (step.is_empty and step.started.continues is None):
             return ModelFailure(detail="it returned nothing", retryable=True)
-        if step.only_thought and step.end.stop_reason == "stop" and step.started.continues is None:
+        is_silent = step.only_thought and step.end.stop_reason == "stop"
+        # One that has said its answer beside a call, and now sees how that went, need not say it again.
+        if is_silent and step.started.continues is None and not _has_spoken(request):
             return ModelFailure(detail="it thought, and said nothing", retryable=True)
         return None
 
@@ -293,13 +302,26 @@ class Asking:
         await recorder.record(lambda view: facts)
 
 
+def _says_something(fact: MessageDelta) -> bool:
+    return not isinstance(fact, f.ReasoningAppended) and (
+        isinstance(fact, f.ToolArgumentsAppended) or bool(fact.text.strip())
+    )
+
+
+def _has_spoken(request: Request) -> bool:
+    """Whether the model has said something since the user did."""
+    since = itertools.takewhile(lambda each: not isinstance(each, UserMessage), reversed(request.messages))
+    answers = (each for each in since if isinstance(each, AssistantMessage))
+    return any(isinstance(part, Text) for answer in answers for part in answer.parts)
+
+
 def _is_too_much(step: _Step, delta: ModelDelta) -> bool:
     is_new = isinstance(delta, CallDelta) and delta.index not in step.calls
     return is_new and len(step.calls) >= CALLS_PER_STEP_MAX
 
 
 def _pause(run: RunRow, step: _Step, stretch: Stretch) -> list[f.AnyFact]:
-    return [*break_off(step.started, step.fold), *runs.wait(run, "limit", stretch.time)]
+    return [*break_off(step.started, step.fold, step.counted), *runs.wait(run, "limit", stretch.time)]
 
 
 def _run(view: View, recorder: Recorder) -> RunRow:

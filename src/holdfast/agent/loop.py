@@ -122,7 +122,7 @@ class Agent:
             entries = (entry for turn in transcript.turns for entry in turn.entries)
             begun_by = {entry.model for entry in entries if entry.run_id == recorder.run_id} - {"", DEMO}
             if begun_by:
-                detail = f"{min(begun_by)} began this answer, and is not set up here now"
+                detail = f"{min(begun_by)} began this answer, and the demo does not go on with it"
                 raise ModelFailure(detail=detail, retryable=False)
 
     async def told(self, workspace: Path) -> str:

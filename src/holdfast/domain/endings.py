@@ -24,6 +24,8 @@ A decision that is not given one leaves open messages and calls as they lie: the
 and their deltas stay their content.
 """
 
+_NOTHING = Usage()
+
 
 def cancel(view: View, run: RunRow, by: f.Actor = "user", written: Written | None = None) -> list[f.AnyFact]:
     """Stop the run for good."""
@@ -58,16 +60,18 @@ def interrupt(
     return [*facts, notice]
 
 
-def break_off(started: f.ModelStepStarted, fold: StreamFold) -> list[f.AnyFact]:
+def break_off(started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _NOTHING) -> list[f.AnyFact]:
     """A step ends without its answer's end: what came of it is its body, and what that used is estimated.
 
-    No provider has counted it then. Where nothing came, nobody can say that anything was used.
+    But for what its provider has `counted`, if it came so far. Where nothing came, nobody can say that
+    anything was used.
     """
     settled = settle_message(started, fold, "interrupted")
     if fold.is_empty:
         return [settled]
-    usage = estimated(Usage(), started.asked_tokens, settled.parts)
-    usage = started.rate.of(usage) if started.rate is not None else usage
+    usage = estimated(counted, started.asked_tokens, settled.parts)
+    if usage.cost_micros is None and started.rate is not None:
+        usage = started.rate.of(usage)
     return [settled, f.ModelStepSettled(started.run_id, started.message_id, "interrupted", usage)]
 
 
