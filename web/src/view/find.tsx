@@ -2,7 +2,7 @@
 // from its last word back, every word that is looked for.
 
 import { signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
 import { loadEarlier, PAGE_MAX } from "./following";
 import { giveBack } from "./keyboard";
@@ -28,7 +28,8 @@ export function Find() {
   const going = useRef(0);
   const input = useRef<HTMLInputElement>(null);
   const id = current.value;
-  useEffect(() => {
+  // At once, not with the next picture: what is typed meanwhile is looked for.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     input.current?.select();
     return () => giveBack(before);
