@@ -42,8 +42,9 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.titles import Ask
 from holdfast.engine.verbs import Accepted
-from holdfast.store.ports import Durability
+from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
+from tests.repeated_decisions import repeating
 
 UNLIMITED = Allowance()
 Boundary = Callable[[SessionId], None]
@@ -128,7 +129,7 @@ class House:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         folder: Path,
         clock: Clock,
         levers: Sequence[Lever],
@@ -235,8 +236,8 @@ async def house(
     clock = clock or SystemClock()
     store = await SqliteStore.open(folder, durability, clock=clock)
     here = House(
-        store, folder, clock, levers, approvals, resume, title, allowance, at_once, never_run, cautions,
-        memory, others, boundary, summarise_above, instead,
+        repeating(store), folder, clock, levers, approvals, resume, title, allowance, at_once, never_run,
+        cautions, memory, others, boundary, summarise_above, instead,
     )  # fmt: skip
     if started:
         await here.engine.start()

@@ -10,6 +10,7 @@ from typing import Protocol
 from holdfast.domain.clock import Clock
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.store import SqliteStore
+from tests.repeated_decisions import repeating
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,4 +50,13 @@ class SqliteHome:
             await store.close()
 
 
-FACTORIES: Mapping[str, Callable[[Path], Home]] = MappingProxyType({"sqlite": SqliteHome})
+class RepeatingHome(SqliteHome):
+    """The same, where every decision runs twice."""
+
+    async def open(self, clock: Clock | None = None) -> Store:
+        return repeating(await super().open(clock))
+
+
+FACTORIES: Mapping[str, Callable[[Path], Home]] = MappingProxyType(
+    {"sqlite": SqliteHome, "sqlite-decides-twice": RepeatingHome}
+)

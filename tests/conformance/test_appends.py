@@ -149,7 +149,8 @@ async def test_a_decision_runs_on_current_rows_inside_the_transaction(store: Sto
     waiting = [store.submit(rename(session_id, "new"))]
     waiting += [store.submit(Append(session_id, decide)) for _ in range(3)]
     await asyncio.gather(*waiting)
-    assert seen == ["new", "new+", "new++"]
+    # A store may run a decision again: what each of them saw is what counts.
+    assert list(dict.fromkeys(seen)) == ["new", "new+", "new++"]
     assert (await store.session(session_id)).title == "new+++"
 
 

@@ -190,6 +190,9 @@ async def test_a_pure_call_that_was_under_way_is_repeated_and_a_settled_one_is_n
 
         await here.until(is_settled)
         assert lever.pulled == ["{}"]
+        # What the first attempt printed stays in front, once.
+        output = [text for role, _, text in await here.text(other.session_id) if role == "tool"]
+        assert output == ["pulled pulled down"]
     async with house(tmp_path, lever) as here:
         here.model.steps = [says("whole.")]
         await here.until_run(other.run_id, "completed")

@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import repeated_decisions
 from tests.keys import leave_token
 from tests.ports import own_port
 
+PROGRAM = repeated_decisions.__file__
+"""`holdfast` over a store that runs every decision twice."""
 START_S_MAX = 60.0
 STOP_S_MAX = 60.0
 
@@ -76,7 +79,7 @@ class Server:
         leave_token(self.folder)
         with self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "holdfast", "serve", "--port", port, "--data", str(self.folder),
+                sys.executable, "-P", PROGRAM, "serve", "--port", port, "--data", str(self.folder),
                 env=self._environ, stdin=DEVNULL, stdout=PIPE, stderr=errors,
             )  # fmt: skip
         return self._process

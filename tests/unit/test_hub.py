@@ -4,6 +4,7 @@ from holdfast.domain.codec import Event
 from holdfast.domain.facts import DELTA_KINDS, FACTS_BY_KIND
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
+from holdfast.store.following import following
 from holdfast.store.hub import QUIET_KINDS, Hub
 
 ONE, TWO = SessionId("s_one"), SessionId("s_two")
@@ -112,3 +113,22 @@ def test_a_watcher_that_falls_behind_is_to_look_at_everything() -> None:
         assert watch.take() is None
         hub.touch(frozenset({TWO}))
         assert watch.take() == frozenset({TWO})
+
+
+async def test_a_reader_that_misses_an_event_reads_it_from_the_store() -> None:
+    hub, journal = Hub(), [event(seq) for seq in range(1, 7)]
+
+    async def read(session_id: SessionId, after: int, limit: int) -> list[Event]:
+        return [each for each in journal if each.seq > after]
+
+    with following(hub, read, ONE, 0, lambda: None) as follower:
+        assert [each.seq for each in await follower.take()] == [1, 2, 3, 4, 5, 6]
+        assert list(await follower.take()) == []
+        journal += [event(seq) for seq in (7, 8, 9)]
+        hub.publish([(ONE, journal[6])])
+        assert [each.seq for each in await follower.take()] == [7]
+        hub.publish([(ONE, journal[8])])
+        assert [each.seq for each in await follower.take()] == [8, 9]
+        journal += [event(seq) for seq in (10, 11, 12)]
+        hub.publish([(ONE, journal[9]), (ONE, journal[11])])
+        assert [each.seq for each in await follower.take()] == [10, 11, 12]

@@ -23,6 +23,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
+from holdfast.domain.rows import Debt
 from holdfast.engine.ledger import StoreLedger
 from holdfast.memory.desk import Desk
 from holdfast.memory.lifecycle import Lifecycle
@@ -120,6 +121,12 @@ class Room:
             completed = f.RunCompleted(story.run_id, owed=True)
             await self.store.append(Append(session_id, (*told, completed)))
         return session_id
+
+    async def waiting(self) -> Sequence[Debt]:
+        return (await self.desk.waiting())[0]
+
+    async def kept(self) -> Sequence[Debt]:
+        return (await self.desk.waiting())[1]
 
     async def states(self, session_id: SessionId) -> list[str]:
         return [row.state for row in await self.ledger.debts(session_id)]
@@ -264,7 +271,7 @@ async def test_more_conversations_than_are_shown_at_once_are_all_told(tmp_path: 
     async with room(tmp_path) as here:
         assert here.provider is not None
         sessions = [await here.owe() for _ in range(DEBTS_SHOWN_MAX + 2)]
-        assert len(await here.desk.waiting()) == DEBTS_SHOWN_MAX
+        assert len(await here.waiting()) == DEBTS_SHOWN_MAX
         told = await here.desk.commit(None)
         assert (told.outcome, told.paid) == ("paid", len(sessions))
 
@@ -277,7 +284,7 @@ async def test_what_fails_is_said_and_stays_owed(tmp_path: Path) -> None:
         told = await here.desk.commit(None)
         assert (told.outcome, told.paid) == ("failed", 0)
         assert "out of order" in told.detail
-        (waiting,) = await here.desk.waiting()
+        (waiting,) = await here.waiting()
         assert (waiting.session_id, waiting.row.state) == (session_id, "failed")
         here.provider.error = None
         # A person does not wait for its time to come.
@@ -322,10 +329,10 @@ async def test_what_a_deleted_conversation_owes_is_shown_told_and_can_be_dropped
         one, two = await here.owe("One"), await here.owe("Two")
         for session_id in (one, two):
             await here.store.append(Append(session_id, (f.SessionDeleted(),)))
-        assert [each.buried for each in await here.desk.waiting()] == [True, True]
+        assert [each.buried for each in await here.waiting()] == [True, True]
         await here.desk.resolve(one, 1, "drop")
         assert (await here.desk.commit(two)).outcome == "paid"
-        assert await here.desk.waiting() == []
+        assert await here.waiting() == []
 
 
 async def test_a_conversation_that_is_not_there_owes_nothing_that_could_be_told(tmp_path: Path) -> None:
@@ -356,13 +363,13 @@ async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) ->
         events = list(await here.store.read(session_id, 0, 100))
         await here.store.append(Append(session_id, (f.SessionDeleted(),)))
         await here.store.adopt(session_id, events)
-        assert [each.buried for each in await here.desk.waiting()] == [True, False]
+        assert [each.buried for each in await here.waiting()] == [True, False]
         await here.desk.resolve(session_id, 1, "drop", deleted=True)
-        assert [each.buried for each in await here.desk.waiting()] == [False]
+        assert [each.buried for each in await here.waiting()] == [False]
         with pytest.raises(NoSuchDebt):
             await here.desk.resolve(session_id, 1, "drop", deleted=True)
         await here.desk.resolve(session_id, 1, "drop")
-        assert await here.desk.waiting() == []
+        assert await here.waiting() == []
 
 
 async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it(tmp_path: Path) -> None:
@@ -374,11 +381,11 @@ async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it
         here.provider = Stubborn()
         session_id = await here.owe("Dogs", turns=2)
         assert (await here.desk.commit(session_id)).outcome == "paid"
-        assert not await here.desk.kept()
+        assert not await here.kept()
         await here.store.append(Append(session_id, (f.TurnsUndone(2),)))
         await here.desk.commit(session_id)
-        (kept,) = await here.desk.kept()
+        (kept,) = await here.kept()
         assert (kept.session_id, kept.title, kept.row.retraction) == (session_id, "Dogs", "cannot")
         assert kept.row.failure is not None and "no way to forget" in kept.row.failure.detail
         await here.desk.resolve(session_id, kept.row.n, "drop")
-        assert not await here.desk.kept() and not await here.desk.waiting()
+        assert not await here.kept() and not await here.waiting()

@@ -21,7 +21,7 @@ from holdfast.domain.parts import Change
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.ports import Files
 from holdfast.engine.workspaces import holder_of, workspace_of
-from holdfast.store.ports import Append, Store
+from holdfast.store.ports import Append, Message, Snapshot, Store
 
 
 class RunChanges:
@@ -86,8 +86,11 @@ class RunChanges:
                 await self._store.append(Append(successor, lambda view: _check_idle(view, run_id)))
 
     async def _found(self, run_id: RunId) -> tuple[SessionId, list[Change]]:
-        session_id, run = await self._store.run(run_id)
-        messages = await self._store.told(session_id, ((run.turn, run.turn),))
+        def read(snapshot: Snapshot) -> tuple[SessionId, Sequence[Message]]:
+            session_id, run = snapshot.run(run_id)
+            return session_id, snapshot.told(session_id, ((run.turn, run.turn),))
+
+        session_id, messages = await self._store.snapshot(read)
         bodies = [
             event.fact for message in messages for event in message.events if event.kind == "tool_settled"
         ]

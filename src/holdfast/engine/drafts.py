@@ -4,7 +4,7 @@ from holdfast.domain.errors import TooLarge
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TEXT_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
-from holdfast.store.ports import Store
+from holdfast.store.ports import Snapshot, Store
 
 _KIND = "draft"
 
@@ -17,9 +17,13 @@ class Drafts:
         self._mask = mask
 
     async def read(self, session_id: SessionId) -> str:
-        """The draft; empty if there is none. Raises NoSuchSession."""
-        await self._store.session(session_id)
-        return (await self._store.item(_KIND, session_id) or b"").decode()
+        """Return the draft; empty if there is none. Raises NoSuchSession."""
+
+        def read(snapshot: Snapshot) -> bytes | None:
+            snapshot.session(session_id)
+            return snapshot.item(_KIND, session_id)
+
+        return (await self._store.snapshot(read) or b"").decode()
 
     async def keep(self, session_id: SessionId, text: str) -> str:
         """Put `text` in place of the draft, and return it as it is kept. Raises NoSuchSession, TooLarge."""

@@ -1,7 +1,7 @@
 """What every door talks to: a message comes in, is kept, is answered, and is looked after until it is."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.questions import Reply
+from holdfast.domain.rows import SessionRow, ToolRow
 from holdfast.domain.rules import ONCE, Allowing
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.turns import IfBusy
 from holdfast.engine.changes import RunChanges
+from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.moving import Moves
 from holdfast.engine.permissions import Permissions
@@ -29,7 +31,7 @@ from holdfast.engine.runner import Runner
 from holdfast.engine.summaries import Summaries
 from holdfast.engine.titles import Ask, Titles
 from holdfast.engine.verbs import Accepted, Verbs
-from holdfast.store.ports import MessagePage, Store
+from holdfast.store.ports import Snapshot, Store
 from holdfast.store.spool import Spools
 
 LOOK_EVERY_S = 1.0
@@ -191,13 +193,18 @@ class Engine:
         await self._check_files(session_id, parts or ())
         return self._begin(await self.verbs.replace(session_id, turn_id, parts, expect))
 
-    async def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
-        """A page of the conversation. One that still waits for output is looked after first."""
-        page = await self.store.messages(session_id, before, limit)
-        waiting = {m.row.run_id for m in page.messages if m.row.status == "pending" and m.row.run_id}
-        for run_id in waiting:
+    async def messages(self, session_id: SessionId, before: str | None, limit: int) -> ConversationPage:
+        """Return a page of the conversation. First look for the rest of runs whose output is awaited."""
+
+        def read(snapshot: Snapshot) -> ConversationPage:
+            return read_page(snapshot, session_id, before, limit)
+
+        page = await self.store.snapshot(read)
+        if not page.pending_runs:
+            return page
+        for run_id in page.pending_runs:
             await self.recovery.heal(*await self.store.run(run_id))
-        return await self.store.messages(session_id, before, limit) if waiting else page
+        return await self.store.snapshot(read)
 
     async def cancel(self, run_id: RunId) -> None:
         await self.verbs.cancel(run_id)
@@ -245,9 +252,13 @@ class Engine:
                 raise
 
     async def _refuse_while_running(self, run_id: RunId, call_id: CallId) -> None:
-        session_id, _ = await self.store.run(run_id)
-        worker = self._workers(await self.store.session(session_id))
-        for tool in await self.store.tools(session_id, run_id):
+        def read(snapshot: Snapshot) -> tuple[SessionRow, Sequence[ToolRow]]:
+            session_id, _ = snapshot.run(run_id)
+            return snapshot.session(session_id), snapshot.tools(session_id, run_id)
+
+        session, tools = await self.store.snapshot(read)
+        worker = self._workers(session)
+        for tool in tools:
             if tool.id == call_id and not await worker.is_gone(tool.name, call_id):
                 raise ToolRefused(call_id=call_id, state="still running", verb="be run again")
 

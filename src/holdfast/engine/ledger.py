@@ -42,8 +42,10 @@ class StoreLedger:
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._store.open_debts(limit)
 
-    async def kept_debts(self, limit: int) -> Sequence[Debt]:
-        return await self._store.kept_debts(limit)
+    async def shown_debts(self, limit: int) -> tuple[Sequence[Debt], Sequence[Debt]]:
+        return await self._store.snapshot(
+            lambda snapshot: (snapshot.open_debts(limit), snapshot.kept_debts(limit))
+        )
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()

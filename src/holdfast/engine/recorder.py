@@ -116,7 +116,8 @@ class RunRecorder:
 
         def look(view: View) -> Facts:
             row = view.message(tool.turn, tool.place)
-            events.extend(view.written(row) if row is not None else ())
+            # Replaced, not extended: the store may run a decision more than once before it commits.
+            events[:] = view.written(row) if row is not None else ()
             return ()
 
         await self.record(look)

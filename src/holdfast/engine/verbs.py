@@ -9,7 +9,14 @@ from holdfast.domain import answers, endings, forks, questions, runs, tools, tur
 from holdfast.domain import facts as f
 from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import NoSuchRun, NoSuchSession, NoSuchTool, NoSuchTurn, RunRefused
+from holdfast.domain.errors import (
+    NoSuchRun,
+    NoSuchSession,
+    NoSuchTool,
+    NoSuchTurn,
+    RunRefused,
+    SeqMismatch,
+)
 from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
@@ -258,14 +265,22 @@ class Verbs:
         await self._change(session_id, decide)
         return resolved[0]
 
-    async def fork(self, session_id: SessionId, turn_id: TurnId | None = None) -> SessionId:
-        """A new session that begins with a copy of this one's live turns, up to `turn_id`."""
+    async def fork(
+        self, session_id: SessionId, turn_id: TurnId | None = None, expect: Seq | None = None
+    ) -> SessionId:
+        """Create a session that begins with a copy of this one's live turns, up to `turn_id`.
+
+        Raises SeqMismatch unless what is copied ends with the event `expect`.
+        """
         events: list[Event] = []
         while batch := await self._store.read(session_id, events[-1].seq if events else 0, READ_EVENTS_MAX):
             events += batch
+        head = events[-1].seq
+        if expect is not None and expect != head:
+            raise SeqMismatch(session_id=session_id, head=head, expect=expect)
         child, book = self._ids.session(), fold(session_id, events)
         through = _turn(book, session_id, turn_id).turn if turn_id is not None else None
-        facts = forks.fork(book, session_id, events[-1].seq, _bodies(book, events), self._ids, through)
+        facts = forks.fork(book, session_id, head, _bodies(book, events), self._ids, through)
         await self._store.append(Append(child, facts, expect=0))
         return child
 

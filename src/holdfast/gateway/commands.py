@@ -22,7 +22,8 @@ from holdfast.gateway.answering import Answering
 from holdfast.gateway.outbox import Outbox
 from holdfast.gateway.presses import Press
 from holdfast.gateway.router import Done, Place, said
-from holdfast.store.ports import Store
+from holdfast.store.attention import Standing
+from holdfast.store.ports import Snapshot, Store
 
 _LISTED_MAX = 10
 _FOUND_MAX = 6
@@ -77,11 +78,12 @@ class Commands:
             case "title":
                 return await self._title(place, command.rest)
             case "sessions":
-                return Done((await self._listed("", await self._conversations(place), place),))
+                return Done((self._listed("", await self._conversations(place), place),))
             case "status":
                 return said(await self._status(place))
             case "model":
-                return said(await self._model(place))
+                here = await self._store.session(place.session_id) if place.session_id else None
+                return said(self._model(place, here))
             case "agent":
                 return said(await self._agent(place, command.rest.lower()))
             case "agents":
@@ -108,12 +110,12 @@ class Commands:
         assigned = await self._store.assign(row.no, wanted, head)
         if assigned.state == "done":
             return None
-        session = await self._store.session(assigned.session_id)
-        words = f"Now in: {await self._called(session)}"
-        if await self._answering.questions(session.id):
+        there = await self._standing(assigned.session_id)
+        words = f"Now in: {_called(there)}"
+        if there.questions:
             words += "\nSomething is being asked there: see /status."
         await self._outbox.leave(place.key)
-        move = router.moved(place, session.id, assigned.expect, self._clock.now_ms())
+        move = router.moved(place, assigned.session_id, assigned.expect, self._clock.now_ms())
         return Done((Outgoing(words),), move)
 
     async def _new(self, row: InboundRow, place: Place) -> Done | None:
@@ -133,28 +135,26 @@ class Commands:
     async def _switch(self, row: InboundRow, place: Place, rest: str) -> Done | None:
         if not rest:
             head = "Which one? Type /switch and its number, or words of its title."
-            return Done((await self._listed(head, await self._conversations(place), place),))
+            return Done((self._listed(head, await self._conversations(place), place),))
         if rest.isascii() and rest.isdecimal():
             numbered = await self._numbered(place)
             number = int(rest[:9])
             if not 1 <= number <= len(numbered):
                 return said(f"There is no number {number} in the list. Type /sessions to see it.")
             return await self.switch_to(row, place, numbered[number - 1])
-        page = await self._store.sessions(None, _FOUND_MAX, words=rest.split())
-        found = [each for each in page.sessions if self._may_see(place, each.id)]
-        exact = [each for each in found if each.title.casefold() == rest.casefold()]
+        found = await self._store.snapshot(lambda snapshot: self._titled(snapshot, place, rest.split()))
+        exact = [each for each in found if each.row.title.casefold() == rest.casefold()]
         if len(found) == 1 or exact:
-            return await self.switch_to(row, place, (exact or found)[0].id)
+            return await self.switch_to(row, place, (exact or found)[0].row.id)
         if not found:
             return said("No conversation is called that. Type /sessions to see the newest.")
-        return Done((await self._listed("Which of these?", found, place),))
+        return Done((self._listed("Which of these?", found, place),))
 
     async def _title(self, place: Place, title: str) -> Done:
         if not place.session_id:
             return said(NO_CONVERSATION)
         if not title:
-            session = await self._store.session(place.session_id)
-            return said(f"This conversation is called: {await self._called(session)}")
+            return said(f"This conversation is called: {_called(await self._standing(place.session_id))}")
         await self._engine.verbs.rename(place.session_id, title)
         return said(f"Called: {title_of(title)}")
 
@@ -177,10 +177,9 @@ class Commands:
     async def _status(self, place: Place) -> str:
         if not place.session_id:
             return NO_CONVERSATION
-        session = await self._store.session(place.session_id)
-        lines = [f"**{await self._called(session)}**: {STATUS[session.status].lower()}."]
-        lines.append(await self._model(place))
-        questions = await self._answering.questions(session.id)
+        here = await self._standing(place.session_id)
+        lines = [f"**{_called(here)}**: {STATUS[here.row.status].lower()}.", self._model(place, here.row)]
+        questions = here.questions
         for question in questions[:1]:
             asked = f"`{question.name}`" if question.name else "whether to go on"
             wanted = f"Your answer is wanted about {asked}: /approve or /deny."
@@ -189,8 +188,7 @@ class Commands:
             lines.append(f"And about {len(questions) - 1} more.")
         return "\n".join(lines)
 
-    async def _model(self, place: Place) -> str:
-        session = await self._store.session(place.session_id) if place.session_id else None
+    def _model(self, place: Place, session: SessionRow | None) -> str:
         agent = session.agent if session is not None else place.chat.agent
         model = session.model if session is not None else ""
         model = model or (self._asked.model(agent) if self._asked.model is not None else "")
@@ -226,19 +224,29 @@ class Commands:
             return "There is no memory here."
         return await self._asked.memory(words) or "Nothing is remembered of that."
 
-    async def _conversations(self, place: Place) -> list[SessionRow]:
-        """Those that the chat has had, the newest first, then the newest others."""
-        own: list[SessionRow] = []
-        for session_id in reversed(place.route.sessions if place.route is not None else ()):
-            if len(own) < _LISTED_MAX:
-                try:
-                    own.append(await self._store.session(session_id))
-                except NoSuchSession:
-                    continue
-        page = await self._store.sessions(None, _LISTED_MAX)
-        known = {each.id for each in own}
-        others = [each for each in page.sessions if each.id not in known and self._may_see(place, each.id)]
-        return [*own, *others][:_LISTED_MAX]
+    async def _standing(self, session_id: SessionId) -> Standing:
+        """Return how a conversation stands. Raises NoSuchSession."""
+        standing = (await self._store.standings((session_id,))).get(session_id)
+        if standing is None:
+            raise NoSuchSession(session_id=session_id)
+        return standing
+
+    async def _conversations(self, place: Place) -> list[Standing]:
+        """Return those that the chat has had, the newest first, then the newest others."""
+        had = place.route.sessions if place.route is not None else ()
+
+        def read(snapshot: Snapshot) -> list[Standing]:
+            own = snapshot.standings(had[::-1])
+            others = snapshot.standings([row.id for row in snapshot.sessions(None, _LISTED_MAX).sessions])
+            seen = {key: each for key, each in others.items() if self._may_see(place, key)}
+            return list({**own, **seen}.values())[:_LISTED_MAX]
+
+        return await self._store.snapshot(read)
+
+    def _titled(self, snapshot: Snapshot, place: Place, words: Sequence[str]) -> list[Standing]:
+        """Return those that the chat may see whose titles hold all of `words`."""
+        rows = snapshot.sessions(None, _FOUND_MAX, words=words).sessions
+        return list(snapshot.standings([row.id for row in rows if self._may_see(place, row.id)]).values())
 
     async def _numbered(self, place: Place) -> Sequence[SessionId]:
         """The list that the chat was shown last: numbers mean what they meant there."""
@@ -247,27 +255,28 @@ class Commands:
             listed = [SessionId(each.what) for each in pressed if each is not None and each.verb == "switch"]
             if listed:
                 return listed
-        return [each.id for each in await self._conversations(place)]
+        return [each.row.id for each in await self._conversations(place)]
 
     def _may_see(self, place: Place, session_id: SessionId) -> bool:
         """In a group nothing is shown of what was said elsewhere: strangers read there too."""
         own = place.route.sessions if place.route is not None else ()
         return place.chat.kind == "dm" or session_id in own
 
-    async def _called(self, session: SessionRow) -> str:
-        """What people know it by: its title, or how it begins."""
-        stands = {} if session.title else await self._store.standings((session.id,))
-        return title_of(session.title, stands[session.id].opening if session.id in stands else "")
-
-    async def _listed(self, head: str, found: Sequence[SessionRow], place: Place) -> Outgoing:
+    def _listed(self, head: str, found: Sequence[Standing], place: Place) -> Outgoing:
         if not found:
             return Outgoing("There are no conversations yet. Say something to begin one.")
         lines, buttons, now = [head] if head else [], [], self._clock.now_ms()
-        for number, session in enumerate(found, 1):
+        for number, standing in enumerate(found, 1):
+            session = standing.row
             here = " (here)" if session.id == place.session_id else ""
-            lines.append(f"{number}. {await self._called(session)}{here}, {_ago(now - session.updated_at)}")
+            lines.append(f"{number}. {_called(standing)}{here}, {_ago(now - session.updated_at)}")
             buttons.append(Button(str(number), str(Press("switch", session.id))))
         return Outgoing("\n".join(lines), tuple(buttons))
+
+
+def _called(standing: Standing) -> str:
+    """Return what people know a conversation by: its title, or how it begins."""
+    return title_of(standing.row.title, standing.opening)
 
 
 def _ago(ms: int) -> str:

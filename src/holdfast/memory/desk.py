@@ -96,11 +96,9 @@ class Desk:
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         return await self._titles(session_ids)
 
-    async def waiting(self) -> Sequence[Debt]:
-        return [self._explained(debt) for debt in await self._ledger.open_debts(DEBTS_SHOWN_MAX)]
-
-    async def kept(self) -> Sequence[Debt]:
-        return await self._ledger.kept_debts(DEBTS_SHOWN_MAX)
+    async def waiting(self) -> tuple[Sequence[Debt], Sequence[Debt]]:
+        waiting, kept = await self._ledger.shown_debts(DEBTS_SHOWN_MAX)
+        return [self._explained(debt) for debt in waiting], kept
 
     async def commit(self, session_id: SessionId | None) -> MemoryTold:
         if session_id is not None:

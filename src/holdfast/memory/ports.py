@@ -134,7 +134,8 @@ class Ledger(Protocol):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]: ...
 
-    async def kept_debts(self, limit: int) -> Sequence[Debt]: ...
+    async def shown_debts(self, limit: int) -> tuple[Sequence[Debt], Sequence[Debt]]:
+        """Return the open ones, the oldest first, and those that cannot be forgotten, the newest first."""
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()

@@ -35,11 +35,10 @@ class MemoryDesk(Protocol):
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         """Those of conversations that are there."""
 
-    async def waiting(self) -> Sequence[Debt]:
-        """What memory is owed, or is to forget: the oldest first, as many as may be shown."""
-
-    async def kept(self) -> Sequence[Debt]:
-        """What memory was told and cannot forget although it was undone: the newest first, as many."""
+    async def waiting(self) -> tuple[Sequence[Debt], Sequence[Debt]]:
+        """Return what memory is still to be given or to forget, the oldest first; and what it has and cannot
+        forget although it was undone, the newest first. As many of each as may be shown.
+        """
 
     async def commit(self, session_id: SessionId | None) -> MemoryTold:
         """Tell memory now what one conversation owes it, or all of them; returns after a while at most.
@@ -77,11 +76,8 @@ class NoMemory:
     async def titles(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, str]:
         return {}
 
-    async def waiting(self) -> Sequence[Debt]:
-        return ()
-
-    async def kept(self) -> Sequence[Debt]:
-        return ()
+    async def waiting(self) -> tuple[Sequence[Debt], Sequence[Debt]]:
+        return (), ()
 
     async def commit(self, session_id: SessionId | None) -> MemoryTold:
         return MemoryTold("nothing")

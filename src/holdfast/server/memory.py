@@ -120,7 +120,7 @@ class MemoryRoutes:
 
     async def waiting(self) -> WaitingList:
         """What waits to be remembered or forgotten, what is in the way, and what cannot be forgotten."""
-        waiting, kept = await self._desk.waiting(), await self._desk.kept()
+        waiting, kept = await self._desk.waiting()
         return WaitingList(tuple(map(waiting_of, waiting)), tuple(map(kept_of, kept)))
 
     async def commit(self, data: Annotated[WantedCommit, body({})] = ALL_OF_THEM) -> CommitTold:

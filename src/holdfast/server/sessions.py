@@ -1,6 +1,6 @@
 """Conversations over HTTP: begin, list, look at, change, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from holdfast.server.sent import NAME_CHARS_MAX, NewSession, SessionChange
 from holdfast.server.shapes import Session, SessionList, session_of
 from holdfast.server.telling import answers, body
 from holdfast.store.attention import Standing
-from holdfast.store.ports import Store
+from holdfast.store.ports import SessionPage, Snapshot, Store
 
 IfMatch = Annotated[
     str | None,
@@ -92,10 +92,13 @@ class SessionRoutes:
 
         With `q`, those whose titles hold every word of it.
         """
-        page = await self._store.sessions(cursor, limit, archived, q.split())
-        found = await self._store.standings([row.id for row in page.sessions])
-        # One that was deleted meanwhile has none.
-        stand = [(row, found.get(row.id) or Standing(row, False, ())) for row in page.sessions]
+
+        def read(snapshot: Snapshot) -> tuple[SessionPage, Mapping[SessionId, Standing]]:
+            page = snapshot.sessions(cursor, limit, archived, q.split())
+            return page, snapshot.standings([row.id for row in page.sessions])
+
+        page, found = await self._store.snapshot(read)
+        stand = [(row, found[row.id]) for row in page.sessions]
         listed = tuple(session_of(row, at.unread, at.pinned, opening=at.opening) for row, at in stand)
         return SessionList(listed, page.cursor)
 
@@ -165,11 +168,13 @@ class SessionRoutes:
 
 async def told(store: Store, session_id: SessionId) -> Session:
     """A conversation as one answer tells of it. Raises NoSuchSession."""
-    at = (await store.standings((session_id,))).get(session_id)
-    if at is None:
-        raise NoSuchSession(session_id=session_id)
-    head, remembered_at = await store.head(session_id), _remembered_at(await store.debts(session_id))
-    return session_of(at.row, at.unread, at.pinned, head, remembered_at, at.opening)
+
+    def read(snapshot: Snapshot) -> tuple[Standing, Seq, Sequence[DebtRow]]:
+        head = snapshot.head(session_id)
+        return snapshot.standings((session_id,))[session_id], head, snapshot.debts(session_id)
+
+    at, head, debts = await store.snapshot(read)
+    return session_of(at.row, at.unread, at.pinned, head, _remembered_at(debts), at.opening)
 
 
 def _remembered_at(debts: Sequence[DebtRow]) -> Instant | None:

@@ -22,11 +22,11 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.facts import ContextPrepared, SessionCompacted
 from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
-from holdfast.domain.ids import RunId, Seq, SessionId, TurnId
+from holdfast.domain.ids import CallId, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
-from holdfast.domain.rows import ToolRow
 from holdfast.domain.summaries import last_covered
 from holdfast.domain.transcript import TranscriptFold
+from holdfast.engine.conversation_page import ConversationPage
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.files import parts_of
@@ -45,8 +45,6 @@ from holdfast.server.shapes import (
     run_of,
 )
 from holdfast.server.telling import answers, body
-from holdfast.store.attention import Question
-from holdfast.store.ports import MessagePage
 
 _PAGE = 50
 _HITS = 20
@@ -114,26 +112,24 @@ class TurnRoutes:
         """The newest messages, or with `before` those before a page."""
         name = SessionId(session_id)
         page = await self._engine.messages(name, before, limit)
-        turns = [message.row.turn for message in page.messages]
-        # After the page, so that what it says is never older than what the page does.
-        runs = await self._store.runs(name, turns[0], turns[-1]) if turns else ()
-        tools = {tool.id: tool for tool in await self._open_tools(name, page)}
         fold = TranscriptFold()
-        fold.add_page(page.messages, tools.values())
-        transcript = fold.transcript()
-        approvals = {str(tool.id): tool.approval for tool in tools.values()}
-        waiting = await self._waiting(name) if {"requested", "asked"} & {*approvals.values()} else {}
-        given = await self._given(name, page)
+        fold.add_page(page.messages, page.tools)
+        approvals = {str(tool.id): tool.approval for tool in page.tools}
+        questions = {each.call_id: each for each in page.questions if each.call_id is not None}
+        memories = _memories(page)
         messages = tuple(
             message_of(
-                turn, entry, approvals.get(entry.id, ""), waiting.get(entry.id), given.get(entry.id, ())
+                turn,
+                entry,
+                approvals.get(entry.id, ""),
+                questions.get(CallId(entry.id)),
+                memories.get(entry.id, ()),
             )
-            for turn in transcript.turns
+            for turn in fold.transcript().turns
             for entry in turn.entries
         )
-        summary = await self._summary(name, page.head) if before is None else None
-        told_runs = tuple(run_of(name, run) for run in runs)
-        return MessageList(messages, told_runs, page.head, page.before, summary)
+        runs = tuple(run_of(name, run) for run in page.runs)
+        return MessageList(messages, runs, page.head, page.before, _summary(page))
 
     async def undo(
         self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
@@ -169,12 +165,9 @@ class TurnRoutes:
         self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
     ) -> Session:
         """Begin a conversation with a copy of this one, up to a turn."""
-        name, expect = SessionId(session_id), expected(if_match)
-        head = await self._store.head(name)
-        if expect is not None and expect != head:
-            raise SeqMismatch(session_id=name, head=head, expect=expect)
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
-        return await self._session(await self._engine.verbs.fork(name, turn_id))
+        fork = self._engine.verbs.fork(SessionId(session_id), turn_id, expected(if_match))
+        return await self._session(await fork)
 
     async def clear(self, session_id: FromPath[str], if_match: IfMatch = None) -> Session:
         """No longer show the model what was said so far; it stays readable."""
@@ -211,38 +204,21 @@ class TurnRoutes:
             )
         )  # fmt: skip
 
-    async def _summary(self, session_id: SessionId, head: Seq) -> Summary | None:
-        """What stands for older turns, as of `head`: one that came later is told by its event."""
-        event, _ = await self._store.summary(session_id)
-        if event is None or event.seq > head or not isinstance(event.fact, SessionCompacted):
-            return None
-        return Summary(last_covered(event.fact), event.fact.summary, event.at)
-
-    async def _waiting(self, session_id: SessionId) -> dict[str, Question]:
-        """What is to be known of each call before it is allowed or answered."""
-        standing = (await self._store.standings([session_id])).get(session_id)
-        questions = standing.questions if standing is not None else ()
-        return {each.call_id: each for each in questions if each.call_id is not None}
-
-    async def _given(self, session_id: SessionId, page: MessagePage) -> dict[str, tuple[str, ...]]:
-        """What memory brought to each run that answers on the page, by the first of its answers there."""
-        answers = [m.row for m in page.messages if m.row.role == "assistant"]
-        if not answers:
-            return {}
-        first, last = min(row.turn for row in answers), max(row.first_seq for row in answers)
-        events = await self._store.prepared(session_id, first, last)
-        facts = [event.fact for event in events if isinstance(event.fact, ContextPrepared)]
-        brought = {fact.run_id: fact.memories for fact in facts if fact.memories}
-        told = {row.run_id: row.id for row in reversed(answers) if row.run_id is not None}
-        return {told[run]: memories for run, memories in brought.items() if run in told}
-
-    async def _open_tools(self, session_id: SessionId, page: MessagePage) -> list[ToolRow]:
-        rows = [message.row for message in page.messages]
-        runs = {
-            row.run_id for row in rows if row.role == "tool" and row.status in ("streaming", "interrupted")
-        }
-        found = [await self._store.tools(session_id, RunId(run)) for run in runs if run is not None]
-        return [tool for tools in found for tool in tools]
-
     async def _session(self, session_id: SessionId) -> Session:
         return await told(self._store, session_id)
+
+
+def _memories(page: ConversationPage) -> dict[str, tuple[str, ...]]:
+    """What memory brought to each run that answers on the page, by the first of its answers there."""
+    facts = [event.fact for event in page.prepared if isinstance(event.fact, ContextPrepared)]
+    brought = {fact.run_id: fact.memories for fact in facts if fact.memories}
+    answers = [message.row for message in page.messages if message.row.role == "assistant"]
+    first = {row.run_id: row.id for row in reversed(answers) if row.run_id is not None}
+    return {first[run]: memories for run, memories in brought.items() if run in first}
+
+
+def _summary(page: ConversationPage) -> Summary | None:
+    event = page.summary
+    if event is None or not isinstance(event.fact, SessionCompacted):
+        return None
+    return Summary(last_covered(event.fact), event.fact.summary, event.at)

@@ -32,7 +32,9 @@ class Follower:
         events: Sequence[Event] = ()
         if not self._behind:
             events = self._subscription.take(self.after)
-            self._behind = self._subscription.overrun
+            # A seq is missing: the store has it, or says that it was pruned.
+            has_gap = bool(events) and events[-1].seq - self.after != len(events)
+            self._behind = self._subscription.overrun or has_gap
         if self._behind:
             self._subscription.forget()
             events = await self._read(self.session_id, self.after, READ_EVENTS_MAX)

@@ -10,7 +10,7 @@ from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
 from holdfast.domain.notebook import Notebook
 from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
-from holdfast.store.attention import Attention
+from holdfast.store.attention import Attention, Standing
 from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter
 
@@ -30,6 +30,7 @@ Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
+T = TypeVar("T")
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -225,8 +226,56 @@ class Journal(Protocol):
         """
 
 
+class Snapshot(Protocol):
+    """Reads inside one read transaction: all of them see the store as of the same moment.
+
+    Each method means the same as the store's method of that name, and raises the same.
+    """
+
+    def session(self, session_id: SessionId) -> SessionRow: ...
+
+    def head(self, session_id: SessionId) -> Seq: ...
+
+    def sessions(
+        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+    ) -> SessionPage: ...
+
+    def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
+
+    def prepared(
+        self, session_id: SessionId, from_turn: int, before: Seq | None = None
+    ) -> Sequence[Event]: ...
+
+    def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]: ...
+
+    def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...
+
+    def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]: ...
+
+    def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]: ...
+
+    def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]: ...
+
+    def debts(self, session_id: SessionId) -> Sequence[DebtRow]: ...
+
+    def open_debts(self, limit: int) -> Sequence[Debt]: ...
+
+    def kept_debts(self, limit: int) -> Sequence[Debt]:
+        """Return what memory has and cannot forget although it was undone, the newest first."""
+
+    def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]: ...
+
+    def item(self, kind: str, item_id: str) -> bytes | None: ...
+
+
 class Views(Protocol):
     """Reading what the journal says. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
+
+    async def snapshot(self, query: Callable[[Snapshot], T]) -> T:
+        """Return `query(snapshot)`, run on a reader's thread. Use it wherever an answer combines reads.
+
+        `query` must be short and must not keep the snapshot. Raises what `query` raises, or a StoreFault.
+        """
 
     async def session(self, session_id: SessionId) -> SessionRow: ...
 
@@ -292,9 +341,6 @@ class Debts(Protocol):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         """What any session owes, or memory is to forget, the oldest first."""
-
-    async def kept_debts(self, limit: int) -> Sequence[Debt]:
-        """What memory has and cannot forget although it was undone, of those that are there; newest first."""
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()

@@ -8,12 +8,11 @@ import typer
 from holdfast.cli.desk import Desk, JsonOption, YesOption, carry_out, give
 from holdfast.cli.errors import NoStore
 from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import IdArgument, find, openings
+from holdfast.cli.sessions.finding import Found, IdArgument, find
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain import turns
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.reading import title_of
-from holdfast.domain.rows import SessionRow
 from holdfast.store.ports import Append
 
 
@@ -34,11 +33,10 @@ def delete(
     """Delete a conversation for good."""
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
 
-    async def look(desk: Desk) -> tuple[SessionRow, str]:
+    async def look(desk: Desk) -> Found:
         try:
             async with desk.store() as store:
-                row = await find(store, session)
-                return row, (await openings(store, (row,))).get(row.id, "")
+                return await store.snapshot(lambda snapshot: find(snapshot, session))
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
@@ -47,8 +45,8 @@ def delete(
             await store.append(Append(row.id, lambda view: turns.delete(view, row.id)))
 
     # The store is closed while a person thinks.
-    row, opening = carry_out(context, look, **settings)
-    title = title_of(row.title, opening)
+    found = carry_out(context, look, **settings)
+    row, title = found.row, title_of(found.row.title, found.opening)
     if not yes:
         typer.confirm(f"Delete “{title}” ({counted(row.live_turns, 'turn')}) for good?", abort=True, err=True)
     carry_out(context, remove, **settings)

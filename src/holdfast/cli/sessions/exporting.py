@@ -2,6 +2,7 @@
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from holdfast.cli.desk import Desk, ForceOption, JsonOption, carry_out, give, no
 from holdfast.cli.errors import NoStore
 from holdfast.cli.files import Write, check_target, written
 from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import every, find, slices, transcript
+from holdfast.cli.sessions.finding import Found, every, find, slices, transcript
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain import exports
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession
@@ -63,22 +64,22 @@ class _Export:
         self.missing = 0
         self.masked = 0
 
-    async def add(self, row: SessionRow) -> None:
-        row = masked(row, self._mask.whole)
+    async def add(self, found: Found) -> None:
+        row = masked(found.row, self._mask.whole)
         if self._format is Format.json:
-            await self._add_json(row)
+            await self._add_json(row, found)
         else:
-            said = masked(await transcript(self._store, row.id, self._bar), self._mask.whole)
+            said = masked(await transcript(self._store, found, self._bar), self._mask.whole)
             told = markdown(row, said)
             self._put((b"\n---\n\n" if self.count else b"") + told.encode("utf-8", "replace"))
         self.count += 1
 
-    async def _add_json(self, row: SessionRow) -> None:
+    async def _add_json(self, row: SessionRow, found: Found) -> None:
         self._put(exports.opening(row.id, row.title))
         files: dict[str, None] = {}
         comma = b""
-        redaction = await self._looked_at(row)
-        async for events in slices(self._store, row.id, self._bar):
+        redaction = await self._looked_at(found)
+        async for events in slices(self._store, found, self._bar):
             told = [event for each in events if (event := redaction.told(each)) is not None]
             if told:
                 self._put(comma + b",".join(exports.event_object(event) for event in told))
@@ -97,11 +98,11 @@ class _Export:
             comma = b","
         self._put(exports.CLOSING)
 
-    async def _looked_at(self, row: SessionRow) -> Redaction:
-        """What must be known of all events before the first of them is written."""
+    async def _looked_at(self, found: Found) -> Redaction:
+        """Learn what must be known of all events before the first of them is written."""
         redaction = Redaction(self._mask)
         if redaction.is_needed:
-            async for events in slices(self._store, row.id, self._bar):
+            async for events in slices(self._store, found, self._bar):
                 redaction.look(events)
         return redaction
 
@@ -154,7 +155,7 @@ async def _copy(
     store: Store, session: str | None, format_: Format, target: Path | None, mask: Mask, shown: bool
 ) -> _Export:
     # Found before a file is begun: a wrong id leaves nothing behind.
-    one = await find(store, session) if session is not None else None
+    one = await store.snapshot(partial(find, text=session)) if session is not None else None
     with Bar("Exporting", shown=shown and (target is not None or not sys.stdout.isatty())) as bar:
         if target is None:
             return await _write_all(_Export(store, sys.stdout.buffer.write, format_, bar, mask), store, one)
@@ -162,10 +163,15 @@ async def _copy(
             return await _write_all(_Export(store, write, format_, bar, mask), store, one)
 
 
-async def _write_all(export: _Export, store: Store, one: SessionRow | None) -> _Export:
+async def _write_all(export: _Export, store: Store, one: Found | None) -> _Export:
     if one is not None:
         await export.add(one)
         return export
-    async for row in every(store):
-        await export.add(row)
+    for session_id in await store.snapshot(lambda snapshot: [row.id for row in every(snapshot)]):
+        # One that was deleted since it was listed is left out.
+        try:
+            found = await store.snapshot(partial(find, text=session_id))
+        except NoSuchSession:
+            continue
+        await export.add(found)
     return export

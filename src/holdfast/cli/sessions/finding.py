@@ -1,6 +1,6 @@
-"""Finding conversations: by an id or how it begins, all of them, and what their events add up to."""
+"""Find conversations by an id or how it begins, list them, and read what their events add up to."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -9,80 +9,94 @@ import typer
 from holdfast.cli.errors import AmbiguousId
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchSession, StoreCorrupt
-from holdfast.domain.ids import SessionId, is_id
+from holdfast.domain.ids import Seq, SessionId, is_id
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.transcript import Transcript, TranscriptFold
-from holdfast.store.ports import Progress, Store
+from holdfast.store.ports import Progress, Snapshot, Store
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id, or how it begins.")]
 _SHOWN_IDS = 3
 
 
-async def find(store: Store, text: str) -> SessionRow:
-    """The conversation of that id, or the only one whose id begins so. Raises NoSuchSession, AmbiguousId."""
+class Found(msgspec.Struct, frozen=True):
+    """A conversation as of one moment, whose newest event is `head`.
+
+    `opening` is how its first message begins, where it has no title.
+    """
+
+    row: SessionRow
+    head: Seq
+    opening: str
+
+
+def find(snapshot: Snapshot, text: str) -> Found:
+    """Return the conversation of that id, or the only one whose id begins so.
+
+    Raises NoSuchSession, AmbiguousId.
+    """
     if is_id(text):
-        return await store.session(SessionId(text))
-    found = [row async for row in every(store) if row.id.startswith(text)] if text else []
-    if not found:
+        return _found(snapshot, snapshot.session(SessionId(text)))
+    rows = [row for row in every(snapshot) if row.id.startswith(text)] if text else []
+    if not rows:
         raise NoSuchSession(session_id=text)
-    if len(found) > 1:
-        some = ", ".join(row.id for row in found[:_SHOWN_IDS])
-        raise AmbiguousId(count=len(found), text=text, some=some + (" …" if len(found) > _SHOWN_IDS else ""))
-    return found[0]
+    if len(rows) > 1:
+        some = ", ".join(row.id for row in rows[:_SHOWN_IDS])
+        raise AmbiguousId(count=len(rows), text=text, some=some + (" …" if len(rows) > _SHOWN_IDS else ""))
+    return _found(snapshot, rows[0])
 
 
-async def every(store: Store) -> AsyncIterator[SessionRow]:
-    """All conversations, the archived ones last."""
+def _found(snapshot: Snapshot, row: SessionRow) -> Found:
+    return Found(row, snapshot.head(row.id), openings(snapshot, (row,)).get(row.id, ""))
+
+
+def every(snapshot: Snapshot) -> Iterator[SessionRow]:
+    """Yield all conversations, the archived ones last."""
     for archived in (False, True):
-        async for row in listed(store, archived):
-            yield row
+        yield from listed(snapshot, archived)
 
 
-async def listed(store: Store, archived: bool, limit: int = 0) -> AsyncIterator[SessionRow]:
-    """The most recently used first, page by page; at most `limit` unless that is 0."""
+def listed(snapshot: Snapshot, archived: bool, limit: int = 0) -> Iterator[SessionRow]:
+    """Yield the most recently used first, page by page; at most `limit` unless that is 0."""
     cursor: str | None = None
     count = 0
     while True:
         wanted = min(limit - count, PAGE_SESSIONS_MAX) if limit else PAGE_SESSIONS_MAX
-        page = await store.sessions(cursor, wanted, archived)
-        for row in page.sessions:
-            yield row
+        page = snapshot.sessions(cursor, wanted, archived)
+        yield from page.sessions
         count += len(page.sessions)
         cursor = page.cursor
         if cursor is None or (limit and count >= limit):
             return
 
 
-async def openings(store: Store, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
-    """How the first message begins in each of those that have no title."""
-    untitled, found = [row.id for row in rows if not row.title], dict[SessionId, str]()
-    for start in range(0, len(untitled), PAGE_SESSIONS_MAX):
-        standings = await store.standings(untitled[start : start + PAGE_SESSIONS_MAX])
-        found |= {session_id: standing.opening for session_id, standing in standings.items()}
-    return found
+def openings(snapshot: Snapshot, rows: Sequence[SessionRow]) -> dict[SessionId, str]:
+    """Return how the first message begins in each of those that have no title."""
+    standings = snapshot.standings([row.id for row in rows if not row.title])
+    return {session_id: standing.opening for session_id, standing in standings.items()}
 
 
-async def slices(store: Store, session_id: SessionId, progress: Progress) -> AsyncIterator[list[Event]]:
-    """The events up to what is the last one now, a slice at a time."""
-    after, head = 0, await store.head(session_id)
-    while after < head:
-        batch = [e for e in await store.read(session_id, after, READ_EVENTS_MAX) if e.seq <= head]
+async def slices(store: Store, found: Found, progress: Progress) -> AsyncIterator[list[Event]]:
+    """Yield the events up to its head, a slice at a time: what comes later belongs to a later moment."""
+    after = 0
+    while after < found.head:
+        read = await store.read(found.row.id, after, READ_EVENTS_MAX)
+        batch = [event for event in read if event.seq <= found.head]
         if not batch:
             return
         yield batch
         after = batch[-1].seq
-        progress(after, head)
+        progress(after, found.head)
 
 
-async def transcript(store: Store, session_id: SessionId, progress: Progress) -> Transcript:
-    """The conversation as it reads now. Raises StoreCorrupt for an event that cannot be read."""
+async def transcript(store: Store, found: Found, progress: Progress) -> Transcript:
+    """Return the conversation as it reads at its head. Raises StoreCorrupt for an unreadable event."""
     folding = TranscriptFold()
-    async for events in slices(store, session_id, progress):
+    async for events in slices(store, found, progress):
         for event in events:
             try:
                 folding.add(event)
             except msgspec.DecodeError as error:
                 detail = f"event {event.seq} ({event.kind}) cannot be read: {error}"
-                raise StoreCorrupt(path=f"Conversation {session_id}", detail=detail) from None
+                raise StoreCorrupt(path=f"Conversation {found.row.id}", detail=detail) from None
     return folding.transcript()

@@ -18,6 +18,7 @@ from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.rows import SessionRow, SessionStatus
+from holdfast.store.ports import Snapshot
 
 Openings = Mapping[SessionId, str]
 LimitOption = Annotated[
@@ -60,13 +61,16 @@ def list_sessions(
 ) -> None:
     """List conversations, the most recently used first."""
 
+    def read(snapshot: Snapshot) -> tuple[list[SessionRow], Openings]:
+        # One more than is shown, to know whether there are more.
+        rows = list(listed(snapshot, archived, limit and limit + 1))
+        return rows, openings(snapshot, rows)
+
     async def look(desk: Desk) -> tuple[list[SessionRow], Openings, Path]:
         if not desk.has_store:
             return [], {}, desk.settings.data
         async with desk.store() as store:
-            # One more than is shown, to know whether there are more.
-            rows = [row async for row in listed(store, archived, limit and limit + 1)]
-            return rows, await openings(store, rows), desk.settings.data
+            return *await store.snapshot(read), desk.settings.data
 
     rows, begun, folder = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     shown = rows[:limit] if limit else rows

@@ -13,7 +13,7 @@ from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.errors import NoStore
 from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import IdArgument, find, openings, transcript
+from holdfast.cli.sessions.finding import Found, IdArgument, find, transcript
 from holdfast.cli.sessions.listing import summary
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
@@ -44,21 +44,20 @@ def show(
 ) -> None:
     """Show a conversation to read."""
 
-    async def look(desk: Desk) -> tuple[SessionRow, str, Transcript]:
+    async def look(desk: Desk) -> tuple[Found, Transcript]:
         try:
             async with desk.store() as store:
-                row = await find(store, session)
-                opening = (await openings(store, (row,))).get(row.id, "")
+                found = await store.snapshot(lambda snapshot: find(snapshot, session))
                 with Bar("Reading", shown=not as_json) as bar:
-                    return row, opening, await transcript(store, row.id, bar)
+                    return found, await transcript(store, found, bar)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
-    row, opening, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
+    found, told = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     if as_json:
-        give(msgspec.to_builtins(summary(row, opening)) | {"transcript": told.turns})
+        give(msgspec.to_builtins(summary(found.row, found.opening)) | {"transcript": told.turns})
     else:
-        _tell(screen(), row, title_of(row.title, opening), told)
+        _tell(screen(), found.row, title_of(found.row.title, found.opening), told)
 
 
 def _tell(console: Console, row: SessionRow, title: str, told: Transcript) -> None:

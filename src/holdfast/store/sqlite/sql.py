@@ -32,7 +32,10 @@ SQL = _load()
 
 @contextmanager
 def snapshot(db: apsw.Connection) -> Iterator[None]:
-    """Several reads as of one moment."""
+    """Read as of one moment: that of the transaction under way, or else of a new one."""
+    if db.in_transaction:
+        yield
+        return
     run(db, "begin_read")
     try:
         yield

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.domain.changes import Change
 from holdfast.domain.clock import Clock, Instant, SystemClock
@@ -31,6 +32,7 @@ from holdfast.store.ports import (
     Progress,
     Receipt,
     SessionPage,
+    Snapshot,
     Swept,
     Totals,
 )
@@ -42,6 +44,7 @@ from holdfast.store.sqlite import (
     leases,
     search,
     shelf,
+    snapshot,
     standing,
     sweeper,
     views,
@@ -58,6 +61,7 @@ from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer
 
+T = TypeVar("T")
 ADOPT_EVENTS_PER_CHANGE = 20_000
 """An import of up to so many events is one change: no server sees it half, and takes up work in it."""
 
@@ -158,6 +162,9 @@ class SqliteStore(NoteStore, ChatStore):
 
     # Views.
 
+    async def snapshot(self, query: Callable[[Snapshot], T]) -> T:
+        return await self._readers.read(snapshot.read, query)
+
     async def session(self, session_id: SessionId) -> SessionRow:
         return await self._readers.read(views.session, session_id)
 
@@ -254,9 +261,6 @@ class SqliteStore(NoteStore, ChatStore):
 
     async def open_debts(self, limit: int) -> Sequence[Debt]:
         return await self._readers.read(debts.open_debts, limit)
-
-    async def kept_debts(self, limit: int) -> Sequence[Debt]:
-        return await self._readers.read(debts.kept_debts, limit)
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()

@@ -1,0 +1,66 @@
+"""Read one page of a conversation, with everything that an answer says about it, in one snapshot."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.domain.codec import Event
+from holdfast.domain.ids import RunId, Seq, SessionId
+from holdfast.domain.rows import RunRow, ToolRow
+from holdfast.store.attention import Question
+from holdfast.store.ports import Message, Snapshot
+
+_ASKED = frozenset({"requested", "asked"})
+
+
+class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of messages and what belongs to them, all as of `head`.
+
+    `tools` are the open calls on the page. `questions` are asked only while one of them waits for a person.
+    `prepared` is what memory brought to the runs on the page. Only the newest page has the `summary` that
+    stands for older turns.
+    """
+
+    messages: tuple[Message, ...]
+    head: Seq
+    before: str | None
+    runs: Sequence[RunRow]
+    tools: Sequence[ToolRow]
+    questions: Sequence[Question]
+    prepared: Sequence[Event]
+    summary: Event | None
+
+    @property
+    def pending_runs(self) -> frozenset[RunId]:
+        """The interrupted runs whose output is still looked for."""
+        return frozenset(m.row.run_id for m in self.messages if m.row.status == "pending" and m.row.run_id)
+
+
+def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, limit: int) -> ConversationPage:
+    """Return the newest page, or the one before the cursor `before`. Raises NoSuchSession, BadCursor."""
+    page = snapshot.messages(session_id, before, limit)
+    rows = [message.row for message in page.messages]
+    open_runs = {
+        row.run_id for row in rows if row.role == "tool" and row.status in ("streaming", "interrupted")
+    }
+    tools = [tool for run in open_runs if run is not None for tool in snapshot.tools(session_id, run)]
+    answers = [row for row in rows if row.role == "assistant"]
+    return ConversationPage(
+        messages=page.messages,
+        head=page.head,
+        before=page.before,
+        runs=snapshot.runs(session_id, rows[0].turn, rows[-1].turn) if rows else (),
+        tools=tools,
+        questions=_questions(snapshot, session_id) if any(t.approval in _ASKED for t in tools) else (),
+        prepared=snapshot.prepared(
+            session_id, min(row.turn for row in answers), max(row.first_seq for row in answers)
+        )
+        if answers
+        else (),
+        summary=snapshot.summary(session_id)[0] if before is None else None,
+    )
+
+
+def _questions(snapshot: Snapshot, session_id: SessionId) -> Sequence[Question]:
+    standing = snapshot.standings([session_id]).get(session_id)
+    return standing.questions if standing is not None else ()

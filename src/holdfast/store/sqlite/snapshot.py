@@ -1,0 +1,77 @@
+"""Combine several reads in one read transaction of SQLite."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import apsw
+
+from holdfast.domain.codec import Event
+from holdfast.domain.facts import Ranges
+from holdfast.domain.ids import RunId, Seq, SessionId
+from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.store.attention import Standing
+from holdfast.store.ports import Message, MessagePage, SessionPage, Snapshot
+from holdfast.store.sqlite import debts, shelf, standing, views
+from holdfast.store.sqlite.sql import snapshot
+
+T = TypeVar("T")
+
+
+class SqliteSnapshot:
+    """The port `Snapshot` over a connection inside a read transaction."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def session(self, session_id: SessionId) -> SessionRow:
+        return views.session(self._db, session_id)
+
+    def head(self, session_id: SessionId) -> Seq:
+        return views.locate(self._db, session_id)[1]
+
+    def sessions(
+        self, cursor: str | None, limit: int, archived: bool = False, words: Sequence[str] = ()
+    ) -> SessionPage:
+        return views.sessions(self._db, cursor, limit, archived, words)
+
+    def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
+        return views.messages(self._db, session_id, before, limit)
+
+    def prepared(self, session_id: SessionId, from_turn: int, before: Seq | None = None) -> Sequence[Event]:
+        return views.prepared(self._db, session_id, from_turn, before)
+
+    def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
+        return views.summary(self._db, session_id)
+
+    def run(self, run_id: RunId) -> tuple[SessionId, RunRow]:
+        return views.find_run(self._db, run_id)
+
+    def runs(self, session_id: SessionId, first: int, last: int) -> Sequence[RunRow]:
+        return views.runs_of_turns(self._db, session_id, first, last)
+
+    def tools(self, session_id: SessionId, run_id: RunId) -> Sequence[ToolRow]:
+        return views.open_tools(self._db, session_id, run_id)
+
+    def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
+        return standing.standings(self._db, session_ids)
+
+    def debts(self, session_id: SessionId) -> Sequence[DebtRow]:
+        return debts.debts(self._db, session_id, buried=False)
+
+    def open_debts(self, limit: int) -> Sequence[Debt]:
+        return debts.open_debts(self._db, limit)
+
+    def kept_debts(self, limit: int) -> Sequence[Debt]:
+        return debts.kept_debts(self._db, limit)
+
+    def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]:
+        return debts.told(self._db, session_id, turns, number=0)
+
+    def item(self, kind: str, item_id: str) -> bytes | None:
+        return shelf.item(self._db, kind, item_id)
+
+
+def read(db: apsw.Connection, query: Callable[[Snapshot], T]) -> T:
+    """Return `query` of a snapshot that ends with this call."""
+    with snapshot(db):
+        return query(SqliteSnapshot(db))

@@ -1,0 +1,59 @@
+"""A store that runs every decision twice, as a real one may do when a batch fails and is tried again.
+
+Run as a program, it is `holdfast` over such a store.
+"""
+
+import asyncio
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from holdfast import main
+from holdfast.domain.book import Decide, Facts, View
+from holdfast.store.ports import Append, Receipt, Store
+from holdfast.store.sqlite.store import SqliteStore
+
+
+class RepeatedDecisions:
+    """Wrap a store: a decision that is not a pure function shows in what its second run returns."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, *appends: Append) -> tuple[Receipt, ...]:
+        return await self._store.append(*map(_twice, appends))
+
+    def submit(self, append: Append) -> "asyncio.Future[tuple[Receipt, ...]]":
+        return self._store.submit(_twice(append))
+
+
+def repeating(store: Store) -> Store:
+    return cast(Store, RepeatedDecisions(store))
+
+
+def _twice(append: Append) -> Append:
+    return replace(append, facts=_run_twice(append.facts)) if callable(append.facts) else append
+
+
+def _run_twice(decide: Decide) -> Decide:
+    def decide_twice(view: View) -> Facts:
+        decide(view)
+        return decide(view)
+
+    return decide_twice
+
+
+class RepeatingSqlite:
+    """Stands in the program where `SqliteStore` does."""
+
+    @staticmethod
+    async def open(*args: Any, **options: Any) -> Store:
+        return repeating(await SqliteStore.open(*args, **options))
+
+
+if __name__ == "__main__":
+    main.SqliteStore = RepeatingSqlite  # type: ignore[assignment, misc]
+    main.main()
