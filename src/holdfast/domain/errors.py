@@ -366,6 +366,12 @@ class NotAStore(StoreFault):
     code, remedy = "not_a_store", "Name a file that `holdfast backup` wrote."
 
 
+class BadBackup(StoreFault):
+    """{path} is not a backup that can be restored: {why}."""
+
+    code, remedy = "bad_backup", "Name a file that `holdfast backup` wrote."
+
+
 class NetworkFileSystem(StoreFault):
     """{path} is on a network file system ({kind}), where locks and syncs cannot be trusted."""
 

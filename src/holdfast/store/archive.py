@@ -1,0 +1,260 @@
+"""A backup with workspaces: one tar file with a copy of the store and the folders of conversations.
+
+Links are stored as links and never followed. What is neither a file nor a folder nor a link is left out. An
+archive is laid out in a new folder, by rules that are stricter than `tarfile`'s own and the same on every
+Python: what `pack` would not write is refused, and links come last, so that nothing is written through one.
+"""
+
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from errno import ENAMETOOLONG
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.domain.errors import BadBackup, DiskFull
+from holdfast.domain.ids import is_id
+from holdfast.domain.reading import clean
+from holdfast.store.disk import sync
+from holdfast.store.ports import Progress
+
+STORE, WORKSPACES = "holdfast.db", "workspaces"
+"""The names in an archive: of the copy, which comes first, and of the folder that has the workspaces."""
+PIECE_BYTES = 1_000_000
+PARTS_MAX, PATH_BYTES_MAX = 100, 3_000
+"""Of a path in an archive: what lies deeper could not be laid out everywhere."""
+_NO_FILE = "it is neither a file nor a folder nor a link"
+_BLOCK = tarfile.BLOCKSIZE
+_MAGIC, _MAGIC_AT = b"ustar", 257
+_END = bytes(2 * _BLOCK)
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_RIGHTS = 0o777
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a tar file."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(_BLOCK)[_MAGIC_AT:].startswith(_MAGIC)
+
+
+def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[str]:
+    """Write a copy of the store and all workspaces to `path`, which appears only once it is whole.
+
+    Return what was left out, a line each. Raises OSError.
+    """
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    children = workspaces.iterdir() if workspaces.is_dir() else ()
+    found = sorted(child for child in children if is_id(child.name))
+    try:
+        with os.fdopen(os.open(part, _MAKE, 0o600), "wb") as file:
+            packing = _Packing(file, lambda done: progress(done, len(found) + 1))
+            packing.add_copy(copy)
+            for workspace in found:
+                packing.add_workspace(workspace)
+            file.write(_END)
+        sync(part)
+        part.replace(path)
+        sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+    return packing.left_out
+
+
+class _Packing:
+    """Writes one archive. `tick` is told how many parts are done, often; it may raise."""
+
+    def __init__(self, file: BinaryIO, tick: Callable[[int], None]) -> None:
+        self.left_out: list[str] = []
+        self._file = file
+        self._tick = tick
+        self._done = 0
+
+    def add_copy(self, copy: Path) -> None:
+        with copy.open("rb") as source:
+            self._add_file(Path(STORE), source, os.fstat(source.fileno()))
+        self._done += 1
+
+    def add_workspace(self, folder: Path) -> None:
+        self._add_folder(Path(WORKSPACES, folder.name), folder, None)
+        self._done += 1
+
+    def _add_folder(self, place: Path, name: Path | str, parent: int | None) -> None:
+        try:
+            if len(place.parts) > PARTS_MAX or len(os.fsencode(place)) > PATH_BYTES_MAX:
+                raise OSError(ENAMETOOLONG, "it lies too deep")
+            opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            self._leave_out(place, error)
+            return
+        try:
+            self._add(_entry(place, os.fstat(opened), tarfile.DIRTYPE))
+            for child in sorted(os.listdir(opened)):  # noqa: PTH208 (of an open folder)
+                self._add_child(place / child, child, opened)
+        finally:
+            os.close(opened)
+
+    def _add_child(self, place: Path, name: str, folder: int) -> None:
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            kind = stat.S_IFMT(found.st_mode)
+            target = os.readlink(name, dir_fd=folder) if kind == stat.S_IFLNK else ""
+            opened = os.open(name, _READ, dir_fd=folder) if kind == stat.S_IFREG else None
+        except OSError as error:
+            self._leave_out(place, error)
+            return
+        if kind == stat.S_IFDIR:
+            self._add_folder(place, name, folder)
+        elif target:
+            self._add(_entry(place, found, tarfile.SYMTYPE, target))
+        elif opened is not None:
+            with os.fdopen(opened, "rb") as source:
+                # Looked at again: a program may have put something else there.
+                self._add_file(place, source, os.fstat(opened))
+        else:
+            self._leave_out(place, _NO_FILE)
+
+    def _add_file(self, place: Path, source: BinaryIO, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            self._leave_out(place, _NO_FILE)
+            return
+        self._add(_entry(place, found, tarfile.REGTYPE))
+        left = found.st_size
+        while left and (piece := _read(source, min(left, PIECE_BYTES))):
+            self._file.write(piece)
+            left -= len(piece)
+            self._tick(self._done)
+        if left:
+            # Its length stands before it already.
+            self._leave_out(place, "its end could not be read, and is filled up with zeros")
+            self._file.seek(left - 1, os.SEEK_CUR)
+            self._file.write(b"\0")
+        self._file.write(bytes(-found.st_size % _BLOCK))
+
+    def _add(self, entry: tarfile.TarInfo) -> None:
+        self._tick(self._done)
+        self._file.write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8"))
+
+    def _leave_out(self, place: Path, why: OSError | str) -> None:
+        self.left_out.append(_line(place, why.strerror if isinstance(why, OSError) else why))
+
+
+def _line(place: Path | str, why: str | None) -> str:
+    """What was left out, on one line that any terminal can show."""
+    return clean(" ".join(f"{place}: {why}".split())).encode("utf-8", "replace").decode()
+
+
+def _entry(place: Path, found: os.stat_result, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    """What the archive says of a file: its name, rights and time, and not whose it is."""
+    entry = tarfile.TarInfo(str(place))
+    entry.type, entry.mode, entry.mtime = kind, stat.S_IMODE(found.st_mode) & _RIGHTS, found.st_mtime
+    entry.linkname, entry.size = target, found.st_size if kind == tarfile.REGTYPE else 0
+    return entry
+
+
+def _read(source: BinaryIO, size: int) -> bytes:
+    try:
+        return source.read(size)
+    except OSError:
+        return b""
+
+
+def unpack(path: Path, folder: Path, progress: Progress) -> list[str]:
+    """Lay out an archive in `folder`, which is empty and nobody else's. Return what was left out.
+
+    Left out are links that lead out of their workspace. Raises BadBackup for what `pack` did not write,
+    DiskFull, OSError.
+    """
+    size, disk = path.stat().st_size, os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < size:
+        raise DiskFull(path=folder)
+    unpacking = _Unpacking(folder)
+    try:
+        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
+            while (entry := tar.next()) is not None:
+                progress(entry.offset, size)
+                unpacking.add(tar, entry)
+                tar.members.clear()  # type: ignore[attr-defined]  # Else all are held until the end.
+            unpacking.finish(file)
+    except (_Refused, tarfile.TarError, ValueError, OverflowError) as error:
+        raise BadBackup(path=path, why=clean(str(error))) from None
+    return unpacking.left_out
+
+
+class _Refused(Exception):
+    """An archive holds something that `pack` does not write."""
+
+
+class _Unpacking:
+    """Lays out one archive."""
+
+    def __init__(self, folder: Path) -> None:
+        self.left_out: list[str] = []
+        self._folder = folder
+        self._folders: dict[tuple[str, ...], tarfile.TarInfo] = {}
+        self._links: dict[tuple[str, ...], str] = {}
+        (folder / WORKSPACES).mkdir(mode=0o700)
+
+    def add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
+        """Make a file or a folder; keep a link for later. Raises _Refused."""
+        names = tuple(entry.name.split("/"))
+        is_workspace = len(names) == 2 and names[0] == WORKSPACES and is_id(names[1])
+        # Nothing but a folder that was made here leads anywhere.
+        in_workspace = names[:-1] in self._folders and names[-1] not in ("", ".", "..")
+        if not in_workspace and not (is_workspace and entry.isdir()) and names != (STORE,):
+            raise _Refused(f"{entry.name} has no place in it")
+        if names in self._links or os.path.lexists(self._place(names)):
+            raise _Refused(f"{entry.name} is in it twice")
+        if entry.isdir():
+            self._place(names).mkdir(mode=0o700)
+            self._folders[names] = entry
+        elif entry.issym():
+            self._links[names] = entry.linkname
+        elif entry.type == tarfile.REGTYPE and not entry.issparse():
+            self._make_file(tar, entry, self._place(names))
+        else:
+            raise _Refused(f"{entry.name}: {_NO_FILE}")
+
+    def finish(self, file: BinaryIO) -> None:
+        """Make the links, and give folders their rights, once the end is seen to be the end."""
+        file.seek(max(0, file.tell() - _BLOCK))
+        rest = file.read(tarfile.RECORDSIZE + 1)
+        if not rest.startswith(_END) or any(rest) or not (self._folder / STORE).exists():
+            raise _Refused("it is not whole")
+        for names, target in self._links.items():
+            if _stays_inside(names, target):
+                self._place(names).symlink_to(target)
+            else:
+                self.left_out.append(
+                    _line("/".join(names), f"this link to {target} may lead out of its folder")
+                )
+        for names, entry in reversed(self._folders.items()):
+            _give(self._place(names), entry)
+
+    def _make_file(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path) -> None:
+        source = tar.extractfile(entry)
+        assert source is not None, "it is a file"
+        with os.fdopen(os.open(place, _MAKE, 0o600), "wb") as file, source:
+            while piece := source.read(PIECE_BYTES):
+                file.write(piece)
+        _give(place, entry)
+
+    def _place(self, names: tuple[str, ...]) -> Path:
+        return self._folder.joinpath(*names)
+
+
+def _give(place: Path, entry: tarfile.TarInfo) -> None:
+    os.utime(place, (entry.mtime, entry.mtime))
+    place.chmod(entry.mode & _RIGHTS)
+
+
+def _stays_inside(names: tuple[str, ...], target: str) -> bool:
+    """Whether a link in a workspace leads nowhere else: up first, not above the workspace, and then down."""
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    down = [step for step in steps if step != ".."]
+    ups = len(steps) - len(down)
+    return not target.startswith("/") and steps[ups:] == down and ups <= len(names) - 3
