@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.errors import NoSuchRun, NoSuchSession
+from holdfast.domain.errors import NoSuchRun, NoSuchSession, SeqMismatch
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
-from holdfast.store.ports import Append, Store
+from holdfast.store.ports import DELETED, Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, TurnStory, created, turn_facts
 
-DELETED = (f.SessionDeleted(),)
+DELETED_FACT = (f.SessionDeleted(),)
 
 
 def quiet(done: int, total: int) -> None:
@@ -33,7 +33,7 @@ async def test_a_deleted_session_is_gone_for_every_reader(store: Store, home: Ho
     story = TurnStory(1, "narwhal")
     session_id = await begin(store, *story.opening())
     other = await home.open()
-    await store.append(Append(session_id, DELETED))
+    await store.append(Append(session_id, DELETED_FACT))
     for each in (store, other):
         assert (await each.sessions(None, 10)).sessions == ()
         assert await each.search("narwhal", 10) == []
@@ -57,7 +57,7 @@ async def test_it_is_purged_a_minute_later_and_no_other_session_is_touched(
     doomed = await begin(store, *turn_facts(1, "walrus"), *turn_facts(2))
     kept = await begin(store, *turn_facts(1, "walrus"))
     whole = await store.read(kept, 0, 100)
-    await store.append(Append(doomed, DELETED))
+    await store.append(Append(doomed, DELETED_FACT))
     await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
     clock.advance(PURGE_AFTER_MS - 1)
     assert (await store.sweep()).sessions == 0
@@ -77,7 +77,7 @@ async def test_the_space_comes_back(store: Store, home: Home, clock: FakeClock) 
     await store.close()
     store = await home.open(clock)
     full = (await store.totals()).store_bytes
-    await store.append(Append(doomed, DELETED))
+    await store.append(Append(doomed, DELETED_FACT))
     await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
     clock.advance(PURGE_AFTER_MS)
     swept = await store.sweep()
@@ -93,7 +93,7 @@ async def test_a_purge_goes_beside_other_work(store: Store, clock: FakeClock) ->
         await begin(store, *(fact for turn in range(1, 101) for fact in turn_facts(turn))) for _ in range(5)
     ]
     kept = await begin(store)
-    await store.append(*(Append(each, DELETED) for each in doomed))
+    await store.append(*(Append(each, DELETED_FACT) for each in doomed))
     clock.advance(PURGE_AFTER_MS)
     sweeping = asyncio.ensure_future(store.sweep())
     count = 0
@@ -111,7 +111,7 @@ async def test_the_same_conversation_can_be_brought_back(
 ) -> None:
     session_id = await begin(store, *turn_facts(1, "beluga"), *TurnStory(2).opening())
     events = list(await store.read(session_id, 0, 100))
-    await store.append(Append(session_id, DELETED))
+    await store.append(Append(session_id, DELETED_FACT))
     for _ in range(others):
         await begin(store)
     if swept:
@@ -134,7 +134,7 @@ async def test_deleting_everything_leaves_a_store_that_works(
 ) -> None:
     for _ in range(3):
         session_id = await begin(store, *turn_facts(1))
-        await store.append(Append(session_id, DELETED))
+        await store.append(Append(session_id, DELETED_FACT))
     clock.advance(PURGE_AFTER_MS)
     await store.sweep()
     await store.close()
@@ -155,7 +155,7 @@ async def test_a_reader_never_takes_a_new_event_for_one_it_has_seen(
     await other.append(created("kept", kept))
     tail = store.tail(kept, 0)
     assert (await anext(tail)).seq == 1
-    await other.append(Append(doomed, DELETED))
+    await other.append(Append(doomed, DELETED_FACT))
     clock.advance(PURGE_AFTER_MS)
     await other.sweep()
     await asyncio.sleep(0.1)
@@ -163,3 +163,46 @@ async def test_a_reader_never_takes_a_new_event_for_one_it_has_seen(
     async with asyncio.timeout(30):
         assert (await anext(tail)).seq == 2
     await tail.aclose()
+
+
+async def test_a_deletion_is_on_record_for_every_process_also_after_the_purge_until_somebody_takes_it(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    doomed, kept = await begin(store, *turn_facts(1)), await begin(store)
+    assert await store.items(DELETED) == {}
+    await store.append(Append(doomed, DELETED_FACT))
+    other = await home.open(clock)
+    (record,) = (await other.items(DELETED)).items()
+    assert record[0] == doomed
+    await store.append(Append(kept, (f.SessionRenamed("later", "user"),)))
+    clock.advance(PURGE_AFTER_MS)
+    assert (await store.sweep()).sessions == 1
+    assert dict(await store.items(DELETED)) == dict([record])
+    assert await store.take_item(DELETED, doomed) is not None
+    assert await store.items(DELETED) == {}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_the_record_of_a_deletion_goes_when_the_conversation_is_brought_back(
+    store: Store, clock: FakeClock, swept: bool
+) -> None:
+    session_id, other = await begin(store, *turn_facts(1)), await begin(store)
+    events = list(await store.read(session_id, 0, 100))
+    await store.append(Append(session_id, DELETED_FACT), Append(other, DELETED_FACT))
+    await begin(store)
+    if swept:
+        clock.advance(PURGE_AFTER_MS)
+        await store.sweep()
+    await store.adopt(session_id, events)
+    assert list(await store.items(DELETED)) == [other]
+    await store.append(created("again", other))
+    assert await store.items(DELETED) == {}
+    await store.append(Append(session_id, DELETED_FACT))
+    assert list(await store.items(DELETED)) == [session_id]
+
+
+async def test_a_deletion_that_is_refused_leaves_no_record(store: Store) -> None:
+    session_id = await begin(store)
+    with pytest.raises(SeqMismatch):
+        await store.append(Append(session_id, DELETED_FACT, expect=7))
+    assert await store.items(DELETED) == {}

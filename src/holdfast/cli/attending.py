@@ -15,7 +15,7 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.engine.keyring import Keyring
-from holdfast.engine.workspaces import clear_away
+from holdfast.engine.workspaces import sweep
 from holdfast.office.mcp import NoMcp
 from holdfast.office.office import Office
 from holdfast.overview import Overview
@@ -134,12 +134,11 @@ async def end_work(staff: Staff, grace_s: float, say: Callable[[str], None] = la
 
 
 async def _sweep_for_ever(store: Store, folder: Path) -> None:
-    """Keep the store small. A fault is told and passes by itself: the next sweep does what this one left."""
+    """Keep the data folder small. A fault is told and passes: the next sweep does what this one left."""
     while True:
         await asyncio.sleep(SWEEP_EVERY_S)
         try:
-            await store.sweep()
-            await clear_away(store, folder)
+            await sweep(store, folder)
         except (HoldfastError, OSError) as error:
             advice = error.advice if isinstance(error, HoldfastError) else ""
             print(f"holdfast: {error} {advice}".rstrip(), file=sys.stderr)

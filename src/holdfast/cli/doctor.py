@@ -17,6 +17,7 @@ from holdfast.cli.desk import Desk, JsonOption, Problem, carry_out, give, note, 
 from holdfast.cli.saying import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import HoldfastError
+from holdfast.engine.workspaces import sweep
 from holdfast.overview import in_bytes
 from holdfast.store.ports import Finding, Swept, Totals
 
@@ -116,7 +117,7 @@ async def _examine(desk: Desk, report: Report, rebuild: bool) -> Report:
             ok = all(finding.mended for finding in found)
             bar.now("Giving space back")
             # Nothing is removed from a store that may have to be looked at.
-            swept = await store.sweep() if ok else Swept()
+            swept = await sweep(store, desk.settings.data) if ok else Swept()
             totals = await store.totals()
     found = [*found, *_left_alone(swept)]
     return replace(

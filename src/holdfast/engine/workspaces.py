@@ -1,16 +1,17 @@
 """The folders that sessions' tools work in: one of its own for each, unless a person chose another."""
 
 import asyncio
-import shutil
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId, is_id
-from holdfast.store.ports import Store
+from holdfast.store.archive import WORKSPACES
+from holdfast.store.disk import remove_tree
+from holdfast.store.ports import DELETED, Store, Swept
 
-FOLDER = "workspaces"
 OF_SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))
 """What lies there are no files: the state of the system, its processes, its devices."""
 
@@ -18,7 +19,7 @@ OF_SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))
 def workspace_of(folder: Path, session_id: SessionId, chosen: str) -> Path:
     """Where a session's tools work. A folder in the data folder or of the system itself cannot be chosen;
     its own is used then."""
-    own = folder / FOLDER / session_id
+    own = folder / WORKSPACES / session_id
     return Path(chosen) if chosen and not why_closed(folder, chosen) else own
 
 
@@ -53,7 +54,7 @@ async def take_over(folder: Path, old: SessionId, new: SessionId) -> None:
 
     Does nothing where that was done before, or there is nothing to take over.
     """
-    await asyncio.to_thread(_take_over, folder / FOLDER / old, folder / FOLDER / new)
+    await asyncio.to_thread(_take_over, folder / WORKSPACES / old, folder / WORKSPACES / new)
 
 
 def _take_over(old: Path, new: Path) -> None:
@@ -65,23 +66,66 @@ def _take_over(old: Path, new: Path) -> None:
 def holder_of(folder: Path, line: Sequence[SessionId]) -> SessionId:
     """Which of a conversation's sessions, each of which went on in the next, has the folder that was made for
     the first; the last, where none has."""
-    return next((each for each in line if (folder / FOLDER / each).exists()), line[-1])
+    return next((each for each in line if (folder / WORKSPACES / each).exists()), line[-1])
+
+
+async def sweep(store: Store, folder: Path) -> Swept:
+    """Remove what is not needed any more: the folders of deleted sessions, then what the store holds."""
+    # In this order: a purge forgets where a deleted conversation went on, which may have the folder now.
+    await clear_away(store, folder)
+    return await store.sweep()
 
 
 async def clear_away(store: Store, folder: Path) -> int:
-    """Remove the folders that were made for sessions that are no more; returns how many.
+    """Remove the folders that were made for sessions whose deletion `store` has recorded; return how many.
 
-    A folder that a person chose lies elsewhere and is theirs.
+    Every other folder stays, also that of a session which `store` does not know: another database may know
+    it. A folder that a person chose lies elsewhere and is theirs.
     """
     removed = 0
-    for path in await asyncio.to_thread(_made, folder / FOLDER):
-        try:
-            await store.head(SessionId(path.name))
-        except NoSuchSession:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
-            removed += 1
+    for name, deletion in (await store.items(DELETED)).items():
+        session_id, own = SessionId(name), folder / WORKSPACES / name
+        # Asked anew: the id may be in use again by now, and the folder with it.
+        if is_id(name) and await store.item(DELETED, name) == deletion:
+            heir = await _heir(store, session_id)
+            if heir is not None:
+                await take_over(folder, session_id, heir)
+            if heir is None or (folder / WORKSPACES / heir).exists():
+                removed += await asyncio.to_thread(_remove, own)
+        # Recorded until the purge: a tool that is being stopped may still make the folder anew.
+        if not await asyncio.to_thread(_is_there, own) and not await store.buried(session_id):
+            await store.swap_item(DELETED, name, deletion, None)
     return removed
 
 
-def _made(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if is_id(path.name)] if folder.is_dir() else []
+async def _heir(store: Store, session_id: SessionId) -> SessionId | None:
+    """Return the session in which a deleted conversation goes on, if there is one: the folder is its own.
+
+    A server that stopped while the conversation moved on may not have moved the folder.
+    """
+    successor = await store.successor(session_id)
+    if successor is not None:
+        with suppress(NoSuchSession):
+            await store.head(successor)
+            return successor
+    return None
+
+
+def _remove(own: Path) -> bool:
+    """Remove a folder, under another name: a session that has its id from now on makes a new one."""
+    leaving = _leaving(own)
+    is_there = os.path.lexists(own)
+    with suppress(OSError):
+        if is_there:
+            remove_tree(leaving)
+            own.rename(leaving)
+        remove_tree(leaving)
+    return is_there and not os.path.lexists(own)
+
+
+def _is_there(own: Path) -> bool:
+    return os.path.lexists(own) or os.path.lexists(_leaving(own))
+
+
+def _leaving(own: Path) -> Path:
+    return own.with_name(f"{own.name}.removed")

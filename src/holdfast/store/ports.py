@@ -394,10 +394,16 @@ class Blobs(Protocol):
         """Raises NoSuchBlob."""
 
 
+DELETED = "deleted"
+"""The kind of the items that record deletions; see `Shelf`."""
+
+
 class Shelf(Protocol):
     """Things that are no facts of a session: who may come in, what is always allowed. By kind and id.
 
-    What is kept of a kind `draft` under a session's id goes when that session is purged.
+    What is kept of a kind `draft` under a session's id goes when that session is purged. The change that
+    deletes a session puts an item of kind `DELETED` under its id, which outlives the purge: it stays until
+    somebody takes it, or until a session with that id is created again.
     """
 
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:

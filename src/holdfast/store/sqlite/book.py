@@ -8,6 +8,7 @@ import apsw
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.store.ports import DELETED
 from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
 from holdfast.store.sqlite.sql import one, rows, run
@@ -101,6 +102,9 @@ class SqlBook:
             run(self._db, "insert_session", *SESSIONS.write(row))
             self._no = self._db.last_insert_rowid()
             self._stored = row
+            run(self._db, "delete_item", DELETED, row.id)
+        elif row.deleted_at is not None and self._session is not None and self._session.deleted_at is None:
+            run(self._db, "put_item", DELETED, row.id, str(row.deleted_at).encode())
         self._session = row
 
     def put_turn(self, row: TurnRow) -> None:

@@ -380,6 +380,12 @@ DELETE FROM shelf WHERE kind = ? AND id = ? AND body = ? RETURNING 1;
 -- name: take_item
 DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
 
+-- name: delete_item
+DELETE FROM shelf WHERE kind = ? AND id = ?;
+
+-- name: delete_items
+DELETE FROM shelf WHERE kind = ?;
+
 -- name: item
 SELECT body FROM shelf WHERE kind = ? AND id = ?;
 
