@@ -6,7 +6,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +97,10 @@ class Holdfast:
             timeout=START_S_MAX,
         )
 
-    def serve(self, *words: str) -> Running:
+    def serve(self, *words: str, program: Sequence[str] = ("-m", "holdfast")) -> Running:
         """Start the server and wait for its address."""
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "holdfast", "serve", *words],
+            [sys.executable, "-P", *program, "serve", *words],
             env=self.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,9 +1,11 @@
 """Backups are whole whatever goes on meanwhile, and restoring one never loses what was there."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -180,3 +182,110 @@ def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
     if process.returncode != 0:  # A fast disk may have been quicker than the signal.
         assert not (tmp_path / "copy.db").exists()
     assert not (tmp_path / "copy.db.part").exists()
+
+
+def give_file(folder: Path, story: Story, text: str) -> Path:
+    """A file in the conversation's own folder."""
+    file = folder / "workspaces" / story.id / "notes.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def files(folder: Path) -> dict[str, str]:
+    """What the file in each conversation's folder says."""
+    return {path.parent.name: path.read_text() for path in folder.glob("workspaces/*/notes.txt")}
+
+
+def test_a_backup_with_workspaces_brings_conversations_and_files_to_another_machine(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, file, elsewhere = trip(), tmp_path / "all.tar", tmp_path / "elsewhere"
+    keep(folder, story)
+    give_file(folder, story, "about 3 °C")
+    server = holdfast.serve("--port", "0")
+    told = holdfast.run("backup", "--workspaces", str(file))
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith(f"Copied every conversation and its files to {file} (")
+    assert file.stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.tar", "share"]
+    assert server.ask("/health/ready").status == 200
+    restored = holdfast.run("restore", str(file), "--data", str(elsewhere))
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert restored.stdout == f"Restored {file} to {elsewhere}.\n"
+    assert "About 3 °C." in holdfast.run("sessions", "show", story.id, "--data", str(elsewhere)).stdout
+    assert files(elsewhere) == {story.id: "about 3 °C"}
+    assert holdfast.run("doctor", "--data", str(elsewhere)).returncode == 0
+
+
+def test_restoring_files_keeps_those_that_were_there_and_going_back_brings_them_back(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    first, second, file = trip("First"), trip("Second"), tmp_path / "all.tar"
+    keep(folder, first)
+    give_file(folder, first, "as it was")
+    assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
+    keep(folder, second)
+    give_file(folder, first, "newer")
+    give_file(folder, second, "second")
+    done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
+    assert files(folder) == {first.id: "as it was"}
+    kept = Path(done["kept_workspaces"])
+    assert (kept / first.id / "notes.txt").read_text() == "newer"
+    assert (kept / second.id / "notes.txt").read_text() == "second"
+    told = holdfast.run("restore", done["kept"], "--yes")
+    assert "The files that were there before are in " in told.stdout
+    assert files(folder) == {first.id: "newer", second.id: "second"}
+    listed = json.loads(holdfast.run("sessions", "list", "--json").stdout)
+    assert {row["title"] for row in listed} == {"First", "Second"}
+
+
+def test_a_backup_without_workspaces_leaves_the_files_that_are_there(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, file = trip(), tmp_path / "copy.db"
+    keep(folder, story)
+    assert holdfast.run("backup", str(file)).returncode == 0
+    give_file(folder, story, "newer")
+    done = json.loads(holdfast.run("restore", str(file), "--yes", "--json").stdout)
+    assert done["kept"] is not None and done["kept_workspaces"] is None
+    assert files(folder) == {story.id: "newer"}
+
+
+def test_what_is_no_file_is_left_out_of_a_backup_and_said(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, file, outside = trip(), tmp_path / "all.tar", tmp_path / "outside.txt"
+    keep(folder, story)
+    outside.write_text("not in any workspace")
+    own = give_file(folder, story, "mine").parent
+    os.mkfifo(own / "pipe")
+    (own / "link").symlink_to(outside)
+    told = holdfast.run("backup", "--workspaces", str(file))
+    assert told.returncode == 0
+    assert told.stderr.splitlines() == [
+        "1 file or link left out or cut short:",
+        f"  workspaces/{story.id}/pipe: it is neither a file nor a folder nor a link",
+    ]
+    assert b"not in any workspace" not in file.read_bytes()
+    done = holdfast.run("restore", str(file), "--yes", "--json")
+    assert json.loads(done.stdout)["left_out"] == [
+        f"workspaces/{story.id}/link: this link to {outside} may lead out of its folder"
+    ]
+    assert sorted(path.name for path in own.iterdir()) == ["notes.txt"]
+
+
+def test_an_archive_that_reaches_for_other_files_is_refused_and_nothing_changes(
+    holdfast: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    story, file = trip(), tmp_path / "all.tar"
+    keep(folder, story)
+    give_file(folder, story, "mine")
+    assert holdfast.run("backup", "--workspaces", str(file)).returncode == 0
+    with tarfile.open(file, "a") as tar:
+        tar.addfile(tarfile.TarInfo(f"workspaces/{story.id}/../../token"))
+    before = sorted(folder.rglob("*"))
+    told = holdfast.run("restore", str(file), "--yes", "--json")
+    assert (told.returncode, json.loads(told.stderr)["code"]) == (1, "bad_backup")
+    assert sorted(folder.rglob("*")) == before
+    assert files(folder) == {story.id: "mine"}

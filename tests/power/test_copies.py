@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
-from holdfast.store.sqlite import backup
+from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.ledger import Journals, read_journals
 from tests.crash.past import scratch, seed_of_run
@@ -42,7 +42,7 @@ def test_a_backup_appears_whole_or_not_at_all(tmp_path: Path, chance: random.Ran
         if copied is not None:
             with scratch() as target:
                 (target / "copy.db").write_bytes(copied)
-                backup.restore(target / "store", target / "copy.db", Ids(SystemClock()).process(), _quiet)
+                restore.restore(target / "store", target / "copy.db", Ids(SystemClock()).process(), _quiet)
                 assert asyncio.run(_read(target / "store")) == wanted
 
 
@@ -55,12 +55,13 @@ def test_a_restored_store_is_the_old_one_or_the_new_one(tmp_path: Path, chance: 
     disk = Disk.holding(root)
     assert (root / "store" / "holdfast.db-wal").stat().st_size > 0, "it should have died with a log"
     with recording(record, "recording-copies", everywhere=True):
-        kept = backup.restore(root / "store", root / "copy.db", Ids(SystemClock()).process(), _quiet)
+        replaced = restore.restore(root / "store", root / "copy.db", Ids(SystemClock()).process(), _quiet)
     for is_last, files in _aftermaths(record, disk, chance):
         with scratch() as target:
             lay_out(files, record.root, target)
             found = asyncio.run(_read(target / "store"))
             assert found == new or (found == old and not is_last)
+    kept = replaced.store
     assert kept is not None
     with scratch() as target:
         shutil.copytree(kept.parent, target / "store")

@@ -5,6 +5,7 @@ import random
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.domain.clock import SystemClock
@@ -18,7 +19,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.store.ports import Append
-from holdfast.store.sqlite import backup
+from holdfast.store.sqlite import backup, restore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.faulty import small_disk
 from tests.telling import accept, created, turn_facts
@@ -39,7 +40,7 @@ async def fill(store: SqliteStore, turns: int = 20) -> SessionId:
 
 
 def put_back(folder: Path, path: Path) -> Path | None:
-    return backup.restore(folder, path, Ids(SystemClock()).process(), quiet)
+    return restore.restore(folder, path, Ids(SystemClock()).process(), quiet).store
 
 
 async def open_copy(path: Path, folder: Path) -> SqliteStore:
@@ -245,3 +246,17 @@ async def test_a_copy_can_be_put_into_a_new_folder(tmp_path: Path) -> None:
     again = await SqliteStore.open(tmp_path / "new" / "place")
     assert (await again.session(session_id)).last_turn == 1
     await again.close()
+
+
+async def test_a_copy_from_before_there_was_a_shelf_can_be_put_back(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "store")
+    await store.backup(tmp_path / "copy.db", quiet)
+    await store.close()
+    db = apsw.Connection(str(tmp_path / "copy.db"))
+    db.execute("DROP TABLE shelf")
+    db.pragma("user_version", 1)
+    db.close()
+    put_back(tmp_path / "store", tmp_path / "copy.db")
+    db = apsw.Connection(str(tmp_path / "store" / "holdfast.db"))
+    assert db.pragma("user_version") == 1
+    db.close()

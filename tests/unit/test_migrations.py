@@ -8,7 +8,7 @@ import pytest
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import StoreTooNew
 from holdfast.domain.ids import Ids
-from holdfast.store.sqlite import backup
+from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.connection import Place, connect
 from holdfast.store.sqlite.migrate import FORMAT, migrations, prepare
 from holdfast.store.sqlite.store import SqliteStore
@@ -50,7 +50,7 @@ async def test_a_step_runs_once_after_a_copy_was_made(tmp_path: Path) -> None:
 
 
 async def opens_as_a_store(copy: Path, folder: Path) -> None:
-    backup.restore(folder, copy, Ids(SystemClock()).process(), lambda done, total: None)
+    restore.restore(folder, copy, Ids(SystemClock()).process(), lambda done, total: None)
     store = await SqliteStore.open(folder)
     (row,) = (await store.sessions(None, 10)).sessions
     assert (row.title, row.last_turn) == ("kept", 1)

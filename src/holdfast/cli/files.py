@@ -4,11 +4,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.cli.errors import CannotWrite, FileExists
-from holdfast.domain.errors import DiskFull
+from holdfast.domain.errors import DiskFull, HoldfastError
 
 Write = Callable[[bytes], object]
 
@@ -47,12 +48,17 @@ def written(path: Path) -> Iterator[Write]:
         Path(part).replace(path)
         part = ""
     except OSError as error:
-        if error.errno == 28:
-            raise DiskFull(path=path) from error
-        raise CannotWrite(path=path, why=error.strerror or str(error)) from error
+        raise as_problem(error, path) from error
     finally:
         if part:
             Path(part).unlink(missing_ok=True)
+
+
+def as_problem(error: OSError, path: Path) -> HoldfastError:
+    """What to say when `path` could not be written."""
+    if error.errno == ENOSPC:
+        return DiskFull(path=path)
+    return CannotWrite(path=path, why=error.strerror or str(error))
 
 
 def _sync(file: BinaryIO) -> None:

@@ -1,11 +1,13 @@
 """`holdfast restore`: go back to what a backup holds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from holdfast.cli.backup import note_left_out
 from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, YesOption, carry_out, give
 from holdfast.cli.wiring import DataOption, DurabilityOption
@@ -14,11 +16,16 @@ SourceArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file tha
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """`kept` is where what was there before is now."""
+    """`kept` is where the store that was there before is now, and `kept_workspaces` where the files are.
+
+    `left_out` says which files of the backup were not brought back, and why.
+    """
 
     file: str
     data: str
     kept: str | None
+    kept_workspaces: str | None
+    left_out: Sequence[str] = ()
 
 
 def restore(
@@ -29,7 +36,10 @@ def restore(
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """Put a backup in place of everything that is here. What was here is kept aside."""
+    """Put a backup in place of everything that is here. What was here is kept aside.
+
+    A backup without files leaves the files of conversations as they are.
+    """
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
     path = file.absolute()
 
@@ -39,8 +49,9 @@ def restore(
     async def put_back(desk: Desk) -> Restored:
         folder = desk.settings.data
         with Bar("Restoring", shown=not as_json) as bar:
-            kept = desk.wiring.premises.restore(folder, path, bar)
-        return Restored(str(path), str(folder), str(kept) if kept is not None else None)
+            replaced = desk.wiring.premises.restore(folder, path, bar)
+        kept, files = (str(each) if each else None for each in (replaced.store, replaced.workspaces))
+        return Restored(str(path), str(folder), kept, files, replaced.left_out)
 
     taken = carry_out(context, look, **settings)
     if taken is not None and not yes:
@@ -53,3 +64,6 @@ def restore(
     print(f"Restored {done.file} to {done.data}.")
     if done.kept is not None:
         print(f"What was there before is in {done.kept}.")
+    if done.kept_workspaces is not None:
+        print(f"The files that were there before are in {done.kept_workspaces}.")
+    note_left_out(done.left_out)

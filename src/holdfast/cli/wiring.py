@@ -24,7 +24,7 @@ from holdfast.office.models import ModelDesk
 from holdfast.office.office import Office
 from holdfast.office.settings import SettingsDesk
 from holdfast.overview import Look
-from holdfast.store.ports import Durability, Progress, Store
+from holdfast.store.ports import Durability, Progress, Replaced, Store
 
 
 class OpenStore(Protocol):
@@ -45,8 +45,8 @@ class Premises(Protocol):
     def others(self, folder: Path) -> int:
         """How many other processes have the store open. Raises StoreFault."""
 
-    def restore(self, folder: Path, path: Path, progress: Progress) -> Path | None:
-        """Put a backup in place of the store; returns where the old one was moved to. Raises StoreFault."""
+    def restore(self, folder: Path, path: Path, progress: Progress) -> Replaced:
+        """Put a backup in place of what is here; return where that is kept. Raises StoreFault."""
 
 
 class Door(Protocol):

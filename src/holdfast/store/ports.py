@@ -134,6 +134,14 @@ class Swept(msgspec.Struct, frozen=True):
     bytes_freed: int = 0
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """Where what a restore replaced is now, where there was any; and what of the backup it left out."""
+
+    store: Path | None
+    workspaces: Path | None
+    left_out: tuple[str, ...]
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something doctor found wrong, and whether it was mended."""
 

@@ -6,8 +6,8 @@ import apsw
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
-from holdfast.store.ports import Progress
-from holdfast.store.sqlite import backup
+from holdfast.store.ports import Progress, Replaced
+from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, translated
 from holdfast.store.sqlite.processes import ProcessLock
 
@@ -33,6 +33,6 @@ class SqlitePremises:
             finally:
                 lock.release()
 
-    def restore(self, folder: Path, path: Path, progress: Progress) -> Path | None:
-        """Put the copy at `path` in place of the store; see `backup.restore` for what it raises."""
-        return backup.restore(folder, path, Ids(SystemClock()).process(), progress)
+    def restore(self, folder: Path, path: Path, progress: Progress) -> Replaced:
+        """Put the backup at `path` in place of what is here; see `restore.restore` for what it raises."""
+        return restore.restore(folder, path, Ids(SystemClock()).process(), progress)

@@ -42,6 +42,7 @@ from holdfast.store.sqlite import (
     debts,
     journal,
     leases,
+    restore,
     search,
     shelf,
     snapshot,
@@ -398,6 +399,7 @@ def _move_in(place: Place, clock: Clock) -> ProcessLock:
     with translated(place.folder, place.wait_s):
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network(place.folder)
+        restore.finish(place.folder)
         lock = ProcessLock(place.folder, Ids(clock).process())
         lock.others()  # Whoever comes in clears away what the dead have left.
         return lock
