@@ -1,0 +1,11 @@
+"""`holdfast` with a server that sweeps many times a second; all else is as it is.
+
+python tests/contracts/quick_sweeper.py serve …
+"""
+
+from holdfast.cli import attending
+from holdfast.main import main
+
+if __name__ == "__main__":
+    attending.SWEEP_EVERY_S = 0.05
+    main()
