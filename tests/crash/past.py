@@ -25,7 +25,7 @@ def seed_of_run() -> int:
 
 def kills_wanted() -> int:
     """HOLDFAST_KILLS: `make crash` asks for more than `make test`."""
-    return int(os.environ.get("HOLDFAST_KILLS") or 20)
+    return int(os.environ.get("HOLDFAST_KILLS") or 5)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 IDS = [
-    *(f"C{n}" for n in range(1, 13)), *(f"R{n}" for n in range(1, 11)), *(f"M{n}" for n in range(1, 18)),
-    *(f"G{n}" for n in range(1, 10)), "C14",
+    *(f"C{n}" for n in range(1, 15)), *(f"R{n}" for n in range(1, 11)), *(f"M{n}" for n in range(1, 18)),
+    *(f"G{n}" for n in range(1, 10)),
 ]  # fmt: skip
 
 
