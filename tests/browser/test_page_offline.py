@@ -1,5 +1,9 @@
-"""The server is away while somebody writes: what was written is kept, shown as not saved, and sent once."""
+"""The server is away: what is written meanwhile is kept and sent once, and missing code is fetched again."""
 
+import re
+from typing import Any
+
+import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast
@@ -9,6 +13,13 @@ from tests.browser.test_page_restart import kill
 from tests.ports import own_port
 
 NOT_SAVED = "Not saved yet"
+CODE = re.compile(r"/page/[\w-]+\.js")
+
+
+async def lose_code(chat: Chat) -> None:
+    """Have every script fail that the page fetches from now on."""
+    chat.visitor.excuse(*GONE)
+    await chat.page.route(CODE, lambda route: route.abort())
 
 
 async def test_what_is_written_while_the_server_is_away_is_sent_once_when_it_is_back(
@@ -35,3 +46,56 @@ async def test_what_is_written_while_the_server_is_away_is_sent_once_when_it_is_
         asked = [words for role, _, words in await api.read(chat.session) if role == "user"]
     assert asked == ["before it went", "while it was away", "and one more"]
     await expect(chat.log.get_by_role("article", name="You").locator(".words")).to_have_text(asked)
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "shown"),
+    [
+        ("link", "Agents", ("region", "Agents")),
+        ("button", "Settings", ("dialog", "Settings")),
+        ("button", "Details", ("complementary", "Details")),
+    ],
+)
+async def test_a_part_of_the_page_that_did_not_come_through_is_fetched_again(
+    chat: Chat, role: Any, name: str, shown: Any
+) -> None:
+    await chat.say("a word")
+    await chat.answered()
+    await lose_code(chat)
+    missing = chat.page.get_by_role("alert").filter(has_text="This part of the page cannot be loaded.")
+    again = missing.get_by_role("button", name="Try again")
+    async with chat.page.expect_event("requestfailed"):
+        await chat.page.get_by_role(role, name=name, exact=True).click()
+    async with chat.page.expect_event("requestfailed"):
+        await again.click()
+    await expect(again).to_be_visible()
+    await chat.page.unroute(CODE)
+    await again.click()
+    wanted, called = shown
+    await expect(chat.page.get_by_role(wanted, name=called, exact=True)).to_be_visible()
+    await expect(missing).to_have_count(0)
+
+
+async def test_code_is_coloured_once_the_colours_come_through(chat: Chat) -> None:
+    await lose_code(chat)
+    async with chat.page.expect_event("requestfailed"):
+        await chat.say("write up")
+    await chat.answered()
+    await chat.page.unroute(CODE)
+    await chat.say("write up once more")
+    await chat.answered(2)
+    await expect(chat.turns.last.locator(".hljs-keyword").first).to_be_visible()
+    await expect(chat.turns.first.locator(".hljs-keyword")).to_have_count(0)
+
+
+async def test_typing_on_finds_words_once_the_code_for_it_comes_through(chat: Chat) -> None:
+    await chat.say("herons and hens")
+    await chat.answered()
+    await lose_code(chat)
+    await chat.message.press("Control+f")
+    field = chat.page.get_by_role("searchbox", name="Find in this conversation")
+    async with chat.page.expect_event("requestfailed"):
+        await field.fill("her")
+    await chat.page.unroute(CODE)
+    await field.fill("herons")
+    await expect(chat.page.get_by_role("search")).to_contain_text("1 of 2")

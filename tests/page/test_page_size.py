@@ -1,5 +1,6 @@
 """The page stays light: what it loads before it can be used has a limit."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ def test_all_that_is_loaded_at_once_is_counted() -> None:
 def test_what_is_loaded_on_demand_is_not_counted() -> None:
     assert not any(name.startswith("colours") for name in first_load(BUILT))
     assert list((BUILT / "page").glob("colours-*.js")), "the colours are a file of their own"
+
+
+def test_what_is_loaded_on_demand_needs_only_the_first_load() -> None:
+    """A part that failed is loaded anew from another address, but what it imports would fail for ever."""
+    first = set(first_load(BUILT))
+    later = [path for path in (BUILT / "page").glob("*.js") if path.name not in first]
+    assert len(later) > 3
+    for path in later:
+        needed = set(re.findall(r"""["'`]\./([\w.-]+\.js)["'`]""", path.read_text()))
+        assert needed <= first, path.name
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,12 @@ def test_every_file_is_small_enough_to_read() -> None:
     assert len(sources) > 20
 
 
+def test_one_file_imports_what_is_loaded_on_demand() -> None:
+    """A second place would not know that the first one failed, and could load the same state twice."""
+    names = {path.name for path in (WEB / "src").rglob("*.ts*") if re.search(r"\bimport\(", path.read_text())}
+    assert names == {"lazily.tsx"}
+
+
 def test_the_core_knows_nothing_of_the_page() -> None:
     for path in (WEB / "src" / "core").rglob("*.ts"):
         text = path.read_text()

@@ -10,8 +10,7 @@ import { Find, findIsOpen } from "./find";
 import { Bars, Columns } from "./icons";
 import { isTyping } from "./keyboard";
 import { List } from "./list";
-import { lazily } from "./lazily";
-import { MemoryPage } from "./memory/door";
+import { lazily, modules } from "./lazily";
 import { GoesOn } from "./moved";
 import { finished, notify } from "./notify";
 import { Keyboard, Palette } from "./palette";
@@ -25,10 +24,11 @@ import { swiping } from "./swiping";
 import { Transcript } from "./transcript";
 import { goTo } from "./way";
 
-const AgentsPage = lazily(async () => (await import("./agents/page")).Agents);
-const Settings = lazily(async () => (await import("./settings/sheet")).Settings);
-const Inspector = lazily(async () => (await import("./details/inspector")).Inspector);
-const Output = lazily(async () => (await import("./output")).Output);
+const AgentsPage = lazily(async () => (await modules.agents()).Agents);
+const Settings = lazily(async () => (await modules.settings()).Settings);
+const Inspector = lazily(async () => (await modules.details()).Inspector);
+const Output = lazily(async () => (await modules.details()).Output);
+const MemoryPage = lazily(async () => (await modules.memory()).Memory, s.memory.failedTitle);
 
 export function App() {
   useEffect(() => {

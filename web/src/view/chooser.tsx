@@ -3,10 +3,10 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agentHere, agents, choice, modelHere } from "./choosing";
-import { lazily } from "./lazily";
+import { lazily, modules } from "./lazily";
 import { s } from "./strings";
 
-const Choices = lazily(async () => (await import("./choices")).Choices);
+const Choices = lazily(async () => (await modules.settings()).Choices);
 
 export function Chooser() {
   const isOpen = useSignal(false);

@@ -7,7 +7,7 @@ import { clock } from "../core/times";
 import { actions } from "./actions";
 import { beside, pick } from "./details/watch";
 import { Attached } from "./files";
-import { lazily } from "./lazily";
+import { lazily, modules } from "./lazily";
 import { Markdown } from "./markdown";
 import { AskedLine } from "./question";
 import { costOf } from "./spent";
@@ -16,7 +16,7 @@ import { s } from "./strings";
 import { Steady } from "./steady";
 import { textOf, ToolGroup } from "./tools";
 
-const ChangeList = lazily(async () => (await import("./changes")).ChangeList);
+const ChangeList = lazily(async () => (await modules.details()).ChangeList);
 /** What a person is asked stands by itself, not among what was done. */
 const ASKS = "ask_user";
 

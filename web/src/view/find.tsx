@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { FoundList } from "../core/protocol";
 import { loadEarlier, PAGE_MAX } from "./following";
 import { giveBack } from "./keyboard";
+import { modules } from "./lazily";
 import type { Marking } from "./marking";
 import { api, current, loading, open, sought } from "./state";
 import { s } from "./strings";
@@ -79,7 +80,7 @@ export function Find() {
     const timer = setTimeout(async () => {
       try {
         const list = await api.get<FoundList>(`api/search?q=${encodeURIComponent(looked)}&session=${id}&limit=100`, stop.signal);
-        const { Marking } = await import("./marking");
+        const { Marking } = await modules.marking();
         if (stop.signal.aborted) return;
         begin(list.hits);
         marking.current = new Marking(looked);

@@ -1,12 +1,41 @@
-// Parts of the page whose code is fetched when they are first shown.
+// Parts of the page whose code is fetched when they are first needed.
 
 import { signal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import { useEffect } from "preact/hooks";
 import { s } from "./strings";
 
-/** Stands for what `load` brings: until it is there says so, and lets it be tried again when it cannot be had. */
-export function lazily<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
+/** Each module stands here once, with whatever else only such modules import: then no file is loaded under two addresses. */
+export const modules = {
+  agents: retried(() => import("./agents/page")),
+  colours: retried(() => import("./colours")),
+  details: retried(() => import("./details/parts")),
+  marking: retried(() => import("./marking")),
+  memory: retried(() => import("./memory/page")),
+  settings: retried(() => import("./settings/parts")),
+};
+
+/**
+ * Import a module once; after a failure, a further call imports it again.
+ *
+ * Browsers remember that an address failed, so a further attempt changes it by its fragment, which no server or cache
+ * sees. The address is read from the built code of `load`: errors do not name it in every browser.
+ */
+function retried<M>(load: () => Promise<M>): () => Promise<M> {
+  const file = /import\(["'`]([^"'`]+)/.exec(load.toString())?.[1];
+  let failures = 0;
+  let module: Promise<M> | null = null;
+  const attempt = () => (failures && file ? import(/* @vite-ignore */ new URL(`${file}#${failures}`, import.meta.url).href) : load());
+  return () =>
+    (module ??= attempt().catch((error: unknown) => {
+      failures += 1;
+      module = null;
+      throw error;
+    }));
+}
+
+/** Stand for the component that `load` brings: until it is there say so, and offer to try again when it cannot be had. */
+export function lazily<P extends object>(load: () => Promise<FunctionComponent<P>>, missing: string = s.partMissing): FunctionComponent<P> {
   const part = signal<FunctionComponent<P> | null>(null);
   const failed = signal(false);
   const fetchIt = async () => {
@@ -23,6 +52,6 @@ export function lazily<P extends object>(load: () => Promise<FunctionComponent<P
     const Part = part.value;
     if (Part) return <Part {...props} />;
     if (!failed.value) return <p class="waiting" role="status">{s.loading}</p>;
-    return <p class="waiting" role="alert">{s.partMissing} <button type="button" onClick={() => void fetchIt()}>{s.tryAgain}</button></p>;
+    return <p class="waiting" role="alert">{missing} <button type="button" onClick={() => void fetchIt()}>{s.tryAgain}</button></p>;
   };
 }

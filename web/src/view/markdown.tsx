@@ -5,6 +5,7 @@ import DOMPurify from "dompurify";
 import { Marked, type Tokens } from "marked";
 import { useEffect, useRef } from "preact/hooks";
 import { BlockSplitter } from "../core/blocks";
+import { modules } from "./lazily";
 import { Steady } from "./steady";
 import { s } from "./strings";
 
@@ -71,7 +72,8 @@ function dress(pre: HTMLElement): void {
   };
   pre.append(button);
   const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
-  if (language) void import("./colours").then(({ colour }) => colour(code, language));
+  // Without its colours, code can still be read.
+  if (language) void modules.colours().then(({ colour }) => colour(code, language), () => undefined);
 }
 
 /** Text that may still grow: closed blocks are drawn once, only the last one again. */
