@@ -13,7 +13,7 @@ from holdfast.agent.tools.confinement import confine
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_LIST_PAUSE_S, MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
-from tests.calls import is_alive
+from tests.calls import is_alive, open_files
 from tests.mcp_calls import done, effects_of, housed, plain, sdk
 
 
@@ -403,7 +403,3 @@ async def is_alive_for(pid: int, within_s: float = 10) -> bool:
             return False
         await asyncio.sleep(0.01)
     return True
-
-
-def open_files() -> int:
-    return len(os.listdir("/dev/fd"))  # noqa: PTH208 - pathlib keeps one open while it lists

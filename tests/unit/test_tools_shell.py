@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import uvloop
 
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
-from tests.calls import Bench, Call, bench, read_pids, wait_for_end
+from tests.calls import Bench, Call, bench, open_files, read_pids, wait_for_end
 
 __all__ = ["bench"]
 
@@ -203,6 +204,21 @@ def test_the_same_call_does_not_run_twice_at_once(bench: Bench) -> None:
         assert (await shell.run(again.run())).outcome == "done"
 
     asyncio.run(twice())
+
+
+def test_files_left_open_are_told_from_connections_of_other_servers(tmp_path: Path) -> None:
+    """A server that many tests share may be called at any time, also while another test counts."""
+    before = open_files()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
+        assert open_files() == before
+    with (tmp_path / "left").open("w"):
+        assert open_files() == before + 1
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert open_files() == before + 2
 
 
 def test_many_commands_run_side_by_side(bench: Bench) -> None:

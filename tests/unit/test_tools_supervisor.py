@@ -1,6 +1,7 @@
 """Nothing a call started outlives it: not a cancellation, not the server's death, not its own tricks."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.tools.confinement import NO_WALLS
+from holdfast.agent.tools.supervised import Order, Supervised, is_over
 from holdfast.domain.ids import CallId
 from tests.calls import Bench, bench, is_alive, read_pids, wait_for_end
 
@@ -52,6 +55,14 @@ def serving(bench: Bench, command: str) -> "Iterator[tuple[subprocess.Popen[byte
             yield server, call.id
         finally:
             server.kill()
+
+
+def is_reaped(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def begun(bench: Bench) -> list[int]:
@@ -210,3 +221,22 @@ def test_looking_at_the_lock_does_not_disturb_a_call(bench: Bench) -> None:
         assert call.text == "fine\nexit code 0\n"
 
     asyncio.run(looked_at())
+
+
+async def test_a_supervisor_that_outlasts_patience_is_reaped_when_it_ends(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    order = Order(
+        "echo $PPID >supervisor.pid; sleep 100", "/bin/sh", bench.workspace, bench.folder / "lock", 0,
+        {"PATH": os.environ["PATH"]}, NO_WALLS,
+    )  # fmt: skip
+    supervised = Supervised.start(order)
+    (supervisor,) = await asyncio.to_thread(read_pids, bench.workspace, 1)
+    os.kill(supervisor, signal.SIGSTOP)
+    assert not await supervised.end(0.05)
+    del supervised
+    gc.collect()  # Fails if nobody waits for the process any more.
+    os.kill(supervisor, signal.SIGCONT)
+    async with asyncio.timeout(30):
+        while not is_reaped(supervisor):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert is_over(bench.folder / "lock")

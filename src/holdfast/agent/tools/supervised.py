@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -164,6 +165,10 @@ class Supervised:
                         return True
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
+            if self._process.poll() is not None:
+                return True  # It ended while this process stood still.
+            # Nobody waits any longer, but whenever it ends it is reaped.
+            threading.Thread(target=self._process.wait, daemon=True).start()
             return False
         finally:
             self._line.close()
