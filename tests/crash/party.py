@@ -28,6 +28,7 @@ from tests import telegram_api
 from tests.acceptance.talking import Api, talking
 from tests.crash.actor import Actor, acting
 from tests.crash.past import scratch
+from tests.crash.reaper import is_set_within
 from tests.crash.script import Script, Step
 from tests.crash.servers import Server, serving
 from tests.telegram_api import TOKEN, TelegramApi
@@ -262,10 +263,7 @@ class Party:
     async def strike_within(self, seconds: float, moment: Moment) -> None:
         """Kill the server at a moment, but no later than that, and start it again."""
         self._moment = moment
-        try:
-            async with asyncio.timeout(seconds):
-                await self._struck.wait()
-        except TimeoutError:
+        if not await is_set_within(self._struck, seconds):
             self.server.strike()
         await self.bury()
         await self.server.start()

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tests.crash.onlookers import Memory, Seen
 from tests.crash.servers import Server
@@ -39,16 +40,13 @@ class Reaper:
         wait_s = self._chance.random() * WAIT_S_MAX
         self._struck.clear()
         self._server = server
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._struck.wait()
+        if await is_set_within(self._struck, wait_s):
             return self._kind
-        except TimeoutError:
-            self._server = None
-            while guarded := next((each for each in self._memories if _is_protected(each, server)), None):
-                await guarded.until(lambda memory=guarded: not _is_protected(memory, server), "a whole step")
-            server.strike()
-            return "any time"
+        self._server = None
+        while guarded := next((each for each in self._memories if _is_protected(each, server)), None):
+            await guarded.until(lambda memory=guarded: not _is_protected(memory, server), "a whole step")
+        server.strike()
+        return "any time"
 
     def _watch(self, memory: Memory, seen: Seen) -> None:
         if self._server is None or seen.kind != self._kind:
@@ -60,6 +58,14 @@ class Reaper:
             server.strike()
             self._server = None
             self._struck.set()
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for `event`, at most so long, and return whether it is set, also if that came as time was up."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def _is_protected(memory: Memory, server: Server) -> bool:
