@@ -20,7 +20,7 @@ def test_a_server_that_pip_installed_serves_its_page(tmp_path: Path) -> None:
     shutil.copytree(ROOT, clone, ignore=NOT_TRACKED, symlinks=True)
     assert not (clone / "src" / "holdfast" / "server" / "built").exists()
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--target", str(installed), str(clone)], check=True, cwd=tmp_path)
+    subprocess.run([*pip, "--target", str(installed), str(clone)], check=True, cwd=tmp_path, timeout=300)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "serve", "--port", "0", "--data", str(tmp_path / "data")],
@@ -30,7 +30,7 @@ def test_a_server_that_pip_installed_serves_its_page(tmp_path: Path) -> None:
             assert server.stdout is not None
             said = (server.stdout.readline() for _ in range(START_LINES_MAX))
             link = next(line for line in said if line.startswith("http://"))
-            with urllib.request.urlopen(link.strip()) as response:
+            with urllib.request.urlopen(link.strip(), timeout=30) as response:
                 page = response.read().decode()
             assert response.status == 200 and 'type="module"' in page
         finally:

@@ -57,9 +57,11 @@ class Readers:
 
     def check(self) -> None:
         """Compare each answer with the fold of the journal at its head."""
-        assert self.pages and self.sessions
+        heads = {said["head"] for said in self.pages.values()}
+        assert len(heads) > ROUNDS * len(DEEDS), "the readers were too slow to see anything"
         for said in self.pages.values():
             page = self._page_at(said["head"])
+            assert said["summary"] == page["summary"]
             assert said["messages"] == page["messages"], f"the messages at {said['head']}"
             assert said["runs"] == page["runs"], f"the runs at {said['head']}"
         for said in self.sessions.values():

@@ -71,7 +71,7 @@ def test_files_folders_links_rights_and_times_come_back(tmp_path: Path, source: 
     (own / "deep").chmod(0o555)
     assert pack(tmp_path, source) == []
     assert stat.S_IMODE((tmp_path / "all.tar").stat().st_mode) == 0o600
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*.part"))
     found, left_out = unpack(tmp_path)
     assert left_out == []
     back = found / ONE
@@ -147,7 +147,7 @@ def test_a_file_that_becomes_shorter_meanwhile_spoils_nothing(tmp_path: Path, so
             os.truncate(shrinking, 10)
 
     (line,) = archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, shrink)
-    assert line.startswith(f"workspaces/{ONE}/a log: its end could not be read")
+    assert line.startswith(f"workspaces/{ONE}/a log: it could not be read to the end")
     found, _ = unpack(tmp_path)
     content = (found / ONE / "a log").read_bytes()
     assert len(content) == 3 * archive.PIECE_BYTES and content.startswith(b"x" * archive.PIECE_BYTES)
@@ -167,7 +167,7 @@ def test_packing_that_is_stopped_leaves_nothing_and_the_archive_before_it(
     with pytest.raises(KeyboardInterrupt):
         archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, stop)
     assert (tmp_path / "all.tar").read_bytes() == before
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*.part"))
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../..", "../../x", "inner/../../../x", "inner/.."])
@@ -290,3 +290,33 @@ def test_other_programs_can_read_and_repack_it(tmp_path: Path, source: Path) -> 
     (tmp_path / "again.tar").replace(tmp_path / "all.tar")
     found, left_out = unpack(tmp_path)
     assert left_out == [] and (found / ONE / "notes.txt").read_text() == "mine"
+
+
+def test_two_backups_to_one_file_at_once_leave_a_whole_one(tmp_path: Path, source: Path) -> None:
+    (source / ONE / "notes").write_text("mine")
+    (tmp_path / "copy.db").write_bytes(b"the store")
+    begun: list[int] = []
+
+    def begin_another(done: int, total: int) -> None:
+        if not begun:
+            begun.append(done)
+            pack(tmp_path, source)
+
+    archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, begin_another)
+    found, left_out = unpack(tmp_path)
+    assert begun and left_out == [] and (found / ONE / "notes").read_text() == "mine"
+
+
+def test_a_folder_that_takes_another_name_while_it_is_packed_is_in_the_archive(
+    tmp_path: Path, source: Path
+) -> None:
+    (source / ONE / "notes").write_text("mine")
+    (tmp_path / "copy.db").write_bytes(b"the store")
+
+    def move_on(done: int, total: int) -> None:
+        if (source / ONE).exists():
+            (source / ONE).rename(source / TWO)
+
+    archive.pack(tmp_path / "all.tar", tmp_path / "copy.db", source, move_on)
+    found, _ = unpack(tmp_path)
+    assert (found / TWO / "notes").read_text() == "mine"

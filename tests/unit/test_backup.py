@@ -1,6 +1,7 @@
 """Copies made beside writers are whole and end; a copy put back is the store."""
 
 import asyncio
+import os
 import random
 import time
 from pathlib import Path
@@ -260,3 +261,32 @@ async def test_a_copy_from_before_there_was_a_shelf_can_be_put_back(tmp_path: Pa
     db = apsw.Connection(str(tmp_path / "store" / "holdfast.db"))
     assert db.pragma("user_version") == 1
     db.close()
+
+
+async def test_nobody_opens_the_store_while_a_backup_is_put_back(tmp_path: Path) -> None:
+    """What they were told is stored would be gone."""
+    store = await SqliteStore.open(tmp_path / "store")
+    await fill(store)
+    await store.backup(tmp_path / "copy.db", quiet)
+    await store.close()
+    refused: list[StoreFault] = []
+
+    def come_in(done: int, total: int) -> None:
+        with pytest.raises(StoreInUse) as found:
+            asyncio.run(SqliteStore.open(tmp_path / "store", wait_s=0.1))
+        refused.append(found.value)
+
+    process = Ids(SystemClock()).process()
+    await asyncio.to_thread(restore.restore, tmp_path / "store", tmp_path / "copy.db", process, come_in)
+    assert refused
+    await (await SqliteStore.open(tmp_path / "store")).close()
+
+
+async def test_a_restore_that_was_cut_off_leaves_nothing_behind_once_the_store_is_opened(
+    tmp_path: Path,
+) -> None:
+    await (await SqliteStore.open(tmp_path)).close()
+    (tmp_path / "restoring.db").write_bytes(b"half")
+    (tmp_path / "restoring.part" / "workspaces").mkdir(parents=True)
+    await (await SqliteStore.open(tmp_path)).close()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("restoring")]  # noqa: PTH208

@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
 from holdfast.engine.workspaces import clear_away, sweep, workspace_of
-from holdfast.store.ports import DELETED
+from holdfast.store.ports import DELETED, Store
 from tests.house import house
+from tests.repeated_decisions import RepeatedDecisions
 from tests.scribe import scribe, talk
 
 
@@ -127,9 +129,27 @@ async def test_a_folder_that_may_not_be_written_to_goes_too(tmp_path: Path) -> N
         inner.mkdir()
         (inner / "one").touch()
         inner.chmod(0o500)
+        inner.parent.chmod(0o000)
         await here.engine.delete(gone)
         await sweep(here.store, tmp_path)
         assert list((tmp_path / "workspaces").iterdir()) == []
+
+
+async def test_the_folder_of_a_session_that_is_created_again_during_the_sweep_stays(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        own = given_files(tmp_path, session_id)
+        events = await here.store.read(session_id, 0, 100)
+        await here.engine.delete(session_id)
+        await here.store.sweep()
+
+        class ImportsMeanwhile(RepeatedDecisions):
+            async def successor(self, asked: SessionId) -> SessionId | None:
+                await here.store.adopt(session_id, events)
+                return None
+
+        assert await clear_away(cast(Store, ImportsMeanwhile(here.store)), tmp_path) == 0
+        assert (own / "notes.txt").read_text() == "mine"
 
 
 async def test_of_a_link_in_the_place_of_a_folder_only_the_link_goes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -79,16 +80,15 @@ def backup(
 
 
 async def _copy_all(store: Store, path: Path, data: Path, bar: Bar) -> Sequence[str]:
-    """Copy the store, then the workspaces: files may be newer than the conversations, and never older."""
-    copy = path.with_name(f"{path.name}.store.part")
+    """Copy the store before the workspaces: no file is then older than the conversation that mentions it."""
     try:
-        await store.backup(copy, bar)
-        bar.now("Copying files")
-        return await asyncio.to_thread(archive.pack, path, copy, data / archive.WORKSPACES, bar)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}.", dir=path.parent) as folder:
+            copy = Path(folder, archive.STORE)
+            await store.backup(copy, bar)
+            bar.now("Copying files")
+            return await asyncio.to_thread(archive.pack, path, copy, data / archive.WORKSPACES, bar)
     except OSError as error:
         raise as_problem(error, path) from error
-    finally:
-        copy.unlink(missing_ok=True)
 
 
 def note_left_out(lines: Sequence[str]) -> None:

@@ -1,15 +1,13 @@
 """Writing files for people: whole or not at all, and never over something by accident."""
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
-from typing import BinaryIO
 
 from holdfast.cli.errors import CannotWrite, FileExists
 from holdfast.domain.errors import DiskFull, HoldfastError
+from holdfast.store.disk import replacing
 
 Write = Callable[[bytes], object]
 
@@ -39,28 +37,15 @@ def written(path: Path) -> Iterator[Write]:
     Raises CannotWrite, DiskFull; nothing is left behind then.
     """
     path = path.absolute()
-    part = ""
     try:
-        handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path) as part, part.open("wb") as file:
             yield file.write
-            _sync(file)
-        Path(part).replace(path)
-        part = ""
     except OSError as error:
         raise as_problem(error, path) from error
-    finally:
-        if part:
-            Path(part).unlink(missing_ok=True)
 
 
 def as_problem(error: OSError, path: Path) -> HoldfastError:
-    """What to say when `path` could not be written."""
+    """Return the problem to show when `path` could not be written."""
     if error.errno == ENOSPC:
         return DiskFull(path=path)
     return CannotWrite(path=path, why=error.strerror or str(error))
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())

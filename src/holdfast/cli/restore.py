@@ -1,5 +1,6 @@
 """`holdfast restore`: go back to what a backup holds."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +50,8 @@ def restore(
     async def put_back(desk: Desk) -> Restored:
         folder = desk.settings.data
         with Bar("Restoring", shown=not as_json) as bar:
-            replaced = desk.wiring.premises.restore(folder, path, bar)
+            # In a thread: Ctrl-C stops it there at its next step, unless the store is replaced already.
+            replaced = await asyncio.to_thread(desk.wiring.premises.restore, folder, path, bar)
         kept, files = (str(each) if each else None for each in (replaced.store, replaced.workspaces))
         return Restored(str(path), str(folder), kept, files, replaced.left_out)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.rows import RunRow, ToolRow
+from holdfast.domain.rows import MessageRow, RunRow, ToolRow
 from holdfast.store.attention import Question
 from holdfast.store.ports import Message, Snapshot
 
@@ -16,7 +16,7 @@ _ASKED = frozenset({"requested", "asked"})
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of messages and what belongs to them, all as of `head`.
 
-    `tools` are the open calls on the page. `questions` are asked only while one of them waits for a person.
+    `tools` are the open calls on the page. `questions` is empty unless one of them waits for a person.
     `prepared` is what memory brought to the runs on the page. Only the newest page has the `summary` that
     stands for older turns.
     """
@@ -52,13 +52,14 @@ def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, lim
         runs=snapshot.runs(session_id, rows[0].turn, rows[-1].turn) if rows else (),
         tools=tools,
         questions=_questions(snapshot, session_id) if any(t.approval in _ASKED for t in tools) else (),
-        prepared=snapshot.prepared(
-            session_id, min(row.turn for row in answers), max(row.first_seq for row in answers)
-        )
-        if answers
-        else (),
+        prepared=_prepared(snapshot, session_id, answers) if answers else (),
         summary=snapshot.summary(session_id)[0] if before is None else None,
     )
+
+
+def _prepared(snapshot: Snapshot, session_id: SessionId, answers: Sequence[MessageRow]) -> Sequence[Event]:
+    first, last = min(row.turn for row in answers), max(row.first_seq for row in answers)
+    return snapshot.prepared(session_id, first, last)
 
 
 def _questions(snapshot: Snapshot, session_id: SessionId) -> Sequence[Question]:

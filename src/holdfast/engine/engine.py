@@ -194,7 +194,7 @@ class Engine:
         return self._begin(await self.verbs.replace(session_id, turn_id, parts, expect))
 
     async def messages(self, session_id: SessionId, before: str | None, limit: int) -> ConversationPage:
-        """Return a page of the conversation. First look for the rest of runs whose output is awaited."""
+        """Return a page of the conversation. Recover the page's interrupted runs first."""
 
         def read(snapshot: Snapshot) -> ConversationPage:
             return read_page(snapshot, session_id, before, limit)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId, is_id
+from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.store.archive import WORKSPACES
 from holdfast.store.disk import remove_tree
 from holdfast.store.ports import DELETED, Store, Swept
@@ -79,19 +80,18 @@ async def sweep(store: Store, folder: Path) -> Swept:
 async def clear_away(store: Store, folder: Path) -> int:
     """Remove the folders that were made for sessions whose deletion `store` has recorded; return how many.
 
-    Every other folder stays, also that of a session which `store` does not know: another database may know
-    it. A folder that a person chose lies elsewhere and is theirs.
+    Keep every other folder, including those of sessions unknown to `store`: another backup may hold them. A
+    folder that a person chose lies elsewhere and is theirs.
     """
     removed = 0
     for name, deletion in (await store.items(DELETED)).items():
         session_id, own = SessionId(name), folder / WORKSPACES / name
-        # Asked anew: the id may be in use again by now, and the folder with it.
-        if is_id(name) and await store.item(DELETED, name) == deletion:
+        if is_id(name):
             heir = await _heir(store, session_id)
             if heir is not None:
                 await take_over(folder, session_id, heir)
             if heir is None or (folder / WORKSPACES / heir).exists():
-                removed += await asyncio.to_thread(_remove, own)
+                removed += await _remove(store, own, deletion)
         # Recorded until the purge: a tool that is being stopped may still make the folder anew.
         if not await asyncio.to_thread(_is_there, own) and not await store.buried(session_id):
             await store.swap_item(DELETED, name, deletion, None)
@@ -103,24 +103,36 @@ async def _heir(store: Store, session_id: SessionId) -> SessionId | None:
 
     A server that stopped while the conversation moved on may not have moved the folder.
     """
-    successor = await store.successor(session_id)
-    if successor is not None:
+    for _ in range(SUCCESSORS_MAX):
+        successor = await store.successor(session_id)
+        if successor is None:
+            return None
         with suppress(NoSuchSession):
             await store.head(successor)
             return successor
+        session_id = successor
     return None
 
 
-def _remove(own: Path) -> bool:
-    """Remove a folder, under another name: a session that has its id from now on makes a new one."""
+async def _remove(store: Store, own: Path, deletion: bytes) -> bool:
+    """Rename the folder, then remove it, unless its session was created again in the meantime."""
     leaving = _leaving(own)
-    is_there = os.path.lexists(own)
+    was_there = await asyncio.to_thread(_rename, own, leaving)
+    # Asked after the renaming: what is created from now on makes a folder of its own.
+    if await store.item(DELETED, own.name) != deletion:
+        await asyncio.to_thread(_rename, leaving, own)
+        return False
+    await asyncio.to_thread(remove_tree, leaving)
+    return was_there
+
+
+def _rename(folder: Path, to: Path) -> bool:
+    """Give a folder another name, unless it is gone or that name is taken."""
     with suppress(OSError):
-        if is_there:
-            remove_tree(leaving)
-            own.rename(leaving)
-        remove_tree(leaving)
-    return is_there and not os.path.lexists(own)
+        if os.path.lexists(folder) and not os.path.lexists(to):
+            folder.rename(to)
+            return True
+    return False
 
 
 def _is_there(own: Path) -> bool:

@@ -10,20 +10,21 @@ import stat
 import tarfile
 from collections.abc import Callable
 from errno import ENAMETOOLONG
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.domain.errors import BadBackup, DiskFull
 from holdfast.domain.ids import is_id
 from holdfast.domain.reading import clean
-from holdfast.store.disk import sync
+from holdfast.store.disk import replacing
 from holdfast.store.ports import Progress
 
 STORE, WORKSPACES = "holdfast.db", "workspaces"
 """The names in an archive: of the copy, which comes first, and of the folder that has the workspaces."""
 PIECE_BYTES = 1_000_000
 PARTS_MAX, PATH_BYTES_MAX = 100, 3_000
-"""Of a path in an archive: what lies deeper could not be laid out everywhere."""
+"""Limits of a path in an archive: longer ones cannot be created on every file system."""
 _NO_FILE = "it is neither a file nor a folder nor a link"
 _BLOCK = tarfile.BLOCKSIZE
 _MAGIC, _MAGIC_AT = b"ustar", 257
@@ -46,27 +47,27 @@ def pack(path: Path, copy: Path, workspaces: Path, progress: Progress) -> list[s
 
     Return what was left out, a line each. Raises OSError.
     """
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    children = workspaces.iterdir() if workspaces.is_dir() else ()
-    found = sorted(child for child in children if is_id(child.name))
-    try:
-        with os.fdopen(os.open(part, _MAKE, 0o600), "wb") as file:
-            packing = _Packing(file, lambda done: progress(done, len(found) + 1))
-            packing.add_copy(copy)
-            for workspace in found:
+    packed: set[Path] = set()
+    with replacing(path) as part, part.open("wb") as file:
+        packing = _Packing(file, lambda done: progress(done, max(len(found), done) + 1))
+        found = _workspaces(workspaces)
+        packing.add_copy(copy)
+        # Looked for again at the end: a conversation that goes on in another takes its folder along.
+        while fresh := sorted(set(found) - packed):
+            for workspace in fresh:
                 packing.add_workspace(workspace)
-            file.write(_END)
-        sync(part)
-        part.replace(path)
-        sync(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+            packed.update(fresh)
+            found = _workspaces(workspaces)
+        file.write(_END)
     return packing.left_out
 
 
+def _workspaces(folder: Path) -> list[Path]:
+    return [child for child in folder.iterdir() if is_id(child.name)] if folder.is_dir() else []
+
+
 class _Packing:
-    """Writes one archive. `tick` is told how many parts are done, often; it may raise."""
+    """Write one archive. Call `tick` with the number of finished parts; an exception from it stops that."""
 
     def __init__(self, file: BinaryIO, tick: Callable[[int], None]) -> None:
         self.left_out: list[str] = []
@@ -130,7 +131,7 @@ class _Packing:
             self._tick(self._done)
         if left:
             # Its length stands before it already.
-            self._leave_out(place, "its end could not be read, and is filled up with zeros")
+            self._leave_out(place, "it could not be read to the end; the rest is zeros")
             self._file.seek(left - 1, os.SEEK_CUR)
             self._file.write(b"\0")
         self._file.write(bytes(-found.st_size % _BLOCK))
@@ -206,7 +207,7 @@ class _Unpacking:
         # Nothing but a folder that was made here leads anywhere.
         in_workspace = names[:-1] in self._folders and names[-1] not in ("", ".", "..")
         if not in_workspace and not (is_workspace and entry.isdir()) and names != (STORE,):
-            raise _Refused(f"{entry.name} has no place in it")
+            raise _Refused(f"it contains an unexpected entry, {entry.name}")
         if names in self._links or os.path.lexists(self._place(names)):
             raise _Refused(f"{entry.name} is in it twice")
         if entry.isdir():
@@ -255,6 +256,5 @@ def _give(place: Path, entry: tarfile.TarInfo) -> None:
 def _stays_inside(names: tuple[str, ...], target: str) -> bool:
     """Whether a link in a workspace leads nowhere else: up first, not above the workspace, and then down."""
     steps = [step for step in target.split("/") if step not in ("", ".")]
-    down = [step for step in steps if step != ".."]
-    ups = len(steps) - len(down)
-    return not target.startswith("/") and steps[ups:] == down and ups <= len(names) - 3
+    ups = len(list(takewhile(lambda step: step == "..", steps)))
+    return not target.startswith("/") and ".." not in steps[ups:] and ups <= len(names) - 3

@@ -3,9 +3,13 @@
 import fcntl
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_LOCK_POLL_S = 0.02
 
 
 def sync(path: Path) -> None:
@@ -29,14 +33,42 @@ def sync_names(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process has the lock on a folder, and hold it."""
+def locked(folder: Path, wait_s: float) -> Iterator[bool]:
+    """Hold the lock on a folder. Yield False where another process has not let go of it in time."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    until = time.monotonic() + wait_s
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        while not (is_held := _try_lock(handle)) and time.monotonic() < until:
+            time.sleep(_LOCK_POLL_S)
+        yield is_held
     finally:
         os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield an empty file beside `path`, readable by its owner alone; on leaving, it takes that name.
+
+    `path` is then whole and on disk. After an error nothing is left behind, and `path` is as it was.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        sync(part)
+        part.replace(path)
+        sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def remove_tree(folder: Path) -> None:
@@ -44,10 +76,20 @@ def remove_tree(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink(missing_ok=True)
         return
+    _make_writable(folder)
     for at, folders, _ in os.walk(folder):
-        # Before they are entered: some programs take the right to write from folders.
-        for each in (Path(at, name) for name in folders):
-            with suppress(OSError):
-                if not each.is_symlink():
-                    each.chmod(0o700)
+        for name in folders:
+            _make_writable(Path(at, name))
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_writable(folder: Path) -> None:
+    """Some programs take the right to write from their folders. A link is left alone."""
+    with suppress(OSError):
+        # Opened first: a program could put a link in its place. O_PATH also opens what may not be read.
+        flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(folder, flags)
+        try:
+            os.chmod(f"/proc/self/fd/{handle}" if hasattr(os, "O_PATH") else handle, 0o700)  # noqa: PTH101
+        finally:
+            os.close(handle)

@@ -135,7 +135,10 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """Where what a restore replaced is now, where there was any; and what of the backup it left out."""
+    """Where a restore keeps the store and the workspaces that it replaced; None if there were none.
+
+    `left_out` says which files of the backup it did not bring back.
+    """
 
     store: Path | None
     workspaces: Path | None

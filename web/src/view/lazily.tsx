@@ -5,7 +5,7 @@ import type { FunctionComponent } from "preact";
 import { useEffect } from "preact/hooks";
 import { s } from "./strings";
 
-/** Each module stands here once, with whatever else only such modules import: then no file is loaded under two addresses. */
+/** List each lazy module once, bundled with everything that only lazy modules import, so that no file loads under two URLs. */
 export const modules = {
   agents: retried(() => import("./agents/page")),
   colours: retried(() => import("./colours")),

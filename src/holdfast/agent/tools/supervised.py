@@ -167,7 +167,7 @@ class Supervised:
         except TimeoutError:
             if self._process.poll() is not None:
                 return True  # It ended while this process stood still.
-            # Nobody waits any longer, but whenever it ends it is reaped.
+            # Reap it in the background: no caller waits for it any more.
             threading.Thread(target=self._process.wait, daemon=True).start()
             return False
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import StoreInUse
-from holdfast.store.disk import sync
+from holdfast.store.disk import replacing
 from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import Place, connect, translated
 from holdfast.store.sqlite.turnstile import WriteTurn
@@ -26,22 +26,13 @@ def copy(place: Place, path: Path, progress: Progress) -> None:
     """
     if path.exists() and place.file.exists() and path.samefile(place.file):
         raise StoreInUse(path=path)
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    try:
-        with translated(path, place.wait_s):
-            _copy_file(place, part, progress)
-            sync(part)
-            part.replace(path)
-            sync(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    with translated(path, place.wait_s), replacing(path) as part:
+        _copy_file(place, part, progress)
 
 
 def _copy_file(place: Place, part: Path, progress: Progress) -> None:
     source = connect(place, writes=False)
     target = apsw.Connection(str(part))
-    part.chmod(0o600)
     turn = WriteTurn(place.folder, place.wait_s)
     try:
         with target.backup("main", source, "main") as backup:

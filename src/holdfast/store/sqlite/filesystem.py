@@ -22,6 +22,11 @@ def refuse_network(folder: Path, mounts: str | None = None) -> None:
         raise NetworkFileSystem(path=folder, kind=kind)
 
 
+def is_mount_point(path: Path) -> bool:
+    """Return whether something is mounted there, also a folder of the same disk."""
+    return path.resolve() in _mounts(_read_mounts())
+
+
 def _read_mounts() -> str:
     if sys.platform == "darwin":
         return subprocess.run(["/sbin/mount"], capture_output=True, text=True, check=False).stdout

@@ -1,11 +1,14 @@
 """Putting a backup in place of the store, and its workspaces, if it has any, in place of those that are here.
 
-Both are prepared first: the store as `restoring.db`, the workspaces in `restoring/`. To rename `restoring.db`
-is the step that counts. So `restoring/` without `restoring.db` says that the store was replaced and the
-workspaces are still to be: whoever opens the store next finishes that.
+Both are prepared first: the store as `restoring.db`, the workspaces in `restoring/`. Renaming `restoring.db`
+to `holdfast.db` is the commit point. `restoring/` without `restoring.db` means that the store is replaced and
+the workspaces are not: the next process to open the store moves them.
 
-`restoring/` has one entry, a folder or a link to one that an earlier restore kept. It is named like the
-folder that the workspaces which are here are moved to.
+`restoring/` has one entry, a folder or a link to one that an earlier restore kept. Its name is the one under
+which the current workspaces will be kept in `backups/`.
+
+A restore holds the lock on the data folder from beginning to end. A process that opens the store holds it for
+a moment, so none can come in while a restore is under way.
 """
 
 import os
@@ -23,6 +26,7 @@ from holdfast.store.disk import locked, remove_tree, sync
 from holdfast.store.ports import DELETED, Progress, Replaced
 from holdfast.store.sqlite.backup import steps
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place, translated
+from holdfast.store.sqlite.filesystem import is_mount_point
 from holdfast.store.sqlite.migrate import FORMAT
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.sql import rows, run
@@ -43,40 +47,45 @@ def restore(folder: Path, path: Path, process_id: ProcessId, progress: Progress)
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = Place(folder, "full", None, 1.0)
-    lock = ProcessLock(folder, process_id)
-    try:
-        if lock.others():
-            raise StoreInUse(path=folder)
-        with translated(path, place.wait_s):
-            finish(folder)
-            _discard(folder)
-            try:
-                return _replace(place, path, progress)
-            finally:
-                _discard(folder)
-    finally:
-        lock.release()
+    with locked(folder, place.wait_s) as is_held:
+        lock = ProcessLock(folder, process_id)
+        try:
+            if not is_held or lock.others():
+                raise StoreInUse(path=folder)
+            with translated(path, place.wait_s):
+                clean_up(folder)
+                try:
+                    return _replace(place, path, progress)
+                finally:
+                    _discard(folder)
+        finally:
+            lock.release()
 
 
-def finish(folder: Path) -> None:
-    """Put restored workspaces in place where a restore was killed after it had replaced the store."""
+def clean_up(folder: Path) -> None:
+    """Finish a restore that was killed after it had replaced the store; discard one that had not.
+
+    The caller holds the lock on the folder.
+    """
+    _finish(folder)
+    _discard(folder)
+
+
+def _finish(folder: Path) -> None:
     ready, own = folder / _READY, folder / WORKSPACES
-    if not ready.exists():
+    if not ready.exists() or (folder / _FRESH).exists():
         return
-    with locked(folder):
-        if not ready.exists() or (folder / _FRESH).exists():
-            return
-        for entry in ready.iterdir():
-            waiting = ready / entry.readlink() if entry.is_symlink() else entry
-            if os.path.lexists(waiting):
-                if os.path.lexists(own):
-                    (folder / BACKUPS).mkdir(mode=0o700, exist_ok=True)
-                    own.rename(folder / BACKUPS / entry.name)
-                    sync(folder / BACKUPS)
-                waiting.rename(own)
-            entry.unlink(missing_ok=True)
-        ready.rmdir()
-        sync(folder)
+    for entry in ready.iterdir():
+        waiting = ready / entry.readlink() if entry.is_symlink() else entry
+        if os.path.lexists(waiting):
+            if os.path.lexists(own):
+                (folder / BACKUPS).mkdir(mode=0o700, exist_ok=True)
+                own.rename(folder / BACKUPS / entry.name)
+                sync(folder / BACKUPS)
+            waiting.rename(own)
+        entry.unlink(missing_ok=True)
+    ready.rmdir()
+    sync(folder)
 
 
 def _replace(place: Place, path: Path, progress: Progress) -> Replaced:
@@ -93,10 +102,10 @@ def _replace(place: Place, path: Path, progress: Progress) -> Replaced:
         _check_disk(folder)
         _make_ready(folder, workspaces, kept.with_suffix(KEPT).name)
     was_there = _keep_old(place, kept)
-    # The one step that counts: before it the folder holds the old store, after it the new one.
+    # The commit point: before it the folder holds the old store, after it the new one.
     (folder / _FRESH).replace(place.file)
     sync(folder)
-    finish(folder)
+    _finish(folder)
     aside = kept.with_suffix(KEPT)
     return Replaced(kept if was_there else None, aside if os.path.lexists(aside) else None, tuple(left_out))
 
@@ -110,7 +119,8 @@ def _discard(folder: Path) -> None:
         ready.rename(part)
         sync(folder)
         remove_tree(part)
-    fresh.unlink(missing_ok=True)
+    for suffix in ("", "-journal"):
+        _beside(fresh, suffix).unlink(missing_ok=True)
 
 
 def _kept_with(folder: Path, path: Path) -> Path | None:
@@ -122,7 +132,8 @@ def _kept_with(folder: Path, path: Path) -> Path | None:
 def _check_disk(folder: Path) -> None:
     """Raise StoreUnreadable where the workspaces that are here cannot be moved aside."""
     for path in (folder / WORKSPACES, folder / BACKUPS):
-        if os.path.lexists(path) and path.lstat().st_dev != folder.stat().st_dev:
+        is_elsewhere = os.path.lexists(path) and path.lstat().st_dev != folder.stat().st_dev
+        if is_elsewhere or is_mount_point(path):
             raise StoreUnreadable(path=path, detail="it is on another disk than the data folder")
 
 
@@ -171,7 +182,7 @@ def _copy_back(path: Path, fresh: Path, progress: Progress, has_workspaces: bool
                 progress(done, total)
         target.pragma("journal_mode", "delete")
         if not has_workspaces and target.pragma("user_version") >= _FIRST_WITH_SHELF:
-            # The workspaces that are here are not its own: what it deleted may have been imported since.
+            # These records would apply to the current workspaces, where a deleted session may be back.
             run(target, "delete_items", DELETED)
     finally:
         target.close()

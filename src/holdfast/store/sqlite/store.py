@@ -12,12 +12,13 @@ from typing import TypeVar
 from holdfast.domain.changes import Change
 from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import BadQuery, ImportConflict, TooLarge
+from holdfast.domain.errors import BadQuery, ImportConflict, StoreInUse, TooLarge
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.attention import Question, Standing, Survey
+from holdfast.store.disk import locked
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News, Watch
 from holdfast.store.meter import CommitMeter
@@ -399,7 +400,10 @@ def _move_in(place: Place, clock: Clock) -> ProcessLock:
     with translated(place.folder, place.wait_s):
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network(place.folder)
-        restore.finish(place.folder)
-        lock = ProcessLock(place.folder, Ids(clock).process())
+        with locked(place.folder, place.wait_s) as is_held:
+            if not is_held:
+                raise StoreInUse(path=place.folder)
+            restore.clean_up(place.folder)
+            lock = ProcessLock(place.folder, Ids(clock).process())
         lock.others()  # Whoever comes in clears away what the dead have left.
         return lock
