@@ -193,7 +193,7 @@ def give_file(folder: Path, story: Story, text: str) -> Path:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """What the file in each conversation's folder says."""
+    """Return the text of the file in each conversation's folder."""
     return {path.parent.name: path.read_text() for path in folder.glob("workspaces/*/notes.txt")}
 
 

@@ -28,7 +28,7 @@ WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
 
 
 class Readers:
-    """What a conversation was said to be, by every response, and all that happened in it."""
+    """Collect every response about a conversation, and its whole journal."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id

@@ -52,7 +52,7 @@ def own_folder(folder: Path, session_id: str) -> Path:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """What is in each workspace's file."""
+    """Return the text of each workspace's file."""
     return {path.parent.name: path.read_text() for path in folder.glob("workspaces/*/notes.txt")}
 
 
@@ -61,8 +61,9 @@ def delete(server: Running, session_id: str) -> None:
 
 
 def until_gone(path: Path) -> None:
+    """Wait for a folder, and for the name that it has while it is being removed."""
     until = time.monotonic() + WAIT_S
-    while path.exists():
+    while list(path.parent.glob(f"{path.name}*")):
         assert time.monotonic() < until, f"{path} is still there"
         time.sleep(0.01)
 

@@ -36,7 +36,7 @@ async def add(data: Path, title: str, backup: Path | None = None) -> SessionId:
 
 
 async def look(data: Path) -> Found:
-    """What a server finds that is started now."""
+    """Return what a server finds that is started now."""
     store = await SqliteStore.open(data)
     try:
         titles = tuple(sorted(row.title for row in (await store.sessions(None, 10)).sessions))

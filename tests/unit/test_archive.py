@@ -32,7 +32,7 @@ def pack(tmp_path: Path, source: Path) -> list[str]:
 
 
 def unpack(tmp_path: Path, name: str = "target") -> tuple[Path, list[str]]:
-    """Where the workspaces were laid out, and what was left out."""
+    """Unpack; return the folder of the workspaces, and what was left out."""
     target = tmp_path / name
     target.mkdir()
     return target / "workspaces", archive.unpack(tmp_path / "all.tar", target, quiet)

@@ -264,7 +264,7 @@ async def test_a_copy_from_before_there_was_a_shelf_can_be_put_back(tmp_path: Pa
 
 
 async def test_nobody_opens_the_store_while_a_backup_is_put_back(tmp_path: Path) -> None:
-    """What they were told is stored would be gone."""
+    """The restore would drop writes that were acknowledged meanwhile."""
     store = await SqliteStore.open(tmp_path / "store")
     await fill(store)
     await store.backup(tmp_path / "copy.db", quiet)

@@ -134,7 +134,7 @@ async def end_work(staff: Staff, grace_s: float, say: Callable[[str], None] = la
 
 
 async def _sweep_for_ever(store: Store, folder: Path) -> None:
-    """Keep the data folder small. A fault is told and passes: the next sweep does what this one left."""
+    """Keep the data folder small. Report a fault and go on: the next sweep does what this one left."""
     while True:
         await asyncio.sleep(SWEEP_EVERY_S)
         try:

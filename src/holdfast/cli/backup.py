@@ -28,7 +28,7 @@ WorkspacesOption = Annotated[
     ),
 ]
 LINES_MAX = 10
-"""How many of the files that were left out are named."""
+"""The most left-out files that the command names."""
 
 
 class Copied(msgspec.Struct, frozen=True):

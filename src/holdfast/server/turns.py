@@ -209,7 +209,7 @@ class TurnRoutes:
 
 
 def _memories(page: ConversationPage) -> dict[str, tuple[str, ...]]:
-    """What memory brought to each run that answers on the page, by the first of its answers there."""
+    """Return the memories given to each run on the page, by the id of its first answer there."""
     facts = [event.fact for event in page.prepared if isinstance(event.fact, ContextPrepared)]
     brought = {fact.run_id: fact.memories for fact in facts if fact.memories}
     answers = [message.row for message in page.messages if message.row.role == "assistant"]

@@ -35,7 +35,7 @@ _RIGHTS = 0o777
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a tar file."""
+    """Return whether a file is a tar file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -145,12 +145,12 @@ class _Packing:
 
 
 def _line(place: Path | str, why: str | None) -> str:
-    """What was left out, on one line that any terminal can show."""
+    """Describe what was left out, on one line that any terminal can show."""
     return clean(" ".join(f"{place}: {why}".split())).encode("utf-8", "replace").decode()
 
 
 def _entry(place: Path, found: os.stat_result, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    """What the archive says of a file: its name, rights and time, and not whose it is."""
+    """Make a file's entry in the archive: its name, mode and time, without its owner."""
     entry = tarfile.TarInfo(str(place))
     entry.type, entry.mode, entry.mtime = kind, stat.S_IMODE(found.st_mode) & _RIGHTS, found.st_mtime
     entry.linkname, entry.size = target, found.st_size if kind == tarfile.REGTYPE else 0
@@ -254,7 +254,7 @@ def _give(place: Path, entry: tarfile.TarInfo) -> None:
 
 
 def _stays_inside(names: tuple[str, ...], target: str) -> bool:
-    """Whether a link in a workspace leads nowhere else: up first, not above the workspace, and then down."""
+    """Return whether a link stays in its workspace: `..` only in front, and never above the workspace."""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     ups = len(list(takewhile(lambda step: step == "..", steps)))
     return not target.startswith("/") and ".." not in steps[ups:] and ups <= len(names) - 3

@@ -38,14 +38,15 @@ def locked(folder: Path, wait_s: float) -> Iterator[bool]:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     until = time.monotonic() + wait_s
     try:
-        while not (is_held := _try_lock(handle)) and time.monotonic() < until:
+        while not (is_held := try_lock(handle)) and time.monotonic() < until:
             time.sleep(_LOCK_POLL_S)
         yield is_held
     finally:
         os.close(handle)
 
 
-def _try_lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
+    """Lock an open file or folder, unless another process has the lock. Return whether it is held."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -135,7 +135,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """Where a restore keeps the store and the workspaces that it replaced; None if there were none.
+    """The paths under which a restore keeps what it replaced; None if there was nothing.
 
     `left_out` says which files of the backup it did not bring back.
     """

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.domain.errors import StoreBusy
+from holdfast.store.disk import try_lock
 
 _RETRY_S = 0.0003
 _NEWS_EVERY_S = 0.025
@@ -54,10 +55,10 @@ class WriteTurn:
         os.close(self._turn)
 
     def _take(self, lock: int, meanwhile: Callable[[], None]) -> None:
-        if _try(lock):
+        if try_lock(lock):
             return
         start = called = time.monotonic()
-        while not _try(lock):
+        while not try_lock(lock):
             now = time.monotonic()
             if now - start > self._wait_s:
                 raise StoreBusy(seconds=round(self._wait_s), path=self._path.parent)
@@ -69,11 +70,3 @@ class WriteTurn:
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _try(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
