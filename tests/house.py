@@ -229,7 +229,8 @@ async def house(
     """A house in `folder` that is checked by doctor when it is left.
 
     Where a run goes on by itself as soon as the engine starts, ask for one that is not `started`, write down
-    what the model is to say, and start it.
+    what the model is to say, and start it. The same where two engines share the folder: one that is started
+    takes up any run that the other has accepted and not begun yet, and asks its own model.
 
     `instead` are asked where its model fails.
     """

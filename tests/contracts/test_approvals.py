@@ -164,9 +164,10 @@ async def test_of_two_answers_at_once_one_counts(tmp_path: Path, pair: tuple[str
     lever = shell()
     async with (
         house(tmp_path, lever, approvals="ask") as here,
-        house(tmp_path, lever, approvals="ask") as other,
+        house(tmp_path, lever, approvals="ask", started=False) as other,
     ):
         run_id, call_id = await asked(here, "rm a")
+        await other.engine.start()
         outcomes = await asyncio.gather(
             here.engine.resolve(run_id, call_id, *ANSWERS[pair[0]]),
             other.engine.resolve(run_id, call_id, *ANSWERS[pair[1]]),
@@ -357,7 +358,7 @@ async def test_waiting_holds_no_lease_and_no_task_and_is_not_asked_again(tmp_pat
 
 async def test_runs_that_wait_cost_a_sweep_nothing_but_their_row(tmp_path: Path) -> None:
     """However many wait, a sweep writes nothing, claims nothing and asks the store the same few questions."""
-    async with house(tmp_path, shell(), approvals="ask") as here:
+    async with house(tmp_path, shell(), approvals="ask", started=False) as here:
         counted: list[int] = []
         for count in (1, 40):
             while len(await here.store.open_runs()) < count:

@@ -163,10 +163,11 @@ async def test_a_second_answer_is_refused_and_changes_nothing(tmp_path: Path) ->
 async def test_of_two_answers_at_two_servers_one_counts(tmp_path: Path) -> None:
     async with (
         house(tmp_path, others=[AskUser()]) as here,
-        house(tmp_path, others=[AskUser()]) as other,
+        house(tmp_path, others=[AskUser()], started=False) as other,
     ):
         other.model.steps = [says("Done.")]
         session_id, run_id = await asked(here, asks("Why?"))
+        await other.engine.start()
         [question] = await open_questions(here, session_id)
         outcomes = await asyncio.gather(
             here.engine.answer(*call_of(question), Reply("One.")),

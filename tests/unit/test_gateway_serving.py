@@ -22,7 +22,7 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
     async with (
         house(tmp_path / "data") as home,
         desk(home, app, sleep=briefly) as at,
-        house(tmp_path / "data") as other,
+        house(tmp_path / "data", started=False) as other,
     ):
         home.model.steps = [says("one")]
         told: list[str] = []
@@ -32,7 +32,7 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
         await at.quiet()
         assert at.gateway.states()[0].serving and not stand_by.states()[0].serving
         await at.gateway.stop(0.0)
-        other.model.steps = [says("two")]
+        home.model.steps = other.model.steps = [says("two")]
         app.say("2")
         await at.shown("one", "two")
         await at.quiet()
@@ -43,7 +43,11 @@ async def test_another_process_takes_over_when_the_one_that_served_is_gone(tmp_p
 
 async def test_what_one_process_takes_in_is_worked_off_by_the_one_that_serves(tmp_path: Path) -> None:
     app = Parlour()
-    async with house(tmp_path / "data") as home, desk(home, app) as at, house(tmp_path / "data") as other:
+    async with (
+        house(tmp_path / "data") as home,
+        desk(home, app) as at,
+        house(tmp_path / "data", started=False) as other,
+    ):
         home.model.steps = [says("one")]
         beside = gateway_of(other, app, [])
         inbound = app.say("1")
