@@ -40,6 +40,7 @@ from holdfast.domain.turns import IfBusy
 from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
+from holdfast.engine.ports import Workers
 from holdfast.engine.titles import Ask
 from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Durability, Store
@@ -156,9 +157,10 @@ class House:
         calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
         model = Fallback([self.model, *instead]) if instead else self.model
         agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory)
+        self.workers: Workers = lambda session: agent
         self.contexts = ContextCache(clock)
         self.engine = Engine(
-            store, clock, self.ids, lambda session: agent, folder, resume, title, at_once,
+            store, clock, self.ids, lambda session: self.workers(session), folder, resume, title, at_once,
             self.contexts, permissions=permissions, boundary=boundary, files=Restorer(Vault(folder)),
             summarise_above=summarise_above,
         )  # fmt: skip
@@ -188,6 +190,14 @@ class House:
 
         await self.until(is_so, f"a run that is {statuses}")
         return await self.run(run_id)
+
+    async def until_at_rest(self) -> None:
+        """Wait until this engine works on no run."""
+
+        async def is_so() -> bool:
+            return self.engine.runner.at_work == self.engine.runner.in_line == 0
+
+        await self.until(is_so, "rest")
 
     async def entries(self, session_id: SessionId) -> list[Entry]:
         page = await self.engine.messages(session_id, None, 200)

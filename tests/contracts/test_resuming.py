@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.agent.ports import Forgetful, TextDelta
 from holdfast.domain.context import AssistantMessage
 from holdfast.domain.ids import SessionId
-from holdfast.domain.limits import RESUME_ATTEMPTS_STALLED_MAX
+from holdfast.domain.limits import RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import Text
 from holdfast.domain.requests import DEMO, Profile
 from tests.contracts.other_process import resident
@@ -50,12 +50,44 @@ async def test_a_run_that_never_gets_anywhere_stops_being_resumed(tmp_path: Path
     async with house(tmp_path) as here:
         await here.until_run(other.run_id, "interrupted")
         await here.engine.recovery.sweep()
+        await here.until_at_rest()
         run = await here.run(other.run_id)
         assert (run.status, run.stalled) == ("interrupted", RESUME_ATTEMPTS_STALLED_MAX)
         assert here.model.requests == []
         here.model.steps = [says("By hand.")]
         await here.engine.resume(other.run_id)
         await here.until_run(other.run_id, "completed")
+
+
+async def test_a_run_that_gets_a_step_further_each_time_is_not_resumed_for_ever_either(
+    tmp_path: Path,
+) -> None:
+    """R9: the budget counts all attempts, across restarts."""
+    run_id = None
+    for attempt in range(RESUME_ATTEMPTS_MAX + 1):
+        lever, further = Lever("lever", "pure"), asyncio.Event()
+        async with house(tmp_path, lever, started=False) as here:
+            here.model.steps = [calls("lever"), [further]]
+            await here.engine.start()
+            if run_id is None:
+                run_id = (await here.say(await here.begin(), "Go on for ever")).run_id
+
+            async def is_a_step_further(here: House = here) -> bool:
+                return len(here.model.requests) == 2
+
+            await here.until(is_a_step_further)
+            run = await here.run(run_id)
+            assert (run.attempts, run.stalled, lever.pulled) == (attempt, 0, ["{}"])
+    async with house(tmp_path) as here:
+        await here.engine.recovery.sweep()
+        await here.until_at_rest()
+        run = await here.run(run_id)
+        assert (run.status, run.attempts) == ("interrupted", RESUME_ATTEMPTS_MAX)
+        assert here.model.requests == []
+        assert run_id is not None
+        here.model.steps = [says("By hand.")]
+        await here.engine.resume(run_id)
+        await here.until_run(run_id, "completed")
 
 
 async def test_a_server_that_is_asked_to_end_holds_nothing_against_the_run_that_it_leaves(
