@@ -2,10 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain import facts as f
+from holdfast.domain.ids import SessionId
 from holdfast.domain.projections import fold
+from holdfast.domain.rows import SessionRow
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append
 from tests.house import Lever, calls, house, says, thinks
@@ -169,6 +174,37 @@ async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_
             assert [words for words in said if words in run.failure.detail]
         statuses = {status for _, status, _ in await here.text(session_id)}
         assert "streaming" not in statuses
+        assert await here.store.open_runs() == []
+
+
+@pytest.mark.parametrize("lookup", ["session", "agent", "workspace"])
+async def test_an_error_before_the_first_step_of_a_run_ends_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lookup: str
+) -> None:
+    """C7: the error comes while the run's session, its agent or its folder is looked up."""
+    error = RuntimeError(f"the {lookup} cannot be looked up")
+
+    async def break_down(session_id: SessionId) -> NoReturn:
+        raise error
+
+    def refuse(session: SessionRow) -> NoReturn:
+        raise error
+
+    async with house(tmp_path) as here:
+        # The folder of a session that another one came before is looked up there.
+        before = await here.begin()
+        session_id = await here.engine.create(f.SessionCreated(previous_session_id=before))
+        match lookup:
+            case "session":
+                monkeypatch.setattr(here.store, "session", break_down)
+            case "agent":
+                here.workers = refuse
+            case "workspace":
+                monkeypatch.setattr(here.store, "successor", break_down)
+        sent = await here.say(session_id, "Go")
+        await here.until_at_rest()
+        run = await here.run(sent.run_id)
+        assert run.status == "failed" and run.failure is not None and run.failure.detail == str(error)
         assert await here.store.open_runs() == []
 
 
