@@ -4,16 +4,18 @@ import asyncio
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import pytest
 
 from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.domain.projections import fold
+from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.usage import Usage
-from holdfast.store.ports import Append
-from tests.house import Lever, calls, house, says, thinks
+from tests.contracts.readers import State, reading
+from tests.doors import door
+from tests.house import House, Lever, Line, calls, house, says, thinks
 
 
 async def test_progress_is_kept_while_a_run_streams_without_touching_the_session_list(tmp_path: Path) -> None:
@@ -235,70 +237,113 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
         assert (await here.store.session(second)).title == "Mine too"
 
 
+ROUNDS = 4
+WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
+
+
+async def attached(here: House, text: str) -> tuple[AnyPart, ...]:
+    """A message with an attachment."""
+    return Text(text), File(await here.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
+
+
+async def until_streaming(here: House, session_id: SessionId) -> None:
+    async def is_so() -> bool:
+        return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
+
+    await here.until(is_so, "a stream")
+
+
+def running(state: State) -> list[str]:
+    """Return the run that is at work; whatever can say that one is must name the same."""
+    found = [run_id for run_id, run in state.runs.items() if run["status"] == "running"]
+    timed = [run_id for run_id, run in state.runs.items() if run["started_at"] and not run["ended_at"]]
+    assert timed == found
+    assert [state.row.run_id] == (found or [None]) and (state.row.status == "working") == bool(found)
+    for each in state.messages:
+        assert each["status"] != "streaming" or each["run_id"] in found
+        assert each["status"] != "interrupted" or each["run_id"] not in found
+    return found
+
+
 async def test_cancelling_clears_everything_that_says_running_in_one_moment(tmp_path: Path) -> None:
-    """C9"""
+    """C9: words that stream or a call under way, for a message with an attachment, while others read."""
     lever = Lever("lever", "unsafe")
-    lever.hold = asyncio.Event()
-    async with house(tmp_path, lever) as here:
-        session_id = await here.begin()
-        here.model.steps = [calls("lever")]
-        sent = await here.say(session_id, "Pull")
-        await lever.started.wait()
-        await here.engine.cancel(sent.run_id or f.RunId(""))
-        events = await here.store.read(session_id, 0, 1000)
-        whole = {"working", "idle"}
-        for cut in range(1, len(events) + 1):
-            row = fold(session_id, events[:cut]).row
-            assert row is not None and row.status in whole
-        session = await here.store.session(session_id)
-        assert (session.status, session.run_id) == ("idle", None)
-        assert (await here.run(sent.run_id)).status == "cancelled"
-        assert "streaming" not in {status for _, status, _ in await here.text(session_id)}
-        cancelled = next(e for e in events if e.kind == "run_cancelled")
-        settled = next(e for e in events if e.kind == "tool_settled")
-        assert cancelled.at == settled.at and cancelled.seq > settled.seq  # One transaction.
+    async with house(tmp_path, lever) as here, door(here) as api:
+        session_id, said, runs = await here.begin(), await attached(here, "Pull"), list[str]()
+        async with reading(here, api, session_id) as readers:
+            for number in range(ROUNDS):
+                lever.hold, lever.started = asyncio.Event(), asyncio.Event()
+                here.model.steps = [[*WORDS, *calls("lever")] if number % 2 else [*WORDS, asyncio.Event()]]
+                sent = await here.engine.send(session_id, said)
+                assert sent.run_id is not None
+                runs.append(sent.run_id)
+                await (lever.started.wait() if number % 2 else until_streaming(here, session_id))
+                await here.engine.cancel(sent.run_id)
+            await here.engine.delete(session_id)
+    readers.check()
+    for state in readers.states():
+        begun = [run_id for run_id in runs if run_id in state.runs]
+        asked = [(each["run_id"], each["parts"]) for each in state.messages if each["role"] == "user"]
+        assert asked == [(run_id, msgspec.to_builtins(list(said))) for run_id in begun]
+        # The whole run, or the whole cancellation.
+        over = [run_id for run_id in begun if state.runs[run_id]["status"] == "cancelled"]
+        assert begun[:-1] == over[: len(begun) - 1] and running(state) in ([], begun[-1:])
+    assert over == runs
 
 
 async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
-    """C10"""
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        for _ in range(5):
-            words = [TextDelta(f"w{i} ") for i in range(400)]
-            here.model.steps = [[*words, asyncio.Event()]]  # Goes on until it is stopped.
-            sent = await here.say(session_id, "Write")
+    """C10: of a message with an attachment, while others read."""
+    async with house(tmp_path) as here, door(here) as api:
+        session_id, said = await here.begin(), await attached(here, "Write")
+        async with reading(here, api, session_id) as readers:
+            for _ in range(ROUNDS):
+                here.model.steps = [[*WORDS, asyncio.Event()]]  # Goes on until it is stopped.
+                await here.engine.send(session_id, said)
+                await until_streaming(here, session_id)
+                await here.engine.verbs.undo(session_id, None)
+            await here.until_at_rest()
+            await here.engine.delete(session_id)
+    readers.check()
+    for state in readers.states():
+        live = [each for each in state.messages if each["live"]]
+        assert len({each["run_id"] for each in live}) == state.row.live_turns <= 1
+        assert [each["parts"] for each in live[:1]] == [msgspec.to_builtins(list(said))] * bool(live)
+        # Undone and stopped, or neither.
+        gone = {each["run_id"] for each in state.messages if not each["live"]}
+        stopped = {run_id for run_id, run in state.runs.items() if run["status"] == "cancelled"}
+        assert gone == stopped and not gone.intersection(running(state))
+    assert len(stopped) == ROUNDS
+    assert [event.seq for event in readers.journal] == list(range(1, len(readers.journal) + 1))
+    undone = max(event.seq for event in readers.journal if event.kind == "turns_undone")
+    assert "text_appended" not in {event.kind for event in readers.journal if event.seq > undone}
 
-            async def is_writing() -> bool:
-                return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
 
-            await here.until(is_writing)
-            await here.engine.verbs.undo(session_id, None)
-            run = await here.run(sent.run_id)
-            row = await here.store.session(session_id)
-            assert (run.status, row.live_turns, row.status) == ("cancelled", 0, "idle")
-        events, after = [], 0
-        while batch := await here.store.read(session_id, after, 1000):
-            events += batch
-            after = batch[-1].seq
-        assert [e.seq for e in events] == list(range(1, len(events) + 1))
-        undone = [e.seq for e in events if e.kind == "turns_undone"]
-        late = [e for e in events if e.kind == "text_appended" and e.seq > undone[-1]]
-        assert late == []
-
-
-async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path) -> None:
-    """C10"""
-    async with house(tmp_path) as here:
-        session_id = await here.begin()
-        here.model.steps = [says("First."), says("Second."), says("Third.")]
-        first = await here.say(session_id, "Hello")
-        await here.until_run(first.run_id, "completed")
-        second = await here.engine.replace(session_id, first.turn_id, None)
-        await here.until_run(second.run_id, "completed")
-        kinds = await here.events(session_id)
-        assert kinds.index("turns_undone") + 1 == kinds.index("turn_accepted", 3)
-        (row,) = [t for t in (await here.store.messages(session_id, None, 50)).messages if t.live][:1]
-        assert row.row.turn == 2
-        stale = Append(session_id, (f.SessionArchived(),), expect=1)
-        refused = await asyncio.gather(here.store.append(stale), return_exceptions=True)
-        assert "changed meanwhile" in str(refused[0])
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path, streams: bool) -> None:
+    """C10: of a message with an attachment, also while its answer streams, while others read."""
+    async with house(tmp_path) as here, door(here) as api:
+        session_id, said, edited = await here.begin(), await attached(here, "Hello"), (Text("Hello again"),)
+        async with reading(here, api, session_id) as readers:
+            sent = None
+            for parts in (said, None, edited, None):
+                here.model.steps = [[*WORDS, *([asyncio.Event()] if streams else says("the end"))]]
+                if sent is None:
+                    sent = await here.engine.send(session_id, said)
+                else:
+                    sent = await here.engine.replace(session_id, sent.turn_id, parts)
+                if streams:
+                    await until_streaming(here, session_id)
+                else:
+                    await here.until_run(sent.run_id, "completed")
+            await here.engine.delete(session_id)
+    readers.check()
+    asked: list[tuple[str, object]] = []
+    for state in readers.states()[1:]:
+        # The turn or the one that replaces it: at no moment neither, or both.
+        (question,) = [each for each in state.messages if each["live"] and each["role"] == "user"]
+        assert state.row.live_turns == 1 and running(state) in ([], [question["run_id"]])
+        if (question["turn_id"], question["parts"]) not in asked:
+            asked.append((question["turn_id"], question["parts"]))
+    assert [parts for _, parts in asked] == [
+        msgspec.to_builtins(list(each)) for each in (said, said, edited, edited)
+    ]
