@@ -1,14 +1,17 @@
 """C: no reader ever sees half. The situations that used to break, in one process with a real store."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
+import apsw
 import msgspec
 import pytest
 
 from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain import facts as f
+from holdfast.domain.clock import FakeClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.domain.rows import SessionRow
@@ -17,49 +20,129 @@ from tests.contracts.readers import State, reading
 from tests.doors import door
 from tests.house import House, Lever, Line, calls, house, says, thinks
 
+ROUNDS = 4
+WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
+
+
+async def until_streaming(here: House, session_id: SessionId) -> None:
+    async def is_so() -> bool:
+        return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
+
+    await here.until(is_so, "a stream")
+
+
+async def until_said(here: House, session_id: SessionId, words: str) -> None:
+    """Wait until the newest message is kept as far as these words."""
+
+    async def is_so() -> bool:
+        return (await here.text(session_id))[-1][2].endswith(words)
+
+    await here.until(is_so, f"{words!r}")
+
+
+def tables(folder: Path) -> dict[str, list[object]]:
+    """Return all that is in the store's file, its search index included."""
+    with closing(apsw.Connection(str(folder / "holdfast.db"), flags=apsw.SQLITE_OPEN_READONLY)) as db:
+        named = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        names = [name for (name,) in db.execute(named)]
+        return {name: list(db.execute(f'SELECT * FROM "{name}"')) for name in names}  # noqa: S608
+
+
+async def listed(here: House) -> list[SessionId]:
+    return [row.id for row in (await here.store.sessions(None, 10)).sessions]
+
 
 async def test_progress_is_kept_while_a_run_streams_without_touching_the_session_list(tmp_path: Path) -> None:
     """C2"""
-    async with house(tmp_path) as here:
-        hold = asyncio.Event()
-        here.model.steps = [[TextDelta("one "), TextDelta("two "), hold, *says("three")]]
+    clock = FakeClock()
+    async with house(tmp_path, clock=clock) as here:
+        go_on, end = asyncio.Event(), asyncio.Event()
+        here.model.steps = [[TextDelta("first "), go_on, *WORDS, end, *says("the end")]]
         session_id = await here.begin()
         sent = await here.say(session_id, "Count")
-
-        async def two_are_kept() -> bool:
-            return (await here.text(session_id))[-1] == ("assistant", "streaming", "one two ")
-
-        await here.until(two_are_kept)
-        before, head = await here.store.session(session_id), await here.store.head(session_id)
-        await asyncio.sleep(0.1)
-        assert await here.store.head(session_id) == head  # Nothing happened, and nothing was written.
-        hold.set()
+        await until_said(here, session_id, "first ")
+        clock.advance(1_000)
+        other = await here.begin()
+        await here.store.search("whatever", 1)  # The index has caught up then.
+        before, row = tables(tmp_path), await here.store.session(session_id)
+        assert row.status == "working" and await listed(here) == [other, session_id]
+        clock.advance(1_000)
+        go_on.set()
+        await until_said(here, session_id, "word59 ")
+        await here.store.search("whatever", 1)
+        during = tables(tmp_path)
+        assert [name for name in before if during[name] != before[name]] == ["deltas"]
+        assert await here.store.session(session_id) == row and await listed(here) == [other, session_id]
+        # While nothing happens nothing is written, though everything in the background has had its turn.
+        clock.advance(1_000)
+        for chore in (here.engine.recovery.sweep, here.engine.runner.spool, here.contexts.sweep):
+            await chore()
+        await here.store.sweep()
+        assert tables(tmp_path) == during
+        # The next change of state brings the list up to date.
+        end.set()
         await here.until_run(sent.run_id, "completed")
         after = await here.store.session(session_id)
-        assert before.status == "working" and after.status == "idle"
-        assert after.updated_at > before.updated_at
+        assert (after.status, after.updated_at) == ("idle", clock.now_ms())
+        assert await listed(here) == [session_id, other]
 
 
 async def test_activity_moves_a_session_up_the_list_and_text_or_housekeeping_does_not(tmp_path: Path) -> None:
     """C3"""
-    async with house(tmp_path, Lever("lever", "pure")) as here:
-        session_id = await here.begin()
-        hold = asyncio.Event()
-        here.model.steps = [[TextDelta("a"), hold, *says("b")], calls("lever"), says("done")]
-        moments = []
+    clock, lever = FakeClock(), Lever("lever", "pure")
+    lever.hold = asyncio.Event()
+    async with house(tmp_path, lever, clock=clock) as here:
+        session_id, more, call, end = await here.begin(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+        here.model.steps = [
+            [TextDelta("a"), more, TextDelta("b"), call, *calls("lever")],
+            [TextDelta("c"), end, *says()],
+        ]
+        other = session_id
+
+        async def is_moved() -> bool:
+            """Whether it has moved to now; if not, it is still where it was."""
+            row = await here.store.session(session_id)
+            first = (await listed(here))[0]
+            moved = row.updated_at == clock.now_ms()
+            assert first == (session_id if moved else other)
+            return moved
+
+        async def pass_time() -> SessionId:
+            """Another session is the newest then."""
+            clock.advance(1_000)
+            newest = await here.begin()
+            clock.advance(1_000)
+            return newest
+
+        other = await pass_time()
         sent = await here.say(session_id, "Go")
-        moments.append((await here.store.session(session_id)).updated_at)
-        await asyncio.sleep(0.02)
+        assert await is_moved(), "a message was accepted"
+        await until_said(here, session_id, "a")
+        other = await pass_time()
+        more.set()
+        await until_said(here, session_id, "ab")
+        assert not await is_moved(), "text"
+        call.set()
+        await lever.started.wait()
+        assert not await is_moved(), "a step ended and a call began"
         await here.engine.verbs.rename(session_id, "A name")
         await here.engine.verbs.archive(session_id, True)
-        assert (await here.store.session(session_id)).updated_at == moments[-1]
-        hold.set()
+        await here.engine.verbs.archive(session_id, False)
+        await here.engine.verbs.configure(session_id, f.SessionConfigured(resume="ask"))
+        await here.engine.drafts.keep(session_id, "What I am about to say")
+        assert not await is_moved(), "housekeeping"
+        lever.hold.set()
+        await until_said(here, session_id, "c")
+        assert await is_moved(), "a call settled"
+        other = await pass_time()
+        assert not await is_moved()
+        end.set()
         await here.until_run(sent.run_id, "completed")
-        moments.append((await here.store.session(session_id)).updated_at)
-        again = await here.say(session_id, "And a tool")
-        await here.until_run(again.run_id, "completed")
-        settled = [e.at for e in await here.store.read(session_id, 0, 1000) if e.kind == "tool_settled"]
-        assert moments[0] < moments[1] < settled[0] <= (await here.store.session(session_id)).updated_at
+        assert await is_moved(), "the run ended"
+        other = await pass_time()
+        await here.engine.verbs.rename(session_id, "A title", by="model")
+        await here.store.sweep()
+        assert not await is_moved(), "housekeeping"
 
 
 async def test_two_writers_of_one_session_neither_fail_nor_overwrite_each_other(tmp_path: Path) -> None:
@@ -237,20 +320,9 @@ async def test_a_title_made_in_the_background_never_replaces_one_that_a_person_c
         assert (await here.store.session(second)).title == "Mine too"
 
 
-ROUNDS = 4
-WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
-
-
 async def attached(here: House, text: str) -> tuple[AnyPart, ...]:
     """A message with an attachment."""
     return Text(text), File(await here.store.put_blob(b"a note"), "note.txt", "text/plain", 6)
-
-
-async def until_streaming(here: House, session_id: SessionId) -> None:
-    async def is_so() -> bool:
-        return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
-
-    await here.until(is_so, "a stream")
 
 
 def running(state: State) -> list[str]:
