@@ -5,19 +5,25 @@ The move is made by a real engine over a real store, while other processes, chat
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from holdfast.domain import facts as f
 from holdfast.domain.errors import Busy, NoSuchSession, SessionMoved, SummaryRefused
 from holdfast.domain.ids import SessionId
-from holdfast.domain.successors import SUMMED_UP
+from holdfast.domain.successors import OPENING, SUMMED_UP
+from holdfast.engine.verbs import Accepted
+from holdfast.store.ports import Store
 from tests.house import House, house, says
+from tests.mortal import Fate, Mortal
 from tests.parlour import Parlour, desk
 from tests.scribe import Scribe, scribe, talk
 
 ROOT = Path(__file__).resolve().parents[2]
+MOVE_STEPS = frozenset({"session", "pinned", "append", "pin"})
 
 
 async def users(here: House, session_id: SessionId) -> list[str]:
@@ -106,6 +112,81 @@ async def test_what_is_said_while_it_is_summed_up_is_in_the_summary_or_waits(tmp
         model.hold.set()
         await moving
         assert ["two" in asked for asked in model.asked] == [False, True]
+
+
+@pytest.mark.parametrize("deed", ["answered", "under way", "taken back"])
+async def test_nothing_lands_between_the_summary_and_the_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    """C11: what is said once the summary is made is summed up too, or the move is refused."""
+    async with house(tmp_path) as here:
+        model = scribe(here)
+        old, go_on = await here.begin(), asyncio.Event()
+        await talk(here, old, "one", "two")
+        pinned, sent = here.store.pinned, list[Accepted]()
+
+        async def pinned_after_a_deed(session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+            """The summary is made, and nothing is moved yet."""
+            monkeypatch.setattr(here.store, "pinned", pinned)
+            assert len(model.asked) == 1 and (await here.store.session(old)).successor_session_id is None
+            if deed == "taken back":
+                await here.engine.verbs.undo(old, None)
+            else:
+                model.steps = [[go_on, *says("done")]]
+                sent.append(await here.say(old, "between"))
+                if deed == "answered":
+                    go_on.set()
+                    await here.until_run(sent[0].run_id, "completed")
+            return await pinned(session_ids)
+
+        monkeypatch.setattr(here.store, "pinned", pinned_after_a_deed)
+        if deed == "under way":
+            with pytest.raises(Busy):
+                await here.engine.moves.move_on(old)
+            assert await here.store.successor(old) is None
+            go_on.set()
+            await here.until_run(sent[0].run_id, "completed")
+        new = await here.engine.moves.move_on(old)
+        said = ["one"] if deed == "taken back" else ["one", "two", "between"]
+        assert len(model.asked) == 2
+        assert [each for each in ("one", "two", "between") if each in model.asked[-1]] == said
+        assert await users(here, new) == [OPENING]
+        assert (await here.store.session(old)).live_turns == len(said)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_move_that_a_crash_cuts_off_has_happened_or_has_not(tmp_path: Path, is_after: bool) -> None:
+    """C11: whichever step of the move the process dies at, nothing is lost, and nothing is there twice."""
+    async with house(tmp_path) as here:
+        model, queue = scribe(here), [f"queued {n}" for n in range(3)]
+        for step in range(1, 10):
+            old = await here.begin()
+            await talk(here, old, "one")
+            await here.store.pin(old, True)
+            waiting = await queue_up(here, model, old)
+            doomed, fate = here.engine.moves._store, Fate(step, is_after)
+            here.engine.moves._store = cast(Store, Mortal(doomed, fate, MOVE_STEPS))
+            moving = asyncio.create_task(here.engine.moves.move_on(old))
+            over = asyncio.create_task(fate.is_over.wait())
+            await asyncio.wait({moving, over}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            is_dead = not moving.done()
+            here.engine.moves._store = doomed
+            fate.bury()
+            over.cancel()
+            await asyncio.gather(moving, over, return_exceptions=True)
+            at = await here.engine.moves.where(old)
+            if at == old:
+                assert is_dead and await users(here, old) == ["one", "break", *queue]
+                continue
+            sent = await here.say(old, "after")
+            assert sent.session_id == at
+            for run_id in (*(fact.run_id for fact in waiting), sent.run_id):
+                await here.until_run(run_id, "completed")
+            assert await users(here, old) == ["one", "break"]
+            assert await users(here, at) == [OPENING, *queue, "after"]
+            if not is_dead:
+                return
+        raise AssertionError("a move has fewer steps than that")
 
 
 async def test_processes_that_use_the_old_id_are_serialised_with_the_move(tmp_path: Path) -> None:
