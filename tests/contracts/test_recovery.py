@@ -4,16 +4,20 @@ import asyncio
 import fcntl
 from pathlib import Path
 
+import pytest
+
 from holdfast.agent.ports import TextDelta
 from holdfast.domain import facts as f
-from holdfast.domain.clock import Instant, SystemClock
+from holdfast.domain.changes import Change
+from holdfast.domain.clock import FakeClock, Instant, SystemClock
+from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.late import Unsaved
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.parts import Text
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
 from tests.contracts.other_process import Resident, resident
-from tests.house import house, says
+from tests.house import Lever, house, says
 
 
 class LateClock(SystemClock):
@@ -24,6 +28,11 @@ class LateClock(SystemClock):
 
     def now_ms(self) -> Instant:
         return super().now_ms() + self.ahead_ms
+
+
+def still() -> FakeClock:
+    """A clock that is past another process's lease, and moves only when it is told to."""
+    return FakeClock(SystemClock().now_ms() + 60_000)
 
 
 async def test_a_message_is_on_disk_with_its_run_before_it_is_acknowledged(tmp_path: Path) -> None:
@@ -136,6 +145,30 @@ async def test_output_in_a_spool_is_found_after_its_process_died(tmp_path: Path)
             assert not list((tmp_path / "spool").iterdir())
 
 
+async def test_late_output_of_a_call_that_is_in_doubt_is_there_when_a_person_is_asked(tmp_path: Path) -> None:
+    """R3: of a call under way, the store stalled, then the process died."""
+    with resident(tmp_path, "tool") as other:
+        other.until("tool_output_appended")
+        other.kill()
+    async with house(tmp_path, Lever("lever", "unsafe"), started=False) as here:
+        (tool,) = await here.store.tools(other.session_id, other.run_id)
+        text = (await here.text(other.session_id))[-1][2]
+        deltas = tuple(f.ToolOutputAppended(other.run_id, tool.id, f"spooled{i} ") for i in range(3))
+        late = Unsaved(tool.turn, tool.place, len(text), deltas)
+        Spools(tmp_path, here.ids.process()).write(other.run_id, [late])
+        await here.engine.start()
+        await here.until_run(other.run_id, "waiting")
+        _, _, call, notice = await here.text(other.session_id)
+        assert text == "pulled " and call[2] == "pulled spooled0 spooled1 spooled2 "
+        assert notice[:2] == ("notice", "recovered")
+        assert not list((tmp_path / "spool").iterdir())
+        # Whoever goes on is told the same.
+        here.model.steps = [says("So be it.")]
+        await here.engine.resolve(other.run_id, tool.id, "mark_done", "It did run.")
+        await here.until_run(other.run_id, "completed")
+        assert "spooled2" in str(here.model.requests[-1])
+
+
 async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_it(tmp_path: Path) -> None:
     """R2: output is kept beside a store that stalls, and the file goes when the store is back."""
     async with house(tmp_path) as here:
@@ -164,14 +197,24 @@ async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_
 
 
 async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
-    """R4"""
+    """R4: while that one waits for a store that stalls, the others have what there is."""
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
-        async with house(tmp_path, resume="never", clock=LateClock(60_000), started=False) as here:
+        async with house(tmp_path, resume="never", clock=still(), started=False) as here:
             await here.engine.recovery.mark()
             other.kill()
-            await asyncio.gather(*(here.engine.messages(other.session_id, None, 50) for _ in range(50)))
+            with (tmp_path / "write.lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                readers = [asyncio.create_task(here.text(other.session_id)) for _ in range(50)]
+
+                async def are_answered() -> bool:
+                    return sum(reader.done() for reader in readers) == len(readers) - 1
+
+                await here.until(are_answered, "what all but one are told")
+                told = [reader.result()[-1][:2] for reader in readers if reader.done()]
+                assert set(told) == {("notice", "pending")}
+            await asyncio.gather(*readers)
             run = await here.run(other.run_id)
             assert run.pending is not None and run.pending.reads == 1
 
@@ -199,15 +242,66 @@ async def test_a_sealed_run_with_nothing_more_costs_looks_and_then_the_notice_is
             assert len(await here.events(other.session_id)) == events  # A final notice stops the looking.
 
 
-async def test_past_the_age_limit_the_notice_is_final_without_another_look(tmp_path: Path) -> None:
-    """R7; and output that arrives after that still heals it."""
-    clock = LateClock(60_000)
+async def test_a_restart_gives_a_sealed_run_no_new_looks(tmp_path: Path) -> None:
+    """R6: how often it was looked is kept with the run."""
+    clock = still()
+    with resident(tmp_path, "nothing") as other:
+        other.until("model_step_started")
+        other.stop()
+        async with house(tmp_path, resume="never", clock=clock, started=False) as here:
+            await here.engine.recovery.mark()
+            other.kill()
+    for looks in range(1, RECOVERY_READS_MAX + 1):
+        async with house(tmp_path, resume="never", clock=clock, started=False) as here:
+            await here.engine.recovery.sweep()
+            run = await here.run(other.run_id)
+            notice = (await here.text(other.session_id))[-1][:2]
+            if looks < RECOVERY_READS_MAX:
+                assert run.pending is not None and run.pending.reads == looks
+                assert notice == ("notice", "pending")
+    assert run.pending is None and notice == ("notice", "final")
+
+
+@pytest.mark.parametrize("by", ["a reader", "the sweep"])
+async def test_past_the_age_limit_the_notice_is_final_without_another_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """R7: the process is dead, and what it could not save may lie in a file."""
+    clock, happened = still(), list[str]()
+    look = Spools.left
+
+    def counted(spools: Spools) -> list[tuple[RunId, ProcessId, Path]]:
+        happened.append("look")
+        return look(spools)
+
+    def note(change: Change) -> None:
+        happened.extend("final" for event in change.events if event.kind == "recovery_finished")
+
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
             await here.engine.recovery.mark()
-            clock.ahead_ms += RECOVERY_AGE_MS_MAX + 1000
+            other.kill()
+            monkeypatch.setattr(Spools, "left", counted)
+            here.store.note_changes(note)
+            clock.advance(RECOVERY_AGE_MS_MAX + 1)
+            if by == "the sweep":
+                await here.engine.recovery.sweep()
+                assert happened.pop() == "look", "what other runs left is looked for after that"
+            assert (await here.text(other.session_id))[-1][:2] == ("notice", "final")
+            assert happened == ["final"] and (await here.run(other.run_id)).pending is None
+
+
+async def test_output_that_arrives_after_the_age_limit_still_heals_the_notice(tmp_path: Path) -> None:
+    """R7"""
+    clock = still()
+    with resident(tmp_path, "words") as other:
+        other.until("text_appended", 5)
+        other.stop()
+        async with house(tmp_path, resume="never", clock=clock, started=False) as here:
+            await here.engine.recovery.mark()
+            clock.advance(RECOVERY_AGE_MS_MAX + 1)
             await here.engine.recovery.sweep()
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "final")
             other.go_on()

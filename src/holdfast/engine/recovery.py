@@ -58,22 +58,27 @@ class Recovery:
             # One session's trouble is not another's; what failed here is met again at the next look.
             with suppress(HoldfastError):
                 await self._look_after(session_id, run)
-        await self._read_spools()
         pending = await self._store.pending_runs()
         waited_for = {run.id for _, run in pending}
         self._looked_at = {name: at for name, at in self._looked_at.items() if name in waited_for}
         for session_id, run in pending:
             await self.heal(session_id, run)
+        await self._read_spools()
 
     async def heal(self, session_id: SessionId, run: RunRow) -> None:
-        """One look for output that is still to arrive; whoever comes during it, or soon after, goes on."""
+        """Look once for output that is still to arrive; whoever comes during it, or soon after, goes on.
+
+        Past the age limit there is nothing to look for: the notice becomes final.
+        """
         now = self._clock.now_ms()
         if run.pending is None or now - self._looked_at.get(run.id, 0) < LOOK_AGAIN_MS:
             return
         self._looked_at[run.id] = now
-        if not self._store.is_alive(run.pending.process_id) or self._is_old(run):
+        if not self._is_old(run):
+            if self._store.is_alive(run.pending.process_id):
+                return
             await self._read_spools()
-            await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
+        await self._store.append(Append(session_id, lambda view: self._look(view, run.id)))
 
     def _look(self, view: View, run_id: RunId) -> Facts:
         run = view.run(run_id)
