@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.asking import Asking
-from holdfast.agent.cache import ContextCache
+from holdfast.agent.cache import ContextCache, Evict, tell_nobody
 from holdfast.agent.calls import Approvals, Calls
 from holdfast.agent.loop import Agent
 from holdfast.agent.models.fallback import Fallback
@@ -146,6 +146,7 @@ class House:
         boundary: Boundary = lambda session_id: None,
         summarise_above: float = 0.0,
         instead: Sequence[Model] = (),
+        evict: Evict = tell_nobody,
     ) -> None:
         self.store = store
         self.ids = Ids(clock)
@@ -158,7 +159,7 @@ class House:
         model = Fallback([self.model, *instead]) if instead else self.model
         agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory)
         self.workers: Workers = lambda session: agent
-        self.contexts = ContextCache(clock)
+        self.contexts = ContextCache(clock, evict)
         self.engine = Engine(
             store, clock, self.ids, lambda session: self.workers(session), folder, resume, title, at_once,
             self.contexts, permissions=permissions, boundary=boundary, files=Restorer(Vault(folder)),
@@ -235,6 +236,7 @@ async def house(
     summarise_above: float = 0.0,
     durability: Durability = "full",
     instead: Sequence[Model] = (),
+    evict: Evict = tell_nobody,
 ) -> AsyncIterator[House]:
     """A house in `folder` that is checked by doctor when it is left.
 
@@ -248,7 +250,7 @@ async def house(
     store = await SqliteStore.open(folder, durability, clock=clock)
     here = House(
         repeating(store), folder, clock, levers, approvals, resume, title, allowance, at_once, never_run,
-        cautions, memory, others, boundary, summarise_above, instead,
+        cautions, memory, others, boundary, summarise_above, instead, evict,
     )  # fmt: skip
     if started:
         await here.engine.start()

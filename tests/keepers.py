@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.ids import SessionId
-from holdfast.domain.limits import COMMIT_S_MAX
+from holdfast.domain.limits import COMMIT_S_MAX, EVICT_S_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.rows import DebtRow
 from holdfast.engine.ledger import StoreLedger
@@ -153,6 +153,10 @@ class Attic:
         assert self.lifecycle is not None
         self.lifecycle.boundary(session_id)
 
+    async def evict(self, session_id: SessionId) -> None:
+        assert self.lifecycle is not None
+        await self.lifecycle.evict(session_id)
+
 
 class Home:
     """A house that remembers, and what a test asks of it. What is completed is told by the first keeper."""
@@ -166,6 +170,7 @@ class Home:
         in_doubt: InDoubt,
         held: int,
         commit_s: float,
+        evict_s: float,
     ) -> None:
         self.here = here
         self.attic = attic
@@ -173,7 +178,7 @@ class Home:
         self.ledger = StoreLedger(here.store)
         self.lifecycle = attic.lifecycle = Lifecycle(
             self.ledger, self._build, clock, here.ids, in_doubt, lambda: 0.5,
-            handles_max=held, commit_s=commit_s,
+            handles_max=held, commit_s=commit_s, evict_s=evict_s,
         )  # fmt: skip
         attic.present = Owner(keepers[0].name)
 
@@ -214,10 +219,13 @@ async def home(
     levers: Sequence[Lever] = (),
     stop_s: float = 5.0,
     commit_s: float = COMMIT_S_MAX,
+    evict_s: float = EVICT_S_MAX,
 ) -> AsyncIterator[Home]:
     clock, attic = clock or SystemClock(), Attic()
-    async with house(folder, *levers, clock=clock, memory=attic, boundary=attic.boundary) as here:
-        at_home = Home(here, attic, keepers or (Keeper(),), clock, in_doubt, held, commit_s)
+    async with house(
+        folder, *levers, clock=clock, memory=attic, boundary=attic.boundary, evict=attic.evict
+    ) as here:
+        at_home = Home(here, attic, keepers or (Keeper(),), clock, in_doubt, held, commit_s, evict_s)
         try:
             yield at_home
         finally:

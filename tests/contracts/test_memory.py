@@ -1,22 +1,34 @@
 """M: memory is owed until paid. One process with a real store, and real processes that are killed."""
 
 import asyncio
+import gc
+import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
+from holdfast import main
 from holdfast.agent.ports import ModelFailure
+from holdfast.config import Settings
 from holdfast.domain import facts as f
+from holdfast.domain.changes import ReadBack
+from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import AGENT_CACHE_IDLE_MS
+from holdfast.domain.parts import Text
 from holdfast.domain.projections import fold
 from holdfast.domain.ranges import numbers_in
+from holdfast.domain.secrets import Mask
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner
+from holdfast.store.sqlite.store import SqliteStore
 from tests.house import Lever, calls
-from tests.keepers import Keeper, Stubborn, home
+from tests.keepers import Home, Keeper, Stubborn, home
+from tests.witness_memory.watching import INSTALLED, Witness
 
 A, B = Owner("a"), Owner("b")
 SOON_S = 30
@@ -222,19 +234,28 @@ async def test_a_new_session_that_names_the_previous_one_is_a_boundary_for_it(tm
         await here.here.until(is_told)
 
 
+async def let_go(here: Home, clock: FakeClock) -> None:
+    """Have the cache let go of every conversation, as nobody has used one for a while."""
+    await here.here.until_at_rest()
+    clock.advance(AGENT_CACHE_IDLE_MS)
+    await here.here.contexts.sweep()
+    assert here.here.contexts.entries == 0
+
+
 async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_path: Path) -> None:
-    """M10"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
+    """M10: of a conversation that is no longer held ready."""
+    keeper, clock = Keeper(), FakeClock()
+    async with home(tmp_path, keeper, clock=clock) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        seen: list[tuple[list[str], str]] = []
-
-        async def close() -> None:
-            seen.append((await here.states(session_id), here.lifecycle.registered(session_id)))
-
-        await here.lifecycle.evict(session_id, close)
-        assert seen == [(["paid"], "")]
+        keeper.hold = asyncio.Event()
+        await let_go(here, clock)
+        async with asyncio.timeout(SOON_S):
+            await keeper.called.wait()
+        assert here.lifecycle.registered(session_id) == digest_of(Owner("keeper"))
+        keeper.hold.set()
+        await here.here.contexts.close(SOON_S)  # What leaves has left then.
+        assert await here.states(session_id) == ["paid"] and here.lifecycle.registered(session_id) == ""
         here.attic.present = None
         await here.turn(session_id, "two")
         outcome = await here.lifecycle.commit(session_id)
@@ -242,46 +263,81 @@ async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_
         assert await here.states(session_id) == ["paid", "owed"] and len(keeper.calls) == 1
 
 
+async def test_the_program_tells_memory_of_a_conversation_that_it_holds_ready_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M10: put together as `holdfast serve` does it, with a provider that was installed."""
+    witness, clock = Witness(tmp_path / "witness"), FakeClock(SystemClock().now_ms())
+    monkeypatch.syspath_prepend(str(INSTALLED))
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    monkeypatch.setenv("WITNESS_MEMORY", witness.environ["WITNESS_MEMORY"])
+    settings = Settings(data=tmp_path / "data", model="demo", memory="witness")
+    store = await SqliteStore.open(settings.data, clock=clock)
+    staff = await main._hire(
+        main._Given(store, settings, "http://127.0.0.1:1", {}, Mask(()), clock, Ids(clock))
+    )
+    engine = staff.engine
+    try:
+        session_id = await engine.create(f.SessionCreated())
+        await engine.send(session_id, (Text("Count to 1"),))
+        await witness.until(lambda: not engine.runner.at_work, "rest")
+        assert witness.turns(session_id) == {}
+        clock.advance(AGENT_CACHE_IDLE_MS)
+        await engine.contexts.sweep()
+        await engine.contexts.close(SOON_S)
+        assert witness.turns(session_id) == {1: 1}
+    finally:
+        await engine.stop(0.0)
+        await staff.dismiss()
+        await store.close()
+
+
 async def test_eviction_waits_for_a_commit_in_flight_and_closes_once(tmp_path: Path) -> None:
-    """M11"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper) as here:
-        session_id = await here.here.begin()
+    """M11: though it is let go from several sides."""
+    keeper, clock = Keeper(), FakeClock()
+    async with home(tmp_path, keeper, clock=clock) as here:
+        session_id, other, contexts = await here.here.begin(), await here.here.begin(), here.here.contexts
         await here.turn(session_id, "one")
         keeper.hold = asyncio.Event()
         here.lifecycle.boundary(session_id)
-        await keeper.called.wait()
-        closed: list[int] = []
-
-        async def close() -> None:
-            closed.append(len(keeper.kept))
-
-        evictions = [asyncio.create_task(here.lifecycle.evict(session_id, close, SOON_S)) for _ in range(3)]
+        async with asyncio.timeout(SOON_S):
+            await keeper.called.wait()
         await here.turn(session_id, "two")
-        assert not closed
+        await here.here.until_at_rest()
+        held = contexts.hold(session_id, is_run=False)
+        fold = weakref.ref(await held.fold(100_000, _not_read))
+        held.release()
+        del held
+        await let_go(here, clock)
+        leaving = [asyncio.create_task(here.lifecycle.evict(session_id)) for _ in range(2)]
+        leaving.append(asyncio.create_task(contexts.close(SOON_S)))
+        await here.turn(other, "Meanwhile there is all the time in the world.")
+        assert fold() is not None and not any(task.done() for task in leaving)
         keeper.hold.set()
-        await asyncio.gather(*evictions)
-        assert await here.states(session_id) == ["paid", "paid"]
-        assert len(closed) == 1
+        await asyncio.gather(*leaving)
+        gc.collect()
+        assert fold() is None and here.lifecycle.registered(session_id) == ""
+        assert await here.states(session_id) == ["paid", "paid"] and len(keeper.calls) == 2
 
 
 async def test_eviction_waits_a_bounded_time_for_a_provider_that_hangs_and_the_debt_stays(
     tmp_path: Path,
 ) -> None:
     """M11"""
-    keeper = Keeper()
-    async with home(tmp_path, keeper, stop_s=0.1) as here:
+    keeper, clock = Keeper(), FakeClock()
+    async with home(tmp_path, keeper, clock=clock, stop_s=0.1, evict_s=0.1) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
         keeper.hold = asyncio.Event()
-        closed: list[list[str]] = []
+        await let_go(here, clock)
+        async with asyncio.timeout(SOON_S):
+            await here.here.contexts.close(2 * SOON_S)
+        assert keeper.called.is_set() and await here.states(session_id) == ["committing"]
+        assert here.lifecycle.registered(session_id) == ""
 
-        async def close() -> None:
-            closed.append(await here.states(session_id))
 
-        await asyncio.wait_for(here.lifecycle.evict(session_id, close, 0.1), SOON_S)
-        await here.lifecycle.evict(session_id, close, 0.1)
-        assert closed == [["committing"]] and here.lifecycle.registered(session_id) == ""
+async def _not_read() -> ReadBack:
+    raise AssertionError("it is held")
 
 
 async def test_nothing_waits_for_memory_while_a_commit_hangs(tmp_path: Path) -> None:
@@ -388,19 +444,15 @@ async def test_an_empty_session_id_is_a_safe_no_op_everywhere(tmp_path: Path, no
     """M15"""
     keeper = Keeper()
     async with home(tmp_path, keeper) as here:
-        life, closed = here.lifecycle, list[int]()
-
-        async def close() -> None:
-            closed.append(1)
-
+        life = here.lifecycle
         assert await life.enrol(nobody, A) == ""
         assert life.registered(nobody) == "" and await life.active(nobody) == ""
         assert await life.commit(nobody, await here.keep("keeper")) == Outcome("nothing")
         assert await life.settle(nobody, asked=True) == Outcome("nothing")
         life.boundary(nobody)
         life.dismiss(nobody)
-        await life.evict(nobody, close)
+        await life.evict(nobody)
         await life.resolve(nobody, 1, "drop")
         await life.stop(1)
-        assert not keeper.calls and not closed and not life.counts
+        assert not keeper.calls and not life.counts
         assert await life.commit(SessionId("s_0000000000000000")) == Outcome("nothing")

@@ -1,12 +1,13 @@
 """Conversations held ready: which are let go and how, and when one is read again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import gc
+import weakref
 
 import msgspec
 import pytest
 
-from holdfast.agent.cache import Close, ContextCache
+from holdfast.agent.cache import ContextCache
 from holdfast.domain import facts as f
 from holdfast.domain.changes import Change, ReadBack
 from holdfast.domain.clock import FakeClock
@@ -63,18 +64,17 @@ async def use(cache: ContextCache, session_id: SessionId = ONE, read: Shelf | No
 class Leaving:
     """Who lets go of conversations, as memory would: when it is told to."""
 
-    def __init__(self, closes: bool = True) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.asked: list[SessionId] = []
-        self.closes = closes
+        self.error = error
         self.may_go = asyncio.Event()
         self.may_go.set()
 
-    async def __call__(self, session_id: SessionId, close: Close) -> None:
+    async def __call__(self, session_id: SessionId) -> None:
         self.asked.append(session_id)
         await self.may_go.wait()
-        if self.closes:
-            await close()
-            await close()
+        if self.error is not None:
+            raise self.error
 
 
 async def test_the_longest_unused_is_let_go_when_there_are_too_many() -> None:
@@ -146,26 +146,21 @@ async def test_memory_is_told_before_what_is_held_is_given_back_and_nobody_waits
     assert leaving.asked == [named(1), named(2)] and cache.entries == 0
 
 
-@pytest.mark.parametrize("how", ["not at all", "with an error", "twice"])
-async def test_what_is_held_is_given_back_once_however_that_went(how: str) -> None:
-    closes: list[Callable[[], Awaitable[None]]] = []
-
-    async def evict(session_id: SessionId, close: Close) -> None:
-        closes.append(close)
-        if how == "with an error":
-            raise StoreClosed()
-        if how == "twice":
-            await close()
-            await close()
-
-    cache = ContextCache(FakeClock(), evict, sessions_max=1)
-    await use(cache, named(1))
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_is_held_is_given_back_once_memory_is_told_however_that_went(fails: bool) -> None:
+    leaving = Leaving(StoreClosed() if fails else None)
+    leaving.may_go.clear()
+    cache = ContextCache(FakeClock(), leaving, sessions_max=1)
     held = cache.hold(named(1))
-    fold = await held.fold(CHARS, Shelf())
+    fold = weakref.ref(await held.fold(CHARS, Shelf()))
     held.release()
     await use(cache, named(2))
+    await asyncio.sleep(0)
+    assert leaving.asked == [named(1)] and fold() is not None
+    leaving.may_go.set()
     await cache.close()
-    assert len(closes) == 1 and fold.transcript().turns == ()
+    gc.collect()
+    assert fold() is None
 
 
 async def test_a_model_that_can_be_shown_more_has_it_read_again_unless_that_was_all() -> None:

@@ -70,11 +70,10 @@ class MemoryOffice:
         """Memory as an agent meets it whose model is that one."""
         return AgentPresence(self.presence, lambda: self._providers.owner_of(agent, model, address))
 
-    async def evict(self, session_id: SessionId, close: Callable[[], Awaitable[None]]) -> None:
-        """What was held ready of a conversation is let go: memory is told first, then it is closed."""
+    async def evict(self, session_id: SessionId) -> None:
+        """Tell memory of a conversation that is no longer held ready."""
         if self.is_on:
             await self._lifecycle.evict(session_id)
-        await close()
 
     async def told_of(self, words: str) -> str:
         """What is remembered, or what of it has those words, as a list for people to read."""

@@ -25,14 +25,12 @@ from holdfast.domain.limits import (
 from holdfast.domain.transcript import TranscriptFold
 
 _DELETED = KINDS[SessionDeleted]
-Close = Callable[[], Awaitable[None]]
-Evict = Callable[[SessionId, Close], Awaitable[None]]
-"""Lets go of a conversation: memory is told what it is owed, then `close` is called. May take its time."""
+Evict = Callable[[SessionId], Awaitable[None]]
+"""Tells memory what it is owed of a conversation that is let go. May take its time."""
 
 
-async def just_close(session_id: SessionId, close: Close) -> None:
-    """Lets go where there is no memory."""
-    await close()
+async def tell_nobody(session_id: SessionId) -> None:
+    """Let a conversation go where there is no memory."""
 
 
 class Held:
@@ -63,12 +61,12 @@ class Held:
 
 
 class ContextCache:
-    """By session id. `evict` is called for whatever is let go, and need not be quick."""
+    """By session id. `evict` is called for whatever is let go, before that is given back."""
 
     def __init__(
         self,
         clock: Clock,
-        evict: Evict = just_close,
+        evict: Evict = tell_nobody,
         sessions_max: int = AGENT_CACHE_SESSIONS_MAX,
         bytes_max: int = AGENT_CACHE_BYTES_MAX,
         idle_ms: int = AGENT_CACHE_IDLE_MS,
@@ -198,16 +196,9 @@ class ContextCache:
         task.add_done_callback(self._leaving.discard)
 
     async def _leave(self, entry: Entry) -> None:
-        closed: list[Entry] = []
-
-        async def close() -> None:
-            if not closed:
-                closed.append(entry)
-                entry.close()
-
         async with self._doorway:
             try:
-                await self._evict(entry.session_id, close)
+                await self._evict(entry.session_id)
             finally:
                 # Whether or not there was anyone to tell, and however that went.
-                await close()
+                entry.close()

@@ -8,7 +8,7 @@ found again by the next.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from holdfast.domain import debts
@@ -39,9 +39,6 @@ from holdfast.memory.telling import InDoubt, Outcome, Sleep, Telling
 STOP_MARGIN_S = 0.5
 """How much longer than asked a stop takes to write down what it has cut off."""
 
-Close = Callable[[], Awaitable[None]]
-"""Gives back what an agent holds."""
-
 
 class Lifecycle:
     """Who is at hand to tell memory, and the occasions on which it is told. Belongs to one event loop.
@@ -62,10 +59,12 @@ class Lifecycle:
         sleep: Sleep = asyncio.sleep,
         handles_max: int = OWNERS_MAX,
         commit_s: float = COMMIT_S_MAX,
+        evict_s: float = EVICT_S_MAX,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._sleep = sleep
+        self._evict_s = evict_s
         self._owners = Owners(ledger)
         self._roster = Roster(handles_max)
         self._rests = Rests(clock, chance)
@@ -195,23 +194,21 @@ class Lifecycle:
         if decision == "retry" and not self._stopping:
             self._spawn(self._settle_quietly(session_id, asked=True))
 
-    async def evict(
-        self, session_id: SessionId | str | None, close: Close | None = None, within_s: float = EVICT_S_MAX
-    ) -> None:
-        """Let go of the agent at hand: tell memory, forget the handle, then give back what it holds.
+    async def evict(self, session_id: SessionId | str | None) -> None:
+        """Let go of the agent at hand: tell memory, then forget the handle.
 
-        Waits at most `within_s` for memory; what is owed by then stays owed. The same handle leaves once,
-        however often it is let go; without one there is nothing to close.
+        Waits at most `evict_s` for memory; what is owed by then stays owed. The same handle leaves once,
+        however often it is let go.
         """
         if not session_id:
             return
         session_id = SessionId(session_id)
         handle = self._roster.get(session_id)
         if handle is None:
-            await self._settle_within(session_id, within_s)
+            await self._settle_in_time(session_id)
             return
         if handle.leaving is None:
-            handle.leaving = asyncio.create_task(self._let_go(session_id, handle, close, within_s))
+            handle.leaving = asyncio.create_task(self._let_go(session_id, handle))
             self._leaving.add(handle.leaving)
             handle.leaving.add_done_callback(self._leaving.discard)
         await asyncio.shield(handle.leaving)
@@ -273,17 +270,13 @@ class Lifecycle:
             # The store is away: what is owed is in it, and the next round finds it.
             return Outcome("failed", detail=str(error))
 
-    async def _settle_within(self, session_id: SessionId, within_s: float) -> None:
+    async def _settle_in_time(self, session_id: SessionId) -> None:
         """It goes on in the background if it takes longer."""
-        await asyncio.wait({self._spawn(self._settle_quietly(session_id))}, timeout=within_s)
+        await asyncio.wait({self._spawn(self._settle_quietly(session_id))}, timeout=self._evict_s)
 
-    async def _let_go(
-        self, session_id: SessionId, handle: Handle, close: Close | None, within_s: float
-    ) -> None:
-        await self._settle_within(session_id, within_s)
+    async def _let_go(self, session_id: SessionId, handle: Handle) -> None:
+        await self._settle_in_time(session_id)
         self._roster.drop(session_id, handle)
-        if close is not None:
-            await close()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.create_task(work)
