@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from holdfast.domain import facts as f
 from holdfast.domain.book import Decide, View
 from holdfast.domain.clock import SystemClock
@@ -85,7 +87,7 @@ class TurnStory:
 
     def settles(self, status: f.Settlement = "settled", late: bool = False) -> f.MessageSettled:
         assert self._step is not None
-        return settle_message(self._step, self._said, status, late)
+        return replace(settle_message(self._step, self._said, status), late=late)
 
     def settles_as(self, text: str, digest: str | None = None) -> f.MessageSettled:
         """A body that need not be what was streamed."""

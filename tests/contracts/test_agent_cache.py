@@ -1,4 +1,4 @@
-"""G: one agent per route, reused exactly when that is right.
+"""G: an agent and what is held of a conversation are reused exactly when that is right.
 
 Runs are carried out by a real engine over a real store. The other process is a second store on the same
 folder, or a process of its own; what the cache made of it is what it has counted.
@@ -20,9 +20,8 @@ from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
 from holdfast.domain import facts as f
-from holdfast.domain.agents import AgentSpec
+from holdfast.domain.agents import MAIN, AgentSpec
 from holdfast.domain.changes import Change, ReadBack
-from holdfast.domain.chats import Chat
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.codec import Event, encode
 from holdfast.domain.context import Request, UserMessage
@@ -33,6 +32,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Append
 from tests.house import UNLIMITED, House, Puppet, house, says
+from tests.parlour import Parlour, desk
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
@@ -57,40 +57,53 @@ def counted(here: House) -> tuple[int, dict[str, int]]:
 
 
 async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_path: Path) -> None:
-    """G1"""
-    built: list[Model] = []
+    """G1: of a chat that begins another conversation, by what the program puts in an engine."""
+    built: list[tuple[str, Model]] = []
+    app = Parlour()
     async with house(tmp_path, started=False) as here:
-        clock, ids = SystemClock(), here.ids
+        clock, ids, contexts = SystemClock(), here.ids, ContextCache(SystemClock())
         asking, calls = Asking(clock, ids, {}, random), Calls({}, "allow", clock)
 
         def build(spec: AgentSpec, model: Model) -> Agent:
-            built.append(model)
+            built.append((spec.name, model))
             return Agent("Be brief.", model, {}, asking, calls, UNLIMITED, clock)
 
-        contexts = ContextCache(clock)
-        old, new = Puppet(), Puppet()
-        board = Switchboard(build, old, "", False, rebuilt=lambda: contexts.count("configuration"))
-        route = Chat("telegram", "dm", "42").route
-        at_route = Engine(
-            here.store, clock, ids, lambda session: board.at(route=route), tmp_path, "auto", None, 10,
-            contexts,
-        )  # fmt: skip
-        one, other = await here.begin(), await here.begin()
+        async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
+            return chosen
 
-        async def answered_in(*session_ids: SessionId) -> None:
-            for session_id in session_ids:
-                sent = await at_route.send(session_id, (Text("Hello"),))
+        old, chosen, new = Puppet(), Puppet(), Puppet()
+        board = Switchboard(
+            build, old, "", False, lambda: contexts.count("configuration"),
+            lambda name: AgentSpec(name=name or MAIN), open_model,
+        )  # fmt: skip
+        engine = Engine(here.store, clock, ids, board.of, tmp_path, "auto", None, 10, contexts)
+        async with desk(here, app, engine=engine) as at:
+            sessions = []
+            for _ in range(3):
+                for text in ("Hello", "Hello again"):
+                    app.say(text)
+                    await at.quiet()
+                sessions.append(await at.session())
+                app.say("/new")
+                await at.quiet()
+            assert len(set(sessions)) == 3 and built == [(MAIN, old)], "built once, whichever it is at"
+            assert len(old.requests) == 6
+            assert (contexts.hits, dict(contexts.rebuilds)) == (3, {"new": 3})
+
+            # Another model, or another agent, is another one; so is one whose configuration has changed.
+            async def answered_by(**created: str) -> None:
+                session_id = await engine.create(f.SessionCreated(**created))
+                sent = await engine.send(session_id, (Text("Hello"),))
                 await here.until_run(sent.run_id, "completed")
 
-        before = len(built)
-        await answered_in(one, other, one, other)
-        assert built[before:] == [old] and len(old.requests) == 4, "built once, and asked by all of them"
-        assert (contexts.hits, dict(contexts.rebuilds)) == (2, {"new": 2})
-        board.switch(new, "", names=False)
-        before = len(built)
-        await answered_in(one, other)
-        assert built[before:] == [new] and len(new.requests) == 2, "another model is another configuration"
-        await at_route.stop(0)
+            for created in ({"model": "a:b"}, {"agent": "reader"}, {}) * 2:
+                await answered_by(**created)
+            assert built == [(MAIN, old), (MAIN, chosen), ("reader", old)]
+            board.switch(new, "", names=False)
+            app.say("Hello")
+            await at.quiet()
+            assert built[3:] == [(MAIN, new)] and len(new.requests) == 1
+        await engine.stop(0)
         await board.close()
     # Whichever conversation it is at, how far another one has come says nothing of it.
     assert may_reuse(Baseline(ONE, 7), OTHER, 99)

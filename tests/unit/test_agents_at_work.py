@@ -56,7 +56,7 @@ class Crew:
             build, self.own, "", False, crew=self.spec, open_model=self.open, tools=self.tools
         )
         self.engine = Engine(
-            here.store, clock, Ids(clock), lambda row: self.board.at(row.agent, row.model), folder, "auto",
+            here.store, clock, Ids(clock), self.board.of, folder, "auto",
             None, 10, ContextCache(clock),
             of_agents=OfAgents(lambda name: self.known(name).resume, lambda name: self.known(name).workspace),
         )  # fmt: skip

@@ -137,7 +137,7 @@ async def test_a_model_that_is_asked_on_the_side_is_not_closed_under_the_questio
     assert request == Request("Be brief.", (UserMessage((Text("Is it so?"),)),))
 
 
-async def test_the_routes_that_were_used_longest_ago_are_built_again_when_there_are_too_many() -> None:
+async def test_the_agents_that_were_used_longest_ago_are_built_again_when_there_are_too_many() -> None:
     built: list[str] = []
 
     def build(configuration: str) -> str:
@@ -146,7 +146,7 @@ async def test_the_routes_that_were_used_longest_ago_are_built_again_when_there_
 
     routes: RouteAgents[str, str] = RouteAgents(build, lambda: None, most=2)
     model = "a model"
-    assert [routes.at(key, model) for key in ("a", "b", "a", "c", "a", "b")] == [
+    assert [routes.at(name, "", model) for name in ("a", "b", "a", "c", "a", "b")] == [
         "agent 1", "agent 2", "agent 1", "agent 3", "agent 1", "agent 4",
     ]  # fmt: skip
     assert routes.built == ["agent 1", "agent 4"]

@@ -1,8 +1,7 @@
-"""The agent of each route: its instructions, its model's client, its tools and their connections.
+"""Agents that are held ready: their instructions, their model's client, their tools and their connections.
 
-A route is named by its session key, `agent:NAME:CHANNEL:KIND:CHAT`; what comes in by a door without routes
-has the key of its agent. Whichever conversation a route is at, its agent is the same one: it is built anew
-only when what it is built from has changed.
+There is one for each name and model. All conversations with those share it, so that a chat which moves to
+another conversation keeps its agent. One is built anew only when what it is built from has changed.
 """
 
 from collections import OrderedDict
@@ -15,13 +14,8 @@ C = TypeVar("C")
 A = TypeVar("A")
 
 
-def door_key(agent: str) -> str:
-    """The session key of conversations that no route leads to."""
-    return f"agent:{agent or 'main'}"
-
-
 class RouteAgents(Generic[C, A]):
-    """Agents by session key. `build` makes one from its configuration, which owns whatever must be closed.
+    """Agents by name and model. `build` makes one from its configuration, which owns what must be closed.
 
     `rebuilt` is told of each that was made anew because its configuration had changed. Past `most` of them
     the longest unused goes; it is built again when it is asked for.
@@ -33,10 +27,11 @@ class RouteAgents(Generic[C, A]):
         self._build = build
         self._rebuilt = rebuilt
         self._most = most
-        self._agents: OrderedDict[str, tuple[C, A]] = OrderedDict()
+        self._agents: OrderedDict[tuple[str, str], tuple[C, A]] = OrderedDict()
 
-    def at(self, key: str, configuration: C) -> A:
-        """The agent of the route `key`, as `configuration` has it now."""
+    def at(self, name: str, model: str, configuration: C) -> A:
+        """Return the agent of that name and model, as `configuration` has it now."""
+        key = name, model
         known = self._agents.get(key)
         if known is not None and known[0] == configuration:
             self._agents.move_to_end(key)

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
 from holdfast.agent.loop import Agent, Outcome
 from holdfast.agent.ports import Model, NoSuchModel, Recorder, Tool, ToolSpec
-from holdfast.agent.routes import RouteAgents, door_key
+from holdfast.agent.routes import RouteAgents
 from holdfast.agent.seats import Names, OpenModel, Seat, Seats
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.allowance import Allowance
@@ -49,14 +49,13 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Place:
-    """One route's place at the switchboard: stands where that route's agent does.
+    """A place at the switchboard: stands where the agent of some conversations does.
 
     `agent` and `model` are names; with no model it is the agent's own, or else the server's.
     """
 
-    def __init__(self, board: "Switchboard", route: str, agent: str, model: str) -> None:
+    def __init__(self, board: "Switchboard", agent: str, model: str) -> None:
         self._board = board
-        self._route = route
         self._named = agent
         self._chosen = model
 
@@ -101,15 +100,15 @@ class Place:
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[tuple[Agent, Seat]]:
         """Who answers here now, with the model kept open."""
-        async with self._board.used(self._route, self._named, self._chosen) as used:
+        async with self._board.used(self._named, self._chosen) as used:
             yield used
 
 
 class Switchboard(Place):
     """Stands where the agent of every server does. `build` makes an agent for what is written and a model.
 
-    Each route has an agent of its own; `rebuilt` is told of each that is made anew because what it is made
-    from has changed. Belongs to one event loop.
+    All conversations with the same agent and model share one; `rebuilt` is told of each that is made anew
+    because what it is made from has changed. Belongs to one event loop.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Switchboard(Place):
         open_model: OpenModel = only_own,
         tools: Mapping[str, Tool] = MappingProxyType({}),
     ) -> None:
-        super().__init__(self, door_key(""), "", "")
+        super().__init__(self, "", "")
         self._agents: RouteAgents[tuple[AgentSpec, Seat], Agent] = RouteAgents(
             lambda made_of: build(made_of[0], made_of[1].model), rebuilt
         )
@@ -131,21 +130,20 @@ class Switchboard(Place):
         self.tools = tools
         self._seats = Seats(Seat(model, why, names), open_model)
 
-    def at(self, agent: str = "", model: str = "", route: str = "") -> Place:
-        """The place of a conversation with this agent; `route` is the session key of where it is held."""
-        key = route or door_key(agent)
-        return Place(self, f"{key} {model}" if model else key, agent, model)
+    def at(self, agent: str, model: str) -> Place:
+        """The place of conversations with this agent and model."""
+        return Place(self, agent, model)
 
     def of(self, session: SessionRow) -> Place:
         """The place of a conversation, as it is."""
         return self.at(session.agent, session.model)
 
     @asynccontextmanager
-    async def used(self, route: str, agent: str, model: str) -> AsyncIterator[tuple[Agent, Seat]]:
-        """The agent of a route as it is now, with its model kept open. Raises as `Crew` and `OpenModel`."""
+    async def used(self, agent: str, model: str) -> AsyncIterator[tuple[Agent, Seat]]:
+        """The agent as it is now, with its model kept open. Raises as `Crew` and `OpenModel`."""
         spec = self._crew(agent)
         async with self._seats.used(model or spec.model, spec.fallbacks) as seat:
-            yield self._agents.at(route, (spec, seat)), seat
+            yield self._agents.at(spec.name, model, (spec, seat)), seat
 
     @property
     def name(self) -> str:

@@ -339,7 +339,7 @@ AGENT_CACHE_BYTES_MAX = 67_108_864
 AGENT_CACHE_IDLE_MS = 3_600_000
 """How long one that nobody uses is held ready."""
 AGENT_CACHE_ROUTES_MAX = 1_000
-"""Routes whose agent is held ready; past that the longest unused is let go."""
+"""Agents that are held ready, one for each name and model; past that the longest unused is let go."""
 EVICTIONS_AT_ONCE_MAX = 8
 """Conversations that are let go at the same time: memory may be told of each before that."""
 

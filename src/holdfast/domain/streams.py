@@ -222,13 +222,13 @@ def digest_of_parts(parts: Iterable[AnyPart]) -> str:
 
 
 def settle_message(
-    started: f.ModelStepStarted, fold: StreamFold, status: f.Settlement = "settled", late: bool = False
+    started: f.ModelStepStarted, fold: StreamFold, status: f.Settlement = "settled"
 ) -> f.MessageSettled:
     """The fact that gives a streamed message its whole body."""
     return f.MessageSettled(
         turn=started.turn, place=started.place, message_id=started.message_id, role="assistant",
         parts=fold.parts(), digest=fold.digest(), run_id=started.run_id, status=status,
-        continues=started.continues, late=late, pace=fold.pace(), model=started.model,
+        continues=started.continues, pace=fold.pace(), model=started.model,
         began_at=fold.started_at,
     )  # fmt: skip
 
@@ -240,7 +240,6 @@ def settle_tool(
     output: OutputFold,
     parts: tuple[AnyPart, ...] | None = None,
     status: f.Settlement = "settled",
-    late: bool = False,
 ) -> f.ToolSettled:
     """The fact that ends a call. `parts` is its result where that is not simply what it streamed.
 
@@ -251,5 +250,5 @@ def settle_tool(
         turn=tool.turn, place=tool.place, message_id=message_id, call_id=tool.id, name=tool.name,
         outcome=outcome, parts=parts,
         digest=digest_of_parts(parts) if output.is_empty else output.digest(),
-        run_id=tool.run_id, status=status, late=late, pace=output.pace(),
+        run_id=tool.run_id, status=status, pace=output.pace(),
     )  # fmt: skip

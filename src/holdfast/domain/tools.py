@@ -229,7 +229,6 @@ def settle(
     output: OutputFold | None = None,
     parts: tuple[AnyPart, ...] | None = None,
     status: f.Settlement = "settled",
-    late: bool = False,
     edited: str = "",
 ) -> f.ToolSettled:
     """End a call with its outcome and whole output. `edited` is what it ran with where a person changed it.
@@ -242,7 +241,7 @@ def settle(
     excused = tool.state == "intended" and (ran_unannounced or ran_before)
     if tool.state not in _SETTLES[outcome] and not excused:
         raise _refused(tool, f"end as {outcome}")
-    settled = settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status, late)
+    settled = settle_tool(tool, caller(view, tool), outcome, output or OutputFold(), parts, status)
     return replace(settled, arguments=edited) if edited else settled
 
 

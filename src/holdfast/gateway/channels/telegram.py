@@ -167,14 +167,13 @@ class Telegram:
         if not hmac.compare_digest(secret_header.encode(), self.secret.encode()):
             raise WrongSecret()
 
-    async def arrived(self, body: bytes, secret_header: str, take: Take | None = None) -> None:
+    async def arrived(self, body: bytes, secret_header: str) -> None:
         """Telegram has called. Answer it only once this returns: until then it keeps what it told.
 
-        Any process can hear it for the one that listens, given `take`. Raises WrongSecret, and ChannelFailure
-        where there is nobody to take it (yet): Telegram calls again.
+        Raises WrongSecret, and ChannelFailure where there is nobody to take it (yet): Telegram calls again.
         """
         self.check(secret_header)
-        take = take or self._take
+        take = self._take
         if take is None:
             raise ChannelFailure(channel=CHANNEL, detail="nobody listens here at the moment")
         try:
