@@ -42,16 +42,17 @@ async def test_a_commit_that_finishes_late_leaves_a_turn_completed_meanwhile_owe
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
         keeper.hold = asyncio.Event()
-        commit = asyncio.create_task(here.lifecycle.commit(session_id))
+        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
         await keeper.called.wait()
         await here.turn(session_id, "two")
+        keeper.answers = ["late", ProviderFailure(detail="not now")]
         keeper.hold.set()
-        assert await commit == Outcome("paid", 1)
+        assert (await commit).paid == 1
         assert [(row.state, row.turns) for row in await here.debts(session_id)] == [
-            ("paid", ((1, 1),)), ("owed", ((2, 2),))
+            ("paid", ((1, 1),)), ("failed", ((2, 2),))
         ]  # fmt: skip
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
-        assert [segment.messages[0].text for segment in keeper.calls] == ["one", "two"]
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
+        assert [segment.messages[0].text for segment in keeper.calls] == ["one", "two", "two"]
 
 
 async def test_a_failed_commit_stays_owed_by_its_owner_and_the_next_one_pays_it(tmp_path: Path) -> None:
@@ -61,13 +62,13 @@ async def test_a_failed_commit_stays_owed_by_its_owner_and_the_next_one_pays_it(
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
         a.answers = [ProviderFailure(detail="the disk is full")]
-        failed = await here.lifecycle.commit(session_id)
+        failed = await here.lifecycle.settle(session_id, asked=True)
         assert failed.status == "failed" and "the disk is full" in failed.detail
         (row,) = await here.debts(session_id)
         assert (row.state, row.owner) == ("failed", digest_of(A))
         assert row.failure is not None and "the disk is full" in row.failure.detail
         await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         assert len(a.kept) == 1 and not b.calls
         first, again = a.calls
         assert (first.key, first.messages) == (again.key, again.messages)
@@ -82,15 +83,15 @@ async def test_work_without_an_owner_adopts_the_one_that_is_named_and_keeps_it(t
         await here.turn(session_id, "one")
         assert [row.owner for row in await here.debts(session_id)] == [""]
         a.answers = [ProviderFailure(detail="not now")]
-        assert (await here.lifecycle.commit(session_id, await here.keep("a"))).status == "failed"
+        assert (await here.lifecycle.settle(session_id, await here.keep("a"), asked=True)).status == "failed"
         await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         assert len(a.kept) == 1 and not b.calls
         # And where none is named, the one at hand.
-        here.lifecycle.dismiss(session_id)
+        await here.lifecycle.evict(session_id)
         await here.turn(session_id, "two")
         await here.lifecycle.enrol(session_id, B)
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         assert len(b.kept) == 1
 
 
@@ -102,13 +103,17 @@ async def test_a_replacement_owns_only_what_is_completed_from_then_on(tmp_path: 
         await here.turn(session_id, "one")
         here.attic.present = B
         assert await here.lifecycle.enrol(session_id, B) == here.lifecycle.registered(session_id)
-        assert await here.lifecycle.active(session_id) == digest_of(A)
         await here.turn(session_id, "two")
         owed = [(row.turns, row.owner) for row in await here.debts(session_id)]
         assert owed == [(((1, 1),), digest_of(A)), (((2, 2),), digest_of(B))]
-        await here.lifecycle.commit(session_id)
-        assert len(a.kept) == 1 and not b.calls
-        assert await here.lifecycle.active(session_id) == digest_of(B)
+        a.answers = [ProviderFailure(detail="not now")]
+        await here.lifecycle.settle(session_id)
+        assert len(a.calls) == 1 and not b.calls, "the older one is first, whoever is at hand"
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 2)
+        assert [[said.messages[0].text for said in each.kept.values()] for each in (a, b)] == [
+            ["one"],
+            ["two"],
+        ]
 
 
 async def test_a_commit_pays_the_oldest_with_its_own_owner_whoever_asked(tmp_path: Path) -> None:
@@ -119,13 +124,13 @@ async def test_a_commit_pays_the_oldest_with_its_own_owner_whoever_asked(tmp_pat
         for owner, text in ((A, "one"), (B, "two"), (A, "three")):
             here.attic.present = owner
             await here.turn(session_id, text)
-        assert await here.lifecycle.commit(session_id, digest_of(B)) == Outcome("paid", 1)
-        assert await here.states(session_id) == ["paid", "owed", "owed"]
-        assert len(a.calls) == 1 and not b.calls
         b.answers = [ProviderFailure(detail="no")]
-        stopped = await here.lifecycle.settle(session_id)  # A boundary goes on until one fails …
-        assert (stopped.status, stopped.paid) == ("failed", 0)
+        stopped = await here.lifecycle.settle(
+            session_id, digest_of(B)
+        )  # A boundary goes on until one fails …
+        assert (stopped.status, stopped.paid) == ("failed", 1)
         assert await here.states(session_id) == ["paid", "failed", "owed"]
+        assert [[said.turns for said in each.calls] for each in (a, b)] == [[((1, 1),)], [((2, 2),)]]
         assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 2)  # … or all is paid.
         assert await here.states(session_id) == ["paid"] * 3
         assert [len(keeper.kept) for keeper in (a, b)] == [2, 1]
@@ -137,7 +142,7 @@ async def test_an_owner_without_a_completed_turn_commits_nothing_and_says_so(tmp
     async with home(tmp_path, keeper) as here:
         session_id = await here.here.begin()
         await here.lifecycle.enrol(session_id, Owner("keeper"))
-        assert await here.lifecycle.commit(session_id) == Outcome("nothing")
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("nothing")
         assert await here.lifecycle.settle(session_id) == Outcome("nothing")
         assert not keeper.calls
 
@@ -147,20 +152,21 @@ async def test_owed_work_is_found_after_its_owner_is_gone_and_paid_by_one_that_i
 ) -> None:
     """M7"""
     a, b = Keeper("a"), Keeper("b")
-    async with home(tmp_path, a, b) as here:
+    async with home(tmp_path, a, b, stop_s=0.0) as here:
         first, second = await here.here.begin(), await here.here.begin()
         for session_id in (first, second):
             await here.turn(session_id, "one")
-            here.lifecycle.dismiss(session_id)
-        assert here.lifecycle.registered(first) == ""
-        assert await here.lifecycle.active(first) == digest_of(A)
+    async with home(tmp_path, a, b) as here:
+        assert here.lifecycle.registered(first) == "" and not a.calls
+        assert [row.owner for row in await here.debts(first)] == [digest_of(A)]
         assert [debt.session_id for debt in await here.ledger.open_debts(10)] == [first, second]
-        assert await here.lifecycle.commit(first) == Outcome("paid", 1)  # Made again from its snapshot.
+        # Made again from its snapshot.
+        assert await here.lifecycle.settle(first, asked=True) == Outcome("paid", 1)
         del here.keepers["a"]
-        refused = await here.lifecycle.commit(second)
+        refused = await here.lifecycle.settle(second, asked=True)
         assert (refused.status, refused.paid) == ("no_owner", 0) and "a is not installed" in refused.detail
         assert await here.states(second) == ["owed"] and not b.calls
-        assert await here.lifecycle.commit(second, await here.keep("b")) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(second, await here.keep("b"), asked=True) == Outcome("paid", 1)
         assert len(b.kept) == 1
 
 
@@ -258,7 +264,7 @@ async def test_eviction_commits_before_the_agent_is_dropped_then_forgets_it(tmp_
         assert await here.states(session_id) == ["paid"] and here.lifecycle.registered(session_id) == ""
         here.attic.present = None
         await here.turn(session_id, "two")
-        outcome = await here.lifecycle.commit(session_id)
+        outcome = await here.lifecycle.settle(session_id, asked=True)
         assert (outcome.status, outcome.paid) == ("no_owner", 0)
         assert await here.states(session_id) == ["paid", "owed"] and len(keeper.calls) == 1
 
@@ -446,13 +452,12 @@ async def test_an_empty_session_id_is_a_safe_no_op_everywhere(tmp_path: Path, no
     async with home(tmp_path, keeper) as here:
         life = here.lifecycle
         assert await life.enrol(nobody, A) == ""
-        assert life.registered(nobody) == "" and await life.active(nobody) == ""
-        assert await life.commit(nobody, await here.keep("keeper")) == Outcome("nothing")
+        assert life.registered(nobody) == ""
+        assert await life.settle(nobody, await here.keep("keeper"), asked=True) == Outcome("nothing")
         assert await life.settle(nobody, asked=True) == Outcome("nothing")
         life.boundary(nobody)
-        life.dismiss(nobody)
         await life.evict(nobody)
         await life.resolve(nobody, 1, "drop")
         await life.stop(1)
         assert not keeper.calls and not life.counts
-        assert await life.commit(SessionId("s_0000000000000000")) == Outcome("nothing")
+        assert await life.settle(SessionId("s_0000000000000000"), asked=True) == Outcome("nothing")

@@ -111,11 +111,11 @@ async def test_two_processes_do_not_tell_the_same_and_a_lost_try_is_taken_over(t
     async with home(tmp_path, first, clock=clock) as here, home(tmp_path, second, clock=clock) as there:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        late = asyncio.create_task(here.lifecycle.commit(session_id))
+        late = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
         await first.called.wait()
-        assert (await there.lifecycle.commit(session_id)).status == "busy" and not second.calls
+        assert (await there.lifecycle.settle(session_id, asked=True)).status == "busy" and not second.calls
         clock.advance(LOST_MS)
-        assert await there.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await there.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         first.hold.set()
         assert (await late).status == "busy"
         (row,) = await here.debts(session_id)
@@ -133,11 +133,11 @@ async def test_a_call_that_never_answers_is_cut_off_and_is_in_doubt_where_no_key
     async with home(tmp_path, keeper, commit_s=0.5) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        outcome = await asyncio.wait_for(here.lifecycle.commit(session_id), SOON_S)
+        outcome = await asyncio.wait_for(here.lifecycle.settle(session_id, asked=True), SOON_S)
         assert outcome.status == state and "no answer within" in outcome.detail
         assert await here.states(session_id) == [state]
         keeper.hold.set()
-        assert await here.lifecycle.commit(session_id) == (
+        assert await here.lifecycle.settle(session_id, asked=True) == (
             Outcome("paid", 1) if takes_key else Outcome("in_doubt")
         )
         assert len(keeper.calls) == 1 + takes_key
@@ -151,7 +151,7 @@ async def test_the_provider_receives_the_actual_messages(tmp_path: Path) -> None
         here.here.model.steps = [calls("lever"), says("It ", "is ", "down.")]
         sent = await here.here.say(session_id, "Pull the lever")
         await here.here.until_run(sent.run_id, "completed")
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         (told,) = keeper.calls
         assert (told.session_id, told.title, told.scope, told.turns) == (session_id, "Boats", "", ((1, 1),))
         assert [(said.role, said.name, said.text) for said in told.messages] == [
@@ -180,12 +180,12 @@ async def test_whatever_a_provider_does_wrong_is_a_failure_and_never_a_success(
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
         keeper.answers = [answer]
-        outcome = await here.lifecycle.commit(session_id)
+        outcome = await here.lifecycle.settle(session_id, asked=True)
         assert (outcome.status, outcome.paid) == ("failed", 0) and outcome.detail
         (row,) = await here.debts(session_id)
         assert row.state == "failed" and row.failure is not None and row.failure.detail
         assert here.lifecycle.counts == {"failed": 1}
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
 
 
 async def test_a_provider_that_is_down_is_left_in_peace_and_asked_again_later(tmp_path: Path) -> None:

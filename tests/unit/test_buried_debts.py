@@ -27,7 +27,7 @@ async def open_of(here: Home, session_id: SessionId) -> list[tuple[bool, int, st
 
 async def again(here: Home, session_id: SessionId, events: list[Event], text: str) -> None:
     """The conversation fails to be told, is deleted and lives again, from an export, and goes on."""
-    assert (await here.lifecycle.commit(session_id)).status == "failed"
+    assert (await here.lifecycle.settle(session_id, asked=True)).status == "failed"
     await here.here.engine.delete(session_id)
     await here.here.store.adopt(session_id, events, closes=True)
     await here.turn(session_id, text)
@@ -60,14 +60,13 @@ async def test_a_receipt_finds_the_one_that_was_told_though_its_id_lives_again(t
         await here.turn(session_id, "two")
         keeper.hold = asyncio.Event()
         keeper.called.clear()
-        commit = asyncio.create_task(here.lifecycle.commit(session_id))
+        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
         await keeper.called.wait()
         await here.here.engine.delete(session_id)
         await here.here.store.adopt(session_id, events, closes=True)
         await here.turn(session_id, "three")
         keeper.hold.set()
-        assert await commit == Outcome("paid", 1)
-        await here.lifecycle.settle(session_id)
+        assert await commit == Outcome("paid", 2)
         assert await here.lifecycle.totals() == (0, 0)
         said = [segment.messages[0].text for segment in keeper.calls]
         assert said == ["one", "two", "three"]

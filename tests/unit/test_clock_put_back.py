@@ -45,7 +45,7 @@ async def test_what_failed_is_tried_again_and_what_was_said_is_told(tmp_path: Pa
         failed, said = await here.here.begin(), await here.here.begin()
         keeper.answers = [ProviderFailure(detail="down")]
         await here.turn(failed, "one")
-        await here.lifecycle.commit(failed)
+        await here.lifecycle.settle(failed, asked=True)
         await here.turn(said, "two")
         now = clock.now_ms()
         assert await here.ledger.due_debts(now - 1, now, 10) == []
@@ -61,7 +61,7 @@ async def test_what_is_not_due_before_its_time_is_still_not(tmp_path: Path) -> N
         session_id = await here.here.begin()
         keeper.answers = [ProviderFailure(detail="down")]
         await here.turn(session_id, "one")
-        await here.lifecycle.commit(session_id)
+        await here.lifecycle.settle(session_id, asked=True)
         clock.put_back(COMMIT_RETRY_MS // 2)
         assert (await here.lifecycle.settle(session_id)).status == "failed"
         assert len(keeper.calls) == 1
@@ -95,11 +95,11 @@ async def test_a_try_that_began_later_than_now_is_taken_for_lost(tmp_path: Path)
     async with home(tmp_path, first, clock=clock) as here, home(tmp_path, second, clock=clock) as there:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        telling = asyncio.create_task(here.lifecycle.commit(session_id))
+        telling = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
         await first.called.wait()
-        assert (await there.lifecycle.commit(session_id)).status == "busy"
+        assert (await there.lifecycle.settle(session_id, asked=True)).status == "busy"
         clock.put_back(DAY_MS)
-        assert await there.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await there.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
         first.hold.set()
         assert (await telling).status == "busy"
 

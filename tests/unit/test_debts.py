@@ -260,7 +260,7 @@ async def test_a_conversation_deleted_while_it_is_told_is_paid_all_the_same(tmp_
     async with home(tmp_path, keeper) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        commit = asyncio.create_task(here.lifecycle.commit(session_id))
+        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
         await keeper.called.wait()
         await here.here.engine.delete(session_id)
         keeper.hold.set()
@@ -321,7 +321,6 @@ async def test_what_waits_for_its_time_does_not_stand_in_front_of_what_is_due(tm
         await here.lifecycle.settle(waiting)
         await here.turn(waiting, "two")  # Behind one that is to be tried again later.
         here.attic.present = None
-        here.lifecycle.dismiss(waiting)
         owner = await here.keep("b")
         await here.turn(due, "three")
         assert [row.state for row in await here.debts(waiting)] == ["failed", "owed"]

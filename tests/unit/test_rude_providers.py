@@ -98,9 +98,9 @@ async def test_what_breaks_while_it_is_told_is_tried_again_with_a_key_and_in_dou
     async with home(tmp_path, keeper) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        outcome = await here.lifecycle.commit(session_id)
+        outcome = await here.lifecycle.settle(session_id, asked=True)
         assert outcome.status == ("failed" if takes_key else "in_doubt")
-        again = await here.lifecycle.commit(session_id)
+        again = await here.lifecycle.settle(session_id, asked=True)
         assert again == (Outcome("paid", 1) if takes_key else Outcome("in_doubt"))
 
 
@@ -110,8 +110,8 @@ async def test_one_without_keys_that_says_it_kept_nothing_is_told_again(tmp_path
     async with home(tmp_path, keeper) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        assert (await here.lifecycle.commit(session_id)).status == "failed"
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert (await here.lifecycle.settle(session_id, asked=True)).status == "failed"
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
 
 
 @pytest.mark.parametrize("says", ["yes", 1, None], ids=repr)
@@ -123,7 +123,7 @@ async def test_one_that_does_not_say_whether_it_takes_keys_tells_nothing(
     async with home(tmp_path, keeper) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        assert (await here.lifecycle.commit(session_id)).status == "no_owner"
+        assert (await here.lifecycle.settle(session_id, asked=True)).status == "no_owner"
         assert keeper.calls == [] and await here.states(session_id) == ["owed"]
 
 
@@ -234,7 +234,7 @@ async def test_a_long_stretch_is_made_ready_beside_everything_else_and_told_as_a
         session_id = await here.here.begin()
         for number in range(23):
             await here.turn(session_id, str(number))
-        assert await here.lifecycle.commit(session_id) == Outcome("paid", 1)
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
     assert seen_in and threading.get_ident() not in seen_in
     assert len(slices) == 2  # Not all of it at once.
     asked = [said.text for said in keeper.calls[0].messages if said.role == "user"]

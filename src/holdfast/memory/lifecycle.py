@@ -107,34 +107,12 @@ class Lifecycle:
         self._rests.succeeded("")  # What nobody could tell before, somebody may now.
         return digest
 
-    def dismiss(self, session_id: SessionId | str | None) -> None:
-        """Forget who is at hand; what is owed stays owed, and is found all the same."""
-        self._roster.drop(SessionId(session_id or ""))
-
     def registered(self, session_id: SessionId | str | None) -> str:
         """The owner at hand, by its digest; empty if there is none."""
         handle = self._roster.get(SessionId(session_id or ""))
         return handle.owner if handle is not None else ""
 
-    async def active(self, session_id: SessionId | str | None) -> str:
-        """Who tells memory next: the owner of the oldest stretch that is not paid, else the one at hand."""
-        rows = await self._ledger.debts(SessionId(session_id)) if session_id else ()
-        unpaid = (row for row in rows if row.state in ("owed", "committing", "failed", "in_doubt"))
-        oldest = next(unpaid, None)
-        return (oldest.owner if oldest is not None else "") or self.registered(session_id)
-
     # Telling.
-
-    async def commit(self, session_id: SessionId | str | None, owner: str = "") -> Outcome:
-        """Tell memory of one stretch, the oldest, by its own owner whoever asks.
-
-        `owner` stands in where it has none, or where that one cannot be made any more. Raises StoreFault.
-        """
-        if not session_id:
-            return Outcome("nothing")
-        session_id = SessionId(session_id)
-        async with self._lanes.lane(session_id):
-            return await self._telling.pay(session_id, owner, self.registered(session_id), asked=True)
 
     async def settle(
         self, session_id: SessionId | str | None, owner: str = "", asked: bool = False
