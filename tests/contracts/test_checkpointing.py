@@ -25,8 +25,11 @@ WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]
 
 
 async def until_streaming(here: House, session_id: SessionId) -> None:
+    """Wait until the newest message has words, and more of them may come."""
+
     async def is_so() -> bool:
-        return (await here.text(session_id))[-1][:2] == ("assistant", "streaming")
+        role, status, words = (await here.text(session_id))[-1]
+        return (role, status) == ("assistant", "streaming") and bool(words)
 
     await here.until(is_so, "a stream")
 
@@ -41,10 +44,11 @@ async def until_said(here: House, session_id: SessionId, words: str) -> None:
 
 
 def tables(folder: Path) -> dict[str, list[object]]:
-    """Return all that is in the store's file, its search index included."""
+    """Return all that is in the store's file but leases, which time alone renews."""
     with closing(apsw.Connection(str(folder / "holdfast.db"), flags=apsw.SQLITE_OPEN_READONLY)) as db:
         named = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         names = [name for (name,) in db.execute(named)]
+        names.remove("leases")
         return {name: list(db.execute(f'SELECT * FROM "{name}"')) for name in names}  # noqa: S608
 
 
@@ -170,11 +174,7 @@ async def test_the_final_state_of_a_run_comes_after_its_last_checkpoint_and_noth
         here.model.steps = [says(*(f"word{i} " for i in range(300)))]
         sent = await here.say(session_id, "Write")
         await here.until_run(sent.run_id, "completed")
-
-        async def is_at_rest() -> bool:
-            return here.engine.runner.at_work == 0
-
-        await here.until(is_at_rest)
+        await here.until_at_rest()
         kinds = await here.events(session_id)
         after = kinds[kinds.index("run_completed") + 1 :]
         assert set(after) <= {"session_renamed"}, "a title may come, of the run nothing"
