@@ -1,0 +1,145 @@
+"""Break the product on purpose, one named mutation at a time, and say which of them no test notices.
+
+`tests/mutants/mutations.toml` has the mutations. Each replaces one text in a copy of `src/holdfast` and runs
+the tests that must notice: one of them has to fail. The exit code is 1 if a mutation survives, or if it no longer fits
+the source.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTATIONS = ROOT / "tests" / "mutants" / "mutations.toml"
+TESTS_S_MAX = 300
+"""A mutant whose tests run longer than this hangs, and a hanging test is a failing one."""
+_PASSED, _FAILED = 0, 1
+"""Exit codes of pytest; any other means that it ran no test."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`promise` is the promise or contract that breaks; `always`: `make test` applies it too."""
+
+    name: str
+    promise: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    mutation: Mutation
+    verdict: str
+    seconds: float
+    output: str = ""
+
+    @property
+    def is_caught(self) -> bool:
+        return self.verdict == "caught"
+
+
+def read_mutations(path: Path = MUTATIONS) -> list[Mutation]:
+    """Return all mutations. Raises TypeError for a field that there is not."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]
+    return [Mutation(**{**each, "tests": tuple(each["tests"])}) for each in found]
+
+
+def mutated(mutation: Mutation, source: str) -> str | None:
+    """Return the source with the mutation in it; None unless its old text is there exactly once."""
+    return source.replace(mutation.old, mutation.new) if source.count(mutation.old) == 1 else None
+
+
+def apply(mutation: Mutation, folder: Path) -> Result:
+    """Run the mutation's tests on the copy of `src` in `folder`, which is left as it was."""
+    began = time.monotonic()
+    path = folder / "holdfast" / mutation.file
+    source = path.read_text(encoding="utf-8")
+    changed = mutated(mutation, source)
+    if changed is None:
+        return Result(mutation, "stale", 0.0, f"{mutation.file} does not hold the old text exactly once")
+    path.write_text(changed, encoding="utf-8")
+    try:
+        code, output = _run_tests(mutation.tests, folder)
+    finally:
+        path.write_text(source, encoding="utf-8")
+    verdict = {_PASSED: "SURVIVED", _FAILED: "caught"}.get(code, "no test ran")
+    return Result(mutation, verdict, time.monotonic() - began, output)
+
+
+def _run_tests(tests: Sequence[str], folder: Path) -> tuple[int, str]:
+    # In front of the installed package, for pytest and for all processes that tests start.
+    environ = dict(os.environ, PYTHONPATH=os.pathsep.join((str(folder), str(ROOT))), PYTHONDONTWRITEBYTECODE="1")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *tests]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=TESTS_S_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.communicate()
+        return _FAILED, f"no end after {TESTS_S_MAX} s"
+    return process.returncode, output
+
+
+def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[Result]:
+    """Yield each result, in order. Every worker has a copy of the source of its own."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place, ThreadPoolExecutor(workers) as pool:
+        folders: Queue[Path] = Queue()
+        for number in range(workers):
+            folder = Path(place) / str(number)
+            shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
+            folders.put(folder)
+
+        def work(mutation: Mutation) -> Result:
+            folder = folders.get()
+            try:
+                return apply(mutation, folder)
+            finally:
+                folders.put(folder)
+
+        yield from pool.map(work, mutations)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Apply mutations and say which survive.")
+    parser.add_argument("--workers", type=int, default=2, help="how many at a time")
+    parser.add_argument("--always", action="store_true", help="only those that `make test` applies")
+    parser.add_argument("names", nargs="*", help="only mutations whose names hold one of these")
+    options = parser.parse_args()
+    wanted = [
+        each
+        for each in read_mutations()
+        if (each.always or not options.always)
+        and (not options.names or any(name in each.name for name in options.names))
+    ]
+    width = max((len(each.name) for each in wanted), default=0)
+    survivors = []
+    for result in run_all(wanted, options.workers):
+        mutation = result.mutation
+        print(f"{mutation.name:{width}}  {mutation.promise:6}  {result.verdict:8}  {result.seconds:5.1f} s", flush=True)
+        if not result.is_caught:
+            survivors.append(result)
+    for result in survivors:
+        print(f"\n{result.mutation.name}: {result.verdict}\n{result.output[-2000:]}", file=sys.stderr)
+    print(f"{len(wanted) - len(survivors)} caught, {len(survivors)} not caught")
+    sys.exit(1 if survivors else 0)
+
+
+if __name__ == "__main__":
+    main()
