@@ -1,7 +1,7 @@
 """Break the product on purpose, one named mutation at a time, and say which of them no test notices.
 
-`tests/mutants/mutations.toml` has the mutations. Each replaces one text in a copy of `src/holdfast` and runs
-the tests that must notice: one of them has to fail. The exit code is 1 if a mutation survives, or if it no longer fits
+The mutations are in `tests/mutants/*.toml`. Each replaces text in a copy of `src/holdfast` and runs the tests
+that must notice: one of them has to fail. The exit code is 1 if a mutation survives, or if it no longer fits
 the source.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parent.parent
-MUTATIONS = ROOT / "tests" / "mutants" / "mutations.toml"
+MUTATIONS = ROOT / "tests" / "mutants"
 TESTS_S_MAX = 300
 """A mutant whose tests run longer than this hangs, and a hanging test is a failing one."""
 _PASSED, _FAILED = 0, 1
@@ -28,16 +28,22 @@ _PASSED, _FAILED = 0, 1
 
 
 @dataclass(frozen=True)
-class Mutation:
-    """`promise` is the promise or contract that breaks; `always`: `make test` applies it too."""
+class Edit:
+    """`old` occurs in the file exactly once."""
 
-    name: str
-    promise: str
     file: str
     old: str
     new: str
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`promise` is the promise (a number, in README.md) or the contract (in docs/contracts.md) that breaks."""
+
+    name: str
+    promise: str
     tests: tuple[str, ...]
-    always: bool = False
+    edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True)
@@ -52,30 +58,42 @@ class Result:
         return self.verdict == "caught"
 
 
-def read_mutations(path: Path = MUTATIONS) -> list[Mutation]:
-    """Return all mutations. Raises TypeError for a field that there is not."""
-    found = tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]
-    return [Mutation(**{**each, "tests": tuple(each["tests"])}) for each in found]
+def read_mutations(file: str = "*") -> list[Mutation]:
+    """Return the mutations of one file, or of all. Raises TypeError for an unknown field."""
+    found = []
+    for path in sorted(MUTATIONS.glob(f"{file}.toml")):
+        for each in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
+            edits = tuple(Edit(**edit) for edit in each.pop("edits"))
+            found.append(Mutation(edits=edits, **{**each, "tests": tuple(each["tests"])}))
+    return found
 
 
-def mutated(mutation: Mutation, source: str) -> str | None:
-    """Return the source with the mutation in it; None unless its old text is there exactly once."""
-    return source.replace(mutation.old, mutation.new) if source.count(mutation.old) == 1 else None
+def mutated(mutation: Mutation, source: Path) -> dict[Path, str] | None:
+    """Return the changed files; None if the old text of an edit is not there exactly once."""
+    changed: dict[Path, str] = {}
+    for edit in mutation.edits:
+        path = source / "holdfast" / edit.file
+        text = changed.get(path) or path.read_text(encoding="utf-8")
+        if text.count(edit.old) != 1:
+            return None
+        changed[path] = text.replace(edit.old, edit.new)
+    return changed
 
 
-def apply(mutation: Mutation, folder: Path) -> Result:
-    """Run the mutation's tests on the copy of `src` in `folder`, which is left as it was."""
+def apply(mutation: Mutation, source: Path) -> Result:
+    """Run the mutation's tests on the copy of `src` in `source`, and put the copy back in order."""
     began = time.monotonic()
-    path = folder / "holdfast" / mutation.file
-    source = path.read_text(encoding="utf-8")
     changed = mutated(mutation, source)
     if changed is None:
-        return Result(mutation, "stale", 0.0, f"{mutation.file} does not hold the old text exactly once")
-    path.write_text(changed, encoding="utf-8")
+        return Result(mutation, "stale", 0.0, "an old text is not in its file exactly once")
+    before = {path: path.read_text(encoding="utf-8") for path in changed}
     try:
-        code, output = _run_tests(mutation.tests, folder)
+        for path, text in changed.items():
+            path.write_text(text, encoding="utf-8")
+        code, output = _run_tests(mutation.tests, source)
     finally:
-        path.write_text(source, encoding="utf-8")
+        for path, text in before.items():
+            path.write_text(text, encoding="utf-8")
     verdict = {_PASSED: "SURVIVED", _FAILED: "caught"}.get(code, "no test ran")
     return Result(mutation, verdict, time.monotonic() - began, output)
 
@@ -119,14 +137,13 @@ def run_all(mutations: Sequence[Mutation], workers: int) -> Iterator[Result]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Apply mutations and say which survive.")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time")
-    parser.add_argument("--always", action="store_true", help="only those that `make test` applies")
+    parser.add_argument("--file", default="*", help="only the mutations of tests/mutants/FILE.toml")
     parser.add_argument("names", nargs="*", help="only mutations whose names hold one of these")
     options = parser.parse_args()
     wanted = [
         each
-        for each in read_mutations()
-        if (each.always or not options.always)
-        and (not options.names or any(name in each.name for name in options.names))
+        for each in read_mutations(options.file)
+        if not options.names or any(name in each.name for name in options.names)
     ]
     width = max((len(each.name) for each in wanted), default=0)
     survivors = []
