@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick the second time. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser types run test test-core test-local check crash bench bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models \
+.PHONY: help setup browser types run test test-all test-core test-local check crash mutants bench bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models \
 	lock format clean
 
 # Say PYTHON=python3.13 to choose one. An old one is fine to start with: set-up looks for a newer one itself.
@@ -33,6 +33,9 @@ test: browser check ## Check, then run every test, some of them in a browser
 	@# In the order of their names: files with few tests that take long come before the many quick ones.
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-all: test crash mutants test-local ## Run every test, with 200 kills, all mutations, the local model and many HTTP requests
+	@HOLDFAST_EXAMPLES=100 $(PY) -m pytest tests/acceptance/test_schemathesis.py
+
 types: setup ## Write the page's types anew from the server's declarations
 	@$(PY) tools/protocol_types.py
 
@@ -52,6 +55,9 @@ check: setup ## Lint, check the format, check the types
 
 crash: setup ## Kill writers and servers 200 times and compare what they promised with what is there
 	@HOLDFAST_KILLS=200 $(PY) -m pytest tests/crash -s $(ARGS)
+
+mutants: setup ## Break the product in named ways and print what no test notices (ARGS="--file contracts" for some)
+	@$(PY) -m tools.mutants $(ARGS)
 
 bench: bench-log bench-turn bench-memory bench-chats bench-page bench-context bench-models ## Run every benchmark
 

@@ -38,7 +38,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutation:
-    """`promise` is the promise (a number, in README.md) or the contract (in docs/contracts.md) that breaks."""
+    """`promise` is what breaks: a promise of README.md by its number, or a contract by its id."""
 
     name: str
     promise: str
@@ -98,9 +98,10 @@ def apply(mutation: Mutation, source: Path) -> Result:
     return Result(mutation, verdict, time.monotonic() - began, output)
 
 
-def _run_tests(tests: Sequence[str], folder: Path) -> tuple[int, str]:
+def _run_tests(tests: Sequence[str], source: Path) -> tuple[int, str]:
     # In front of the installed package, for pytest and for all processes that tests start.
-    environ = dict(os.environ, PYTHONPATH=os.pathsep.join((str(folder), str(ROOT))), PYTHONDONTWRITEBYTECODE="1")
+    path = os.pathsep.join((str(source), str(ROOT)))
+    environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *tests]
     process = subprocess.Popen(
         command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -148,8 +149,8 @@ def main() -> None:
     width = max((len(each.name) for each in wanted), default=0)
     survivors = []
     for result in run_all(wanted, options.workers):
-        mutation = result.mutation
-        print(f"{mutation.name:{width}}  {mutation.promise:6}  {result.verdict:8}  {result.seconds:5.1f} s", flush=True)
+        named = f"{result.mutation.name:{width}}  {result.mutation.promise:8}"
+        print(f"{named}  {result.verdict:8}  {result.seconds:5.1f} s", flush=True)
         if not result.is_caught:
             survivors.append(result)
     for result in survivors:

@@ -1,4 +1,4 @@
-"""Break the product on purpose. `make mutants` applies every mutation; here, those that once went unnoticed."""
+"""Mutations that no test noticed once are noticed. `make mutants` applies all the others too."""
 
 import pytest
 
