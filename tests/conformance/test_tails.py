@@ -179,14 +179,15 @@ async def test_there_is_no_tail_of_no_session(store: Store) -> None:
         await take(tail, 1)
 
 
-async def test_a_tail_shows_that_its_session_is_deleted(store: Store) -> None:
+async def test_a_follower_that_has_read_everything_is_shown_that_its_session_is_deleted(store: Store) -> None:
     session_id = await begin(store)
-    tail = store.tail(session_id, 1)
-    following = asyncio.ensure_future(take(tail, 1))
-    await asyncio.sleep(0.01)
-    await store.append(Append(session_id, (f.SessionDeleted(),)))
-    assert [event.kind for event in await following] == ["session_deleted"]
-    await tail.aclose()
+    rung = asyncio.Event()
+    with store.follow(session_id, 1, rung.set) as follower:
+        assert list(await follower.take()) == []
+        await store.append(Append(session_id, (f.SessionDeleted(),)))
+        async with asyncio.timeout(30):
+            await rung.wait()
+        assert [event.kind for event in await follower.take()] == ["session_deleted"]
 
 
 async def test_a_follower_takes_in_batches_what_the_bell_rings_for(store: Store, home: Home) -> None:
