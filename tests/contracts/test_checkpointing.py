@@ -15,6 +15,7 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.domain.rows import SessionRow
+from holdfast.domain.secrets import MASK, Mask
 from holdfast.domain.usage import Usage
 from tests.contracts.readers import State, reading
 from tests.doors import door
@@ -260,6 +261,16 @@ async def test_an_error_anywhere_in_a_run_ends_it_settled_and_is_the_error_that_
         statuses = {status for _, status, _ in await here.text(session_id)}
         assert "streaming" not in statuses
         assert await here.store.open_runs() == []
+
+
+async def test_the_error_that_ends_a_run_is_kept_without_its_secrets(tmp_path: Path) -> None:
+    """C7"""
+    async with house(tmp_path) as here:
+        here.engine.runner._mask = Mask(["hunter2hunter2"]).whole
+        here.model.steps = [[ValueError("hunter2hunter2 is no key")]]
+        sent = await here.say(await here.begin(), "Go")
+        run = await here.until_run(sent.run_id, "failed")
+        assert run.failure is not None and run.failure.detail == f"{MASK} is no key"
 
 
 @pytest.mark.parametrize("lookup", ["session", "agent", "workspace"])

@@ -3,9 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from holdfast.agent.ports import Forgetful, TextDelta
 from holdfast.domain.context import AssistantMessage
-from holdfast.domain.ids import SessionId
+from holdfast.domain.errors import ToolRefused
+from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.domain.parts import Text
 from holdfast.domain.requests import DEMO, Profile
@@ -22,6 +25,18 @@ async def test_an_interrupted_run_goes_on_by_itself_within_its_budget_of_attempt
         here.model.steps = [says("Done.")]
         run = await here.until_run(other.run_id, "completed")
         assert run.attempts == 1
+
+
+async def test_a_message_that_nobody_had_begun_to_answer_is_answered_after_a_restart(tmp_path: Path) -> None:
+    """R9: the process ended between keeping the message and beginning its run."""
+    async with house(tmp_path, started=False) as here:
+        sent = await here.engine.verbs.accept(await here.begin(), (Text("Hello"),))
+    async with house(tmp_path, started=False) as here:
+        assert sent.run_id is not None and not here.engine.runner.is_at_work(sent.run_id)
+        here.model.steps = [says("Hello.")]
+        await here.engine.recovery.sweep()
+        assert here.engine.runner.is_at_work(sent.run_id)
+        await here.until_run(sent.run_id, "completed")
 
 
 async def test_a_script_never_goes_on_with_what_a_model_has_begun(tmp_path: Path) -> None:
@@ -202,6 +217,33 @@ async def test_an_unsafe_call_that_may_have_run_is_put_to_a_person(tmp_path: Pat
         (tool,) = await here.store.tools(other.session_id, other.run_id)
         assert tool.state == "in_doubt"
         here.model.steps = [says("So be it.")]
+        await here.engine.resolve(other.run_id, tool.id, "rerun")
+        await here.until_run(other.run_id, "completed")
+        assert lever.pulled == ["{}"]
+
+
+class Surviving(Lever):
+    """A lever whose first try outlives the server that began it, until the test says so."""
+
+    is_over = False
+
+    async def is_gone(self, call_id: CallId) -> bool:
+        return self.is_over
+
+
+async def test_a_call_in_doubt_is_not_run_again_while_its_first_try_still_runs(tmp_path: Path) -> None:
+    """R9"""
+    with resident(tmp_path, "tool") as other:
+        other.until("tool_output_appended")
+        other.kill()
+    lever = Surviving("lever", "unsafe")
+    async with house(tmp_path, lever) as here:
+        await here.until_run(other.run_id, "waiting")
+        (tool,) = await here.store.tools(other.session_id, other.run_id)
+        with pytest.raises(ToolRefused):
+            await here.engine.resolve(other.run_id, tool.id, "rerun")
+        assert (await here.run(other.run_id)).status == "waiting" and lever.pulled == []
+        lever.is_over, here.model.steps = True, [says("So be it.")]
         await here.engine.resolve(other.run_id, tool.id, "rerun")
         await here.until_run(other.run_id, "completed")
         assert lever.pulled == ["{}"]

@@ -147,6 +147,42 @@ async def test_what_a_tool_cannot_say_of_an_unsafe_call_is_put_to_a_person(tmp_p
         assert len(lever.pulled) == 1
 
 
+class Changing(Unsure):
+    """The same, and while it runs its program begins to say that it can be repeated."""
+
+    async def run(self, call: ToolRun) -> ToolResult:
+        self.effect = "pure"
+        return await super().run(call)
+
+
+async def test_what_ran_as_unsafe_is_not_repeated_because_its_tool_has_changed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    lever = Changing("lever", "unsafe")
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        run = await here.until_run(sent.run_id, "waiting", "completed", "failed")
+        assert (run.status, len(lever.pulled)) == ("waiting", 1)
+
+
+@pytest.mark.parametrize("effect", ["unsafe", "idempotent"])
+async def test_a_call_that_changes_something_is_in_the_ledger_as_started_before_it_begins(
+    tmp_path: Path, effect: f.Effect
+) -> None:
+    lever = Lever("lever", effect)
+    lever.hold = asyncio.Event()
+    async with house(tmp_path, lever) as here:
+        session_id = await here.begin()
+        here.model.steps = [calls("lever"), says("Well.")]
+        sent = await here.say(session_id, "Go")
+        await lever.started.wait()
+        assert sent.run_id is not None
+        (tool,) = await here.store.tools(session_id, sent.run_id)
+        assert tool.state == "started"
+
+
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
 async def test_what_a_tool_cannot_say_of_a_harmless_call_has_failed(tmp_path: Path, effect: f.Effect) -> None:
     lever = Unsure("lever", effect)

@@ -181,6 +181,21 @@ async def test_readers_and_tails_go_on_beside_a_full_disk(tmp_path: Path, disk: 
     await end(witness, tmp_path)
 
 
+async def test_a_reader_is_shown_nothing_of_what_the_disk_refused(
+    tmp_path: Path, disk: Disk, vfs: str
+) -> None:
+    witness = await begin(tmp_path, vfs)
+    with witness.store.follow(witness.session_id, 1, lambda: None) as follower:
+        assert list(await follower.take()) == []  # From here on it is told of what is new.
+        disk.break_("write", "-wal", apsw.FullError)
+        assert not await witness.send()
+        assert list(await follower.take()) == []
+        disk.mend()
+        assert await witness.send()
+        assert [event.kind for event in await follower.take()] == ["turn_accepted"]
+    await end(witness, tmp_path)
+
+
 @pytest.mark.parametrize("ending", [".db", "-wal"])
 async def test_reads_that_fail_are_told_and_pass(tmp_path: Path, disk: Disk, vfs: str, ending: str) -> None:
     witness = await begin(tmp_path, vfs)

@@ -148,13 +148,12 @@ async def test_a_foreign_lock_on_the_file_is_waited_for_too(tmp_path: Path, wait
 
 async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path: Path) -> None:
     store, other = await SqliteStore.open(tmp_path, wait_s=120), await SqliteStore.open(tmp_path)
-    new = created()
+    new, rung = created(), asyncio.Event()
     await store.append(new)
-    tail = store.tail(new.session_id, 1)
-    following = asyncio.ensure_future(anext(tail))
-    await asyncio.sleep(0.05)
     turn = WriteTurn(tmp_path, 5)
-    with turn.held(lambda: None):
+    # A tail would look by itself after a while; this reader is told or hears of nothing.
+    with store.follow(new.session_id, 1, rung.set) as follower, turn.held(lambda: None):
+        assert list(await follower.take()) == []
         waiting = [store.submit(accept(new.session_id, "mine"))]
         await asyncio.sleep(0.05)
         # Another writer got in before; here it writes without the turn, as if it had just given it back.
@@ -165,10 +164,10 @@ async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path:
             (b'{"title":"x","by":"user"}',),
         )
         stranger.close()
-        assert (await asyncio.wait_for(following, 30)).seq == 2
+        await asyncio.wait_for(rung.wait(), 30)
+        assert [event.seq for event in await follower.take()] == [2]
     turn.close()
     await asyncio.gather(*waiting)
-    await tail.aclose()
     for each in (store, other):
         await each.close()
 

@@ -247,3 +247,9 @@ def test_a_receiver_names_no_time_that_there_is_not(at: int) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(answer, Answered)
     assert msgspec.convert(answer | {"made_at": 253_402_300_799_999}, Answered).memory().text == "tea"
+
+
+async def test_what_a_provider_says_went_wrong_is_kept_without_its_secrets() -> None:
+    failure = ProviderFailure(detail="hunter2hunter2 is refused")
+    answer = await Calls(Mask(["hunter2hunter2"]).whole, 1).ask(raising(failure), 30)
+    assert answer.failure is not None and "[secret] is refused" in answer.failure.detail
