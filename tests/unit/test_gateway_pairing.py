@@ -213,6 +213,14 @@ async def test_who_is_no_longer_allowed_is_not_answered(tmp_path: Path) -> None:
         assert len(home.model.requests) == 1
 
 
+async def test_what_was_kept_before_its_sender_was_turned_away_is_not_taken_up(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.store.receive(came("eve"))  # As if it had come while Eve might speak.
+        async with desk(home) as at:
+            await at.quiet()
+            assert not home.model.requests and not (await home.store.sessions(None, 1)).sessions
+
+
 async def test_a_chat_in_which_nobody_is_allowed_any_more_is_told_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as home, desk(home) as at:
         home.model.steps = [says("one"), says("two"), says("a secret")]

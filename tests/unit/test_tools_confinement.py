@@ -225,6 +225,28 @@ def test_a_link_swapped_in_during_the_walk_gains_nothing(bench: Bench, outside: 
     assert not any(f"{len(SECRET)} bytes" in answer or SECRET in answer for answer in answers)
 
 
+def test_a_link_swapped_in_between_looking_and_opening_is_not_followed(
+    bench: Bench, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same swap, at the one moment that matters: it is too short to be met by chance."""
+    folder, look = bench.workspace / "folder", os.readlink
+    folder.mkdir()
+    (folder / "secret.txt").write_text("inside")
+
+    def look_and_swap(name: str, *, dir_fd: int | None = None) -> str:
+        try:
+            return look(name, dir_fd=dir_fd)
+        finally:
+            if name == folder.name:
+                folder.rename(bench.folder / "aside")
+                folder.symlink_to(outside)
+
+    monkeypatch.setattr(os, "readlink", look_and_swap)
+    call = bench.use("read_file", path="folder/secret.txt")
+    assert folder.is_symlink() and SECRET not in call.text
+    assert (call.outcome, call.text) == ("failed", "part of `folder/secret.txt` is not a folder")
+
+
 def test_a_hard_link_to_outside_is_read_but_never_written_through(bench: Bench, outside: Path) -> None:
     """A hard link cannot be told from a file. Making one takes the rights to the file in the first place."""
     with suppress(PermissionError):
