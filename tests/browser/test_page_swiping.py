@@ -105,9 +105,9 @@ async def test_what_scrolls_sideways_scrolls(guest: Guest) -> None:
     y = box["y"] + box["height"] / 2
     await swipe(chat.page, (300, y), (120, y))
     await expect(code).to_have_js_property("scrollTop", 0)
-    await chat.page.wait_for_function("document.querySelector('.inspector .diff').scrollLeft > 50")
+    await chat.page.wait_for_function("() => document.querySelector('.inspector .diff').scrollLeft > 50")
     await swipe(chat.page, (120, y), (340, y))
-    await chat.page.wait_for_function("document.querySelector('.inspector .diff').scrollLeft < 50")
+    await chat.page.wait_for_function("() => document.querySelector('.inspector .diff').scrollLeft < 50")
     await expect(aside(chat)).to_be_visible()
     await right(chat.page, 700)
     await expect(aside(chat)).to_have_count(0)
