@@ -39,7 +39,7 @@ class Readers:
         self.sessions: dict[bytes, Any] = {}
         self.journal: list[Event] = []
         self.heads: list[int] = []
-        """Where each change left it: there is nothing else that anybody can have seen."""
+        """The head after each change: nobody can have seen anything else."""
 
     def note(self, change: Change) -> None:
         if change.session_id == self.session_id and change.events:

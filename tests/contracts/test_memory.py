@@ -108,7 +108,7 @@ async def test_a_replacement_owns_only_what_is_completed_from_then_on(tmp_path: 
         assert owed == [(((1, 1),), digest_of(A)), (((2, 2),), digest_of(B))]
         a.answers = [ProviderFailure(detail="not now")]
         await here.lifecycle.settle(session_id)
-        assert len(a.calls) == 1 and not b.calls, "the older one is first, whoever is at hand"
+        assert len(a.calls) == 1 and not b.calls, "the older owner comes first"
         assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 2)
         assert [[said.messages[0].text for said in each.kept.values()] for each in (a, b)] == [
             ["one"],

@@ -31,7 +31,7 @@ class LateClock(SystemClock):
 
 
 def still() -> FakeClock:
-    """A clock that is past another process's lease, and moves only when it is told to."""
+    """Return a clock that is past another process's lease, and moves only when the test moves it."""
     return FakeClock(SystemClock().now_ms() + 60_000)
 
 
@@ -162,7 +162,7 @@ async def test_late_output_of_a_call_that_is_in_doubt_is_there_when_a_person_is_
         assert text == "pulled " and call[2] == "pulled spooled0 spooled1 spooled2 "
         assert notice[:2] == ("notice", "recovered")
         assert not list((tmp_path / "spool").iterdir())
-        # Whoever goes on is told the same.
+        # The model that goes on reads the same.
         here.model.steps = [says("So be it.")]
         await here.engine.resolve(other.run_id, tool.id, "mark_done", "It did run.")
         await here.until_run(other.run_id, "completed")

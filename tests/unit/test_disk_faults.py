@@ -186,7 +186,7 @@ async def test_a_reader_is_shown_nothing_of_what_the_disk_refused(
 ) -> None:
     witness = await begin(tmp_path, vfs)
     with witness.store.follow(witness.session_id, 1, lambda: None) as follower:
-        assert list(await follower.take()) == []  # From here on it is told of what is new.
+        assert list(await follower.take()) == []  # From here on it receives what is new.
         disk.break_("write", "-wal", apsw.FullError)
         assert not await witness.send()
         assert list(await follower.take()) == []

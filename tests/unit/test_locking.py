@@ -151,7 +151,7 @@ async def test_news_of_others_arrive_while_a_writer_waits_for_its_turn(tmp_path:
     new, rung = created(), asyncio.Event()
     await store.append(new)
     turn = WriteTurn(tmp_path, 5)
-    # A tail would look by itself after a while; this reader is told or hears of nothing.
+    # A tail looks by itself after a while. This reader learns only what is sent to it.
     with store.follow(new.session_id, 1, rung.set) as follower, turn.held(lambda: None):
         assert list(await follower.take()) == []
         waiting = [store.submit(accept(new.session_id, "mine"))]

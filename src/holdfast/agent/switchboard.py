@@ -107,7 +107,7 @@ class Place:
 class Switchboard(Place):
     """Stands where the agent of every server does. `build` makes an agent for what is written and a model.
 
-    All conversations with the same agent and model share one; `rebuilt` is told of each that is made anew
+    All conversations with the same agent and model share one; `rebuilt` is called for each that is made anew
     because what it is made from has changed. Belongs to one event loop.
     """
 

@@ -66,7 +66,7 @@ class Recovery:
         await self._read_spools()
 
     async def heal(self, session_id: SessionId, run: RunRow) -> None:
-        """Look once for output that is still to arrive; whoever comes during it, or soon after, goes on.
+        """Look once for output that is still to arrive; other readers do not wait for it.
 
         Past the age limit there is nothing to look for: the notice becomes final.
         """
