@@ -33,9 +33,11 @@ async def test_a_message_that_nobody_had_begun_to_answer_is_answered_after_a_res
         sent = await here.engine.verbs.accept(await here.begin(), (Text("Hello"),))
     async with house(tmp_path, started=False) as here:
         assert sent.run_id is not None and not here.engine.runner.is_at_work(sent.run_id)
-        here.model.steps = [says("Hello.")]
+        hold = asyncio.Event()
+        here.model.steps = [[hold, *says("Hello.")]]
         await here.engine.recovery.sweep()
         assert here.engine.runner.is_at_work(sent.run_id)
+        hold.set()
         await here.until_run(sent.run_id, "completed")
 
 
