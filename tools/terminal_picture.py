@@ -19,7 +19,7 @@ from tests.acceptance.terminal import Terminal
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "terminal.svg"
 COLUMNS, ROWS = 88, 44
-READY = "· ready"
+READY, KEYS = "· ready", r"\[a\] yes"
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -36,13 +36,13 @@ def captured(folder: Path) -> str:
             screen.start("chat")
             screen.until(READY)
             screen.type("run echo first.py second.py third.py")
-            screen.until("a allow once")
-            screen.type("a")
+            screen.until(KEYS)
+            screen.press("a")
             screen.until("It said", READY)
             screen.type("Read @notes.txt and write up what is wrong with the three files")
             screen.until("Nothing else was changed", READY)
             screen.type("run git commit -am 'Mend the factor'")
-            screen.until("a allow once", "needs you")
+            screen.until(KEYS, "needs you")
             return screen.screen(styled=True)
         finally:
             screen.close()

@@ -46,6 +46,11 @@ class Terminal:
         if enter:
             self.press("Enter")
 
+    def paste(self, text: str) -> None:
+        """As a terminal pastes: bracketed, where the program asked for that."""
+        self._tmux("set-buffer", text)
+        self._tmux("paste-buffer", "-p")
+
     def screen(self, styled: bool = False) -> str:
         """What can be seen now."""
         return self._tmux("capture-pane", "-p", *(("-e",) if styled else ()))

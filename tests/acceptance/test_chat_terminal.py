@@ -14,6 +14,8 @@ from tests.acceptance.terminal import Terminal, terminal
 
 READY = r"· ready"
 PROMPT = r"^> *$"
+KEYS = r"^  \[a\] yes"
+"""From when they are shown on, keys answer a question."""
 
 
 @pytest.fixture
@@ -104,35 +106,77 @@ def test_a_call_is_allowed_denied_changed_and_allowed_for_the_conversation(
     screen: Terminal, running: Running
 ) -> None:
     screen.type("run echo made")
-    screen.until("May shell run this", "^    echo made", "a allow once", "needs you")
+    screen.until("Run this command", "^    echo made", KEYS, "needs you")
     # A letter that means nothing is not sent as a message: that would end the answer.
     screen.type("x")
-    screen.until("Type one of these")
-    screen.type("a")
-    screen.until("— Allowed. —", r"✓ shell  echo made · [\d.]+ s", "It said:", READY, gone="May shell")
+    screen.until("Nothing was sent. .a. yes", KEYS)
+    screen.press("a")
+    screen.until("— Allowed. —", r"✓ shell  echo made · [\d.]+ s", "It said:", READY, gone="Run this command")
     screen.type("run echo never")
-    screen.until("May shell run this", "^    echo never")
-    screen.type("d")
-    screen.until("Why not")
+    screen.until("Run this command", "^    echo never", KEYS)
+    screen.press("d")
+    screen.until("^Reason .optional", "Enter answers, Esc goes back")
+    screen.press("Escape")
+    screen.until(KEYS, PROMPT)
+    screen.press("d")
+    screen.until("^Reason .optional")
     screen.type("not today")
     screen.until("— Not allowed. not today —", "⊘ shell  echo never", READY)
     screen.type("run echo first")
-    screen.until("^    echo first", "needs you")
-    screen.type("e")
+    screen.until("^    echo first", KEYS, "needs you")
+    screen.press("e")
     screen.until("Run this instead > echo first")
     screen.press("C-u")
     screen.type("echo second")
     screen.until("✓ shell  echo second", "^    second", READY)
     screen.type("run echo kept")
-    screen.until("^    echo kept", "needs you")
-    screen.type("c")
-    screen.until("Allowed in this conversation", "✓ shell  echo kept", READY)
+    screen.until("^    echo kept", KEYS, "needs you")
+    screen.press("c")
+    screen.until("Allowed in this conversation: echo kept", "✓ shell  echo kept", READY)
     screen.press("C-l")
     screen.type("run echo kept")
     screen.until(r"^> run echo kept(.|\n)*✓ shell  echo kept", READY)
     assert said(running, only(running), "user")[1:] == [
         "run echo never", "run echo first", "run echo kept", "run echo kept",
     ]  # fmt: skip
+
+
+def test_a_change_of_a_file_is_shown_as_a_diff_and_can_always_be_allowed(
+    home: Holdfast, screen: Terminal, running: Running
+) -> None:
+    written = {"path": "a.md", "content": "".join(f"line {number}\n" for number in range(52))}
+    screen.type(f"use write_file {json.dumps(written)}")
+    screen.until("^  Write a.md[?]", "^    [+] line 0$", "^    … 40 more lines", KEYS)
+    screen.press("w")
+    screen.until("Always allowed: every use of write_file", "✓ write_file", READY)
+    assert "write_file" in home.run("rules", "list").stdout
+    edited = {"path": "a.md", "old_text": "line 7\n", "new_text": "seven\n"}
+    screen.type(f"use edit_file {json.dumps(edited)}")
+    screen.until("^  Change a.md[?]", "^    - line 7$", "^    [+] seven$", KEYS)
+    screen.press("a")
+    screen.until("— Allowed. —", "✓ edit_file", READY)
+
+
+def test_a_message_written_over_a_question_is_sent_and_answers_no_whatever_it_begins_with(
+    screen: Terminal, running: Running
+) -> None:
+    written = "also say why", "a pasted line", "c"
+    for text in written:
+        screen.type("run echo asked")
+        screen.until("^    echo asked", KEYS, PROMPT)
+        if text == written[0]:
+            screen.type(text, enter=False)
+        else:
+            screen.paste(text)
+        if text == "c":
+            screen.until("^> c *$", "Enter answers: yes, in this conversation")
+            screen.type("ould you wait", enter=False)
+        screen.until(f"^> {text}", "Enter sends this message and answers no.")
+        screen.press("Enter")
+        screen.until("⊘ shell  echo asked|- shell  echo asked", READY, gone="Run this command")
+    said_then = said(running, only(running), "user")
+    assert said_then[1::2] == ["also say why", "a pasted line", "could you wait"]
+    assert "llowed" not in screen.everything().replace("Not allowed", "")
 
 
 def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
@@ -258,22 +302,24 @@ def test_a_question_of_another_doors_message_is_answered_there_or_here(
 ) -> None:
     session = only(running)
     receipt = asked(running, f"/api/sessions/{session}/turns", {"text": "run echo there"})
-    screen.until("May shell run this", "needs you")
+    screen.until("Run this command", "needs you")
     (question,) = asked(running, "/api/questions")["questions"]
     asked(running, f"/api/runs/{receipt['run_id']}/tools/{question['call_id']}", {"decision": "approve"})
-    screen.until("— Allowed. —", "✓ shell  echo there", READY, gone="May shell")
+    screen.until("— Allowed. —", "✓ shell  echo there", READY, gone="Run this command")
 
 
 def test_what_the_agent_asks_is_answered_by_a_number_or_in_words(screen: Terminal, running: Running) -> None:
     session = only(running)
     screen.type('ask {"question": "Which colour?", "choices": ["Red", "Green"]}')
-    screen.until("It asks you:", "^    Which colour", "^    2. Green", "type its number", "needs you")
+    screen.until(
+        "It asks you:", "^    Which colour", "^    2. Green", "Type its number, then Enter", "needs you"
+    )
     screen.type("7")
     screen.until("Nothing was sent")
     screen.type("2")
     screen.until("^  It said: Green", READY, gone="It asks you:")
     screen.type('ask {"question": "And why?"}')
-    screen.until("^    And why", "type your answer")
+    screen.until("^    And why", "Type your answer, then Enter")
     screen.type("because it is spring")
     screen.until("^  It said: because it is spring", READY, gone="It asks you:")
     assert len(said(running, session, "user")) == 2
@@ -337,15 +383,17 @@ def test_a_call_that_may_have_run_is_put_to_the_person(
     home: Holdfast, screen: Terminal, running: Running
 ) -> None:
     screen.type("run sleep 300")
-    screen.until("a allow once")
-    screen.type("a")
+    screen.until(KEYS)
+    screen.press("a")
     screen.until(r"… shell  sleep 300 · ")
     running.process.kill()
     running.process.wait()
     running = home.serve("--port", "0")
-    screen.until("This may have run: the server stopped during it", "r run it again · i it ran · s skip")
-    screen.type("s")
-    screen.until(r"\? shell  sleep 300", "It said:", READY, gone="r run it again")
+    screen.until(
+        "the server stopped while this was running. Did it finish", r"\[r\] run it again  \[i\] it fin"
+    )
+    screen.press("s")
+    screen.until(r"\? shell  sleep 300", "It said:", READY, gone="run it again")
 
 
 def test_without_a_server_the_chat_works_and_another_process_sees_it_live(home: Holdfast, here: Path) -> None:

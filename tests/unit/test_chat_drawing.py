@@ -1,12 +1,13 @@
 """What the terminal shows: text made safe, blocks that are whole, lines of tools, the fold of events."""
 
+import json
 import re
 
 import pytest
 
 from holdfast.cli.chat.answering import choices
 from holdfast.cli.chat.blocks import whole
-from holdfast.cli.chat.drawing import Drawing, duration, readable, tool_line
+from holdfast.cli.chat.drawing import Drawing, Pieces, duration, readable, tool_line
 from holdfast.cli.chat.safe import json_line, one_line, safe
 from holdfast.cli.chat.scene import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Happened, Listed, Message, Page, Question, Run, Session
@@ -15,7 +16,7 @@ from holdfast.domain.facts import AnyFact
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.parts import Reasoning, Text
 from holdfast.domain.rows import RunStatus
-from holdfast.domain.secrets import Mask
+from holdfast.domain.secrets import Mask, Masking
 
 RUN, OTHER = RunId("r_1"), RunId("r_2")
 ONE, TWO = MessageId("m_1"), MessageId("m_2")
@@ -130,6 +131,62 @@ class TestToolLines:
         assert duration(ms) == told
 
 
+def pieces_of(name: str, arguments: dict[str, object], mask: Masking = str) -> Pieces:
+    """How a call that waits to be allowed is drawn, its question first and its keys last."""
+    scene = Scene(SESSION)
+    given = json.dumps(arguments)
+    scene.listed(Listed(None, (Question("s_1", RUN, "approval", "", CALL, name, given),)))
+    return [(style, text.strip("\n")[2:]) for style, text in Drawing(mask).live(scene, 80, 24, 0)]
+
+
+class TestAChangeOfAFile:
+    def test_a_file_that_is_written_reads_as_lines_that_come(self) -> None:
+        assert pieces_of("write_file", {"path": "a.md", "content": "One\n\nTwo\n"})[:-1] == [
+            ("class:question", "Write a.md?"),
+            ("class:added", "  + One"),
+            ("class:added", "  + "),
+            ("class:added", "  + Two"),
+        ]
+        assert pieces_of("write_file", {"path": "a.md", "content": ""})[1] == (
+            "class:dim",
+            "  (an empty file)",
+        )
+
+    def test_a_file_that_is_edited_reads_as_lines_that_go_and_come(self) -> None:
+        given = {"path": "a.md", "old_text": "One", "new_text": "Two\nThree", "replace_all": True}
+        assert pieces_of("edit_file", given)[:-1] == [
+            ("class:question", "Change a.md?"),
+            ("class:command", "  replace_all: true"),
+            ("class:removed", "  - One"),
+            ("class:added", "  + Two"),
+            ("class:added", "  + Three"),
+        ]
+
+    def test_what_has_no_room_is_counted(self) -> None:
+        drawn = pieces_of("write_file", {"path": "a.md", "content": "line\n" * 52})
+        assert len(drawn) == 1 + 12 + 1 + 1
+        assert drawn[-2] == ("class:dim", "  … 40 more lines; /status shows all")
+
+    def test_a_path_is_shown_whole_before_it_is_allowed(self) -> None:
+        path = "deep/" * 60 + "a.md"
+        shown = "".join(text.strip() for _, text in pieces_of("write_file", {"path": path, "content": "x"}))
+        assert path in shown.replace(" ", "").replace("\n", "")
+
+    def test_secrets_and_steering_are_kept_out_of_it(self) -> None:
+        given = {"path": "a.md", "content": "open-sesame-open\x1b[2J"}
+        assert ("class:added", "  + [secret]�[2J") in pieces_of(
+            "write_file", given, Mask(["open-sesame-open"]).whole
+        )
+
+    def test_a_call_whose_arguments_the_list_cuts_is_shown_from_the_conversation(self) -> None:
+        scene, given = Scene(SESSION), json.dumps({"path": "a.md", "content": "line\n" * 2_000})
+        intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "write_file", given, "idempotent")
+        played(scene, accepted("go"), f.RunStarted(RUN), intended)
+        cut = Question("s_1", RUN, "approval", "", CALL, "write_file", given[:100], True)
+        scene.listed(Listed(None, (cut,)))
+        assert drawn(scene).startswith("  Write a.md?\n    + line\n    + line\n")
+
+
 class TestANarrowScreen:
     def test_all_that_may_be_answered_is_on_it(self) -> None:
         scene = Scene(SESSION)
@@ -139,7 +196,7 @@ class TestANarrowScreen:
         scene.listed(Listed(None, (question, question)))
         told = "".join(text for _, text in Drawing(str).live(scene, 40, 24, 0))
         assert max(len(line) for line in told.split("\n")) <= 40
-        assert " ".join(told.split()).endswith(f"{choices(question)} (1 more)")
+        assert " ".join(told.split()).endswith(" ".join(f"{choices(question)} (1 more)".split()))
 
     def test_the_foot_says_the_state_whatever_has_no_room(self) -> None:
         scene = Scene(Session("s_1", "A title of some length", "idle", 0, 1), "openai:small")
@@ -302,7 +359,7 @@ class TestTheScene:
             Listed(None, (Question("s_1", RUN, "approval", "here", CALL, "shell", '{"command":"ls"}'),))
         )
         drawn = "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
-        assert "May shell run this?\n    ls\n    here\n  a allow once" in drawn
+        assert "Run this command?\n    ls\n    here\n  [a] yes" in drawn
         assert scene.status == "needs_you"
         shown = played(scene, f.ApprovalResolved(RUN, CALL, "approve"), f.RunResumed(RUN, "user", 0))
         assert shown == [Notice("Allowed.")] and scene.asked == ()
@@ -321,7 +378,7 @@ class TestTheScene:
             Listed(None, (Question("s_1", RUN, "question", "", CALL, "ask_user", "{}", asked=shown),))
         )
         drawn = "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
-        assert "It asks you:\n    Which?\n    1. Red\n    2. Green\n  type its number" in drawn
+        assert "It asks you:\n    Which?\n    1. Red\n    2. Green\n  Type its number" in drawn
         assert scene.status == "needs_you"
         played(scene, f.QuestionAnswered(RUN, CALL, choices=("Red",)), f.RunResumed(RUN, "user", 0))
         assert scene.asked == () and scene.status == "working"

@@ -5,7 +5,17 @@ from unittest.mock import ANY
 
 import pytest
 
-from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, editable, edited, read_answer
+from holdfast.cli.chat.answering import (
+    Answer,
+    AskMore,
+    GoOn,
+    Unclear,
+    choices,
+    editable,
+    edited,
+    meaning_of,
+    read_answer,
+)
 from holdfast.cli.chat.proposals import Attached, Known, TooMany, attached, proposals
 from holdfast.cli.chat.script import Answering
 from holdfast.cli.chat.wire import Asked, Question
@@ -18,6 +28,7 @@ ONE, TWO = MessageId("m_1"), MessageId("m_2")
 COLOURS = Asked("Which?", ("Red", "Green"))
 SEVERAL = Asked("Which?", ("Red", "Green"), multiple=True)
 APPROVAL = Question("s_1", "r_1", "approval", "", "c_1", "shell", '{"command":"ls","timeout_s":5}')
+COMPOUND = Question("s_1", "r_1", "approval", "", "c_1", "shell", '{"command":"ls; rm a"}')
 IN_DOUBT = Question("s_1", "r_1", "in_doubt", "", "c_1", "shell", '{"command":"ls"}')
 LIMIT = Question("s_1", "r_1", "limit", "50 steps")
 
@@ -95,6 +106,9 @@ class TestAnswersToQuestions:
         [
             ("a", APPROVAL, Answer("approve")),
             (" C ", APPROVAL, Answer("approve", scope="session")),
+            ("w", APPROVAL, Answer("approve", scope="always")),
+            ("c", COMPOUND, Unclear()),
+            ("w", COMPOUND, Unclear()),
             ("e", APPROVAL, AskMore("edit")),
             ("d", APPROVAL, AskMore("reason")),
             ("d too early", APPROVAL, Answer("deny", reason="too early")),
@@ -137,6 +151,25 @@ class TestAnswersToQuestions:
     ) -> None:
         question = Question("s_1", "r_1", "question", "", "c_1", "ask_user", "{}", asked=asked)
         assert read_answer(line, question) == meant
+
+    def test_the_keys_are_shown_and_a_lasting_yes_only_where_it_can_be_given(self) -> None:
+        assert choices(APPROVAL) == "[a] yes  [c] yes, in this conversation  [w] always  [e] edit  [d] no"
+        assert choices(COMPOUND) == "[a] yes  [e] edit  [d] no"
+        assert choices(LIMIT) == "[g] go on"
+
+    @pytest.mark.parametrize(
+        ("line", "told"),
+        [
+            ("", ""),
+            ("/status", ""),
+            ("x", ""),
+            ("a", "Enter answers: yes"),
+            ("d too early", "Enter answers: no"),
+            ("and now", "Enter sends this message and answers no."),
+        ],
+    )
+    def test_a_line_that_was_begun_says_what_enter_does_with_it(self, line: str, told: str) -> None:
+        assert meaning_of(line, APPROVAL) == told
 
     def test_only_what_goes_with_a_decision_is_sent(self) -> None:
         assert Answer("answer", choices=("a",)).body() == {"decision": "answer", "choices": ("a",)}

@@ -1,4 +1,4 @@
-"""Answers to what the agent asks, as they are typed: a letter, and what goes with it."""
+"""Read the answers that people type to a question: a letter, and what goes with it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,8 +8,10 @@ import msgspec
 
 from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain import slash
-from holdfast.domain.facts import Decision
+from holdfast.domain.errors import RuleRefused
+from holdfast.domain.facts import Decision, Scope
 from holdfast.domain.questions import typed
+from holdfast.domain.rules import pattern_for
 
 Next = Literal["edit", "reason", "result"]
 
@@ -18,7 +20,7 @@ class Answer(msgspec.Struct, frozen=True):
     """What is to be sent about a call."""
 
     decision: Decision | Literal["answer"]
-    scope: Literal["once", "session"] = "once"
+    scope: Scope = "once"
     reason: str = ""
     result: str = ""
     arguments: str = ""
@@ -28,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True):
     def body(self) -> dict[str, object]:
         """As a server takes it: only what goes with the decision."""
         told: dict[str, object] = {"decision": self.decision}
-        if self.scope == "session":
+        if self.scope != "once":
             told["scope"] = self.scope
         for name in ("reason", "result", "arguments", "text", "choices"):
             if value := getattr(self, name):
@@ -51,19 +53,54 @@ class Unclear(msgspec.Struct, frozen=True):
 
 
 Typed = Answer | GoOn | AskMore | Unclear
-_CHOICES: Mapping[str, str] = MappingProxyType({
-    "approval": "a allow once · c allow in this conversation · e edit · d deny",
-    "in_doubt": "r run it again · i it ran · s skip it",
-    "limit": "g go on",
+_CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    "approval": {"a": "yes", "c": "yes, in this conversation", "w": "always", "e": "edit", "d": "no"},
+    "in_doubt": {"r": "run it again", "i": "it finished", "s": "carry on without it"},
 })  # fmt: skip
+_GO_ON = MappingProxyType({"g": "go on"})
+LETTERS = "acwedrisg"
+"""Every letter that answers some question."""
+
+
+def keys(question: Question) -> Mapping[str, str]:
+    """Return the letters that answer a question by themselves, each with what it means."""
+    if question.asked is not None:
+        return {}
+    offered = _CHOICES.get(question.kind, _GO_ON)
+    if question.kind != "approval" or _can_last(question):
+        return offered
+    return {letter: meaning for letter, meaning in offered.items() if letter not in "cw"}
 
 
 def choices(question: Question) -> str:
-    """What may be typed, followed by Enter."""
+    """Return what may be typed: keys, or what goes before Enter."""
     if question.asked is not None:
         told = "its number, or the numbers of several" if question.asked.multiple else "its number"
-        return f"type {told if question.asked.choices else 'your answer'} · /deny leaves it unanswered"
-    return _CHOICES.get(question.kind, "g go on")
+        told = told if question.asked.choices else "your answer"
+        return f"Type {told}, then Enter. /deny leaves it unanswered."
+    return "  ".join(f"[{letter}] {meaning}" for letter, meaning in keys(question).items())
+
+
+def meaning_of(line: str, question: Question) -> str:
+    """Return what Enter would do with a line that was begun; nothing where the choices say it."""
+    meant = read_answer(line, question)
+    letter = line.strip()[:1].lower()
+    if not line.strip() or slash.read(line) is not None or isinstance(meant, Unclear):
+        return ""
+    if question.asked is not None:
+        return "" if meant is not None else "Enter sends this message and leaves the question unanswered."
+    if meant is not None:
+        return f"Enter answers: {keys(question)[letter]}"
+    return "Enter sends this message and answers no." if question.kind == "approval" else ""
+
+
+def _can_last(question: Question) -> bool:
+    """Return whether a yes can be given for more than this one call."""
+    try:
+        pattern_for(question.name or "", question.arguments or "", "")
+    except RuleRefused:
+        return False
+    return not question.arguments_cut
 
 
 def read_answer(line: str, question: Question) -> Typed | None:
@@ -74,11 +111,15 @@ def read_answer(line: str, question: Question) -> Typed | None:
     letter, rest = letter.lower(), rest.strip()
     if len(letter) != 1 or not letter.isalpha() or (rest and letter not in ("d", "i")):
         return None
+    if letter not in keys(question):
+        return Unclear()
     match question.kind, letter:
         case "approval", "a":
             return Answer("approve")
         case "approval", "c":
             return Answer("approve", scope="session")
+        case "approval", "w":
+            return Answer("approve", scope="always")
         case "approval", "e":
             return AskMore("edit")
         case "approval", "d":
@@ -89,9 +130,7 @@ def read_answer(line: str, question: Question) -> Typed | None:
             return Answer("mark_done", result=rest)
         case "in_doubt", "s":
             return Answer("skip")
-        case (("limit" | "question" | "client_tool"), "g"):
-            return GoOn()
-    return Unclear()
+    return GoOn()
 
 
 def _read_reply(line: str, asked: Asked) -> Typed | None:
@@ -107,7 +146,7 @@ def _read_reply(line: str, asked: Asked) -> Typed | None:
 
 def editable(question: Question) -> str:
     """What is offered to be changed: a shell's command as it stands, else the arguments."""
-    given = _given(question)
+    given = arguments_of(question)
     if question.name == "shell" and isinstance(given.get("command"), str):
         return str(given["command"])
     return question.arguments or "{}"
@@ -115,7 +154,7 @@ def editable(question: Question) -> str:
 
 def edited(question: Question, text: str) -> str | None:
     """The arguments after a change, as JSON; None when that is no JSON object."""
-    given = _given(question)
+    given = arguments_of(question)
     if question.name == "shell" and isinstance(given.get("command"), str):
         return msgspec.json.encode({**given, "command": text}).decode()
     try:
@@ -125,7 +164,8 @@ def edited(question: Question, text: str) -> str | None:
     return text
 
 
-def _given(question: Question) -> dict[str, object]:
+def arguments_of(question: Question) -> dict[str, object]:
+    """Return a call's arguments by name; none where they cannot be read."""
     try:
         return msgspec.json.decode(question.arguments or "{}", type=dict[str, object])
     except msgspec.DecodeError:

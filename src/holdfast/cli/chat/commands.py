@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.cli.chat.answering import Answer, choices
 from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.drawing import asked, numbered, readable
+from holdfast.cli.chat.drawing import asked, numbered, proposed
 from holdfast.cli.chat.proposals import Known
 from holdfast.cli.chat.scene import Notice, Scene, Shown
 from holdfast.cli.chat.wire import (
@@ -166,10 +166,7 @@ class Commands:
                 told = "\n".join(numbered(question.asked))
                 lines += [f"              {line}" for line in told.split("\n")]
             elif question.arguments:
-                lines += [
-                    f"              {line}"
-                    for line in readable(question.name or "", question.arguments).split("\n")
-                ]
+                lines += [f"              {line}" for _, line in proposed(question, str)]
         self._say(Notice("\n".join(lines), plain=True))
 
     async def _list(self, query: str = "") -> None:
@@ -248,7 +245,7 @@ class Commands:
         meant = [each for each in asked if each.asked is None or answer.decision == "deny"]
         question = meant[0] if meant else None
         if question is None and asked:
-            self._say(Notice(f"It wants an answer: {choices(asked[0])}. Nothing was sent."))
+            self._say(Notice(f"Nothing was sent. {choices(asked[0])}"))
         elif question is None:
             self._say(Notice("Nothing is asked."))
         else:

@@ -13,10 +13,11 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text as Styled
 
-from holdfast.cli.chat.answering import choices
+from holdfast.cli.chat.answering import arguments_of, choices
 from holdfast.cli.chat.safe import one_line, safe
 from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Question
+from holdfast.cli.saying import counted
 from holdfast.domain.agents import MAIN
 from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
 from holdfast.domain.secrets import Masking
@@ -28,6 +29,7 @@ THOUGHT_CHARS_MAX = 100
 OUTPUT_LINES_MAX = 3
 LIVE_LINES_MAX = 10
 QUESTION_LINES_MAX = 12
+PATH_CHARS_MAX = 200
 WAITING_MAX = 3
 AGENT_CHARS_MAX = 40
 TITLE_CHARS_MIN = 8
@@ -39,6 +41,11 @@ _MARKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "denied": ("⊘", "yellow"),
     "not_run": ("-", "dim"),
 })  # fmt: skip
+_SIGNS: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    "write_file": {"content": "+"},
+    "edit_file": {"old_text": "-", "new_text": "+"},
+})  # fmt: skip
+"""The arguments that read as lines that come and go."""
 _BAD_ENDS = frozenset({"failed", "unknown"})
 
 
@@ -107,8 +114,11 @@ class Drawing:
             line.append(f"\n    {one_line(each, max(10, columns - 6))}", style=style)
         return line
 
-    def live(self, scene: Scene, columns: int, rows: int, now_ms: int) -> Pieces:
-        """What is under way, from the top down: the end of what is written, the calls, the question."""
+    def live(self, scene: Scene, columns: int, rows: int, now_ms: int, keys: str | None = None) -> Pieces:
+        """What is under way, from the top down: the end of what is written, the calls, the question.
+
+        `keys` stands in place of the question's choices.
+        """
         lines_max = max(2, min(LIVE_LINES_MAX, rows // 3))
         pieces: Pieces = []
         for message in scene.writing.values():
@@ -122,7 +132,7 @@ class Drawing:
         for call in scene.calls.values():
             pieces += self._running(call, columns, now_ms)
         if scene.asked:
-            pieces += self._asked(scene.asked, columns, rows)
+            pieces += self._asked(scene.asked, columns, rows, keys)
         return pieces
 
     def _running(self, call: Call, columns: int, now_ms: int) -> Pieces:
@@ -136,7 +146,7 @@ class Drawing:
             *(("class:dim", f"    {one_line(each, max(10, columns - 6))}\n") for each in ends),
         ]
 
-    def _asked(self, questions: tuple[Question, ...], columns: int, rows: int) -> Pieces:
+    def _asked(self, questions: tuple[Question, ...], columns: int, rows: int, keys: str | None) -> Pieces:
         """The first question in full: what is allowed must be seen before it is."""
         first = questions[0]
         pieces: Pieces = [("class:question", f"  {_hanging(asked(first, self._mask), columns, 2)}\n")]
@@ -148,17 +158,17 @@ class Drawing:
                 for line in _wrapped(self._safe(each), max(10, columns - 6))
             ]
         elif first.arguments is not None:
-            told = _wrapped(self._safe(readable(first.name or "", first.arguments)), max(10, columns - 6))
-            pieces += [("class:command", f"    {line}\n") for line in told[:lines_max]]
-            if len(told) > lines_max or first.arguments_cut:
-                pieces.append(("class:dim", "    … there is more; /status shows all of it\n"))
+            pieces += _bounded(proposed(first, self._mask), max(10, columns - 6), lines_max)
+            if first.arguments_cut:
+                pieces.append(("class:dim", "    … and more that is too long to show here\n"))
         if first.reason and first.kind == "approval":
             pieces += [
                 ("class:dim", f"    {line}\n") for line in _wrapped(self._safe(first.reason), columns - 6)
             ]
         more = f"  ({len(questions) - 1} more)" if len(questions) > 1 else ""
         # All of them: nobody is to be left without the one that says no.
-        pieces.append(("class:choices", f"  {_hanging(choices(first) + more, columns, 2)}\n"))
+        told = choices(first) if keys is None else keys
+        pieces.append(("class:choices", f"  {_hanging(told + more, columns, 2)}\n"))
         return pieces
 
     def waiting(self, texts: Sequence[str], columns: int) -> Pieces:
@@ -224,12 +234,52 @@ def readable(name: str, arguments: str) -> str:
     if name == "shell" and list(given) == ["command"]:
         return str(given["command"])
     if len(given) == 1:
-        value = next(iter(given.values()))
-        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return "\n".join(
-        f"{key}: {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
-        for key, value in given.items()
-    )
+        return _value(next(iter(given.values())))
+    return "\n".join(f"{key}: {_value(value)}" for key, value in given.items())
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def proposed(question: Question, mask: Masking) -> Pieces:
+    """Return the lines that say what a call would do, each with a style; a change of a file as a diff."""
+    given, name = arguments_of(question), question.name or ""
+    signs = _SIGNS.get(name, {})
+    texts = [(sign, given.pop(key)) for key, sign in signs.items() if isinstance(given.get(key), str)]
+    if not signs or len(texts) < len(signs):
+        told = mask(readable(name, question.arguments or ""))
+        return [("class:command", line) for line in safe(told).split("\n")]
+    path = given.get("path")
+    if isinstance(path, str) and path.strip() and _short(path) == path:
+        del given["path"]  # The question says it.
+    told = mask("\n".join(f"{key}: {_value(value)}" for key, value in given.items()))
+    pieces: Pieces = [("class:command", line) for line in safe(told).split("\n") if told]
+    for sign, text in texts:
+        pieces += _signed(sign, mask(str(text)))
+    return pieces or [("class:dim", "(an empty file)")]
+
+
+def _signed(sign: str, text: str) -> Pieces:
+    style = "class:added" if sign == "+" else "class:removed"
+    lines = safe(text).removesuffix("\n").split("\n") if text else []
+    return [(style, f"{sign} {line}") for line in lines]
+
+
+def _short(path: str) -> str:
+    return one_line(path, PATH_CHARS_MAX)
+
+
+def _bounded(lines: Pieces, columns: int, rows_max: int) -> Pieces:
+    """As many of `lines` as fit, wrapped, and how many do not."""
+    pieces: Pieces = []
+    for at, (style, text) in enumerate(lines):
+        parts, room = _wrapped(text, columns) or [""], rows_max - len(pieces)
+        pieces += [(style, f"    {part}\n") for part in parts[:room]]
+        if len(parts) > room:
+            more = counted(len(lines) - at, "more line")
+            return [*pieces, ("class:dim", f"    … {more}; /status shows all\n")]
+    return pieces
 
 
 def numbered(asked: Asked) -> list[str]:
@@ -244,13 +294,20 @@ def asked(question: Question, mask: Masking) -> str:
     name = one_line(mask(question.name or ""), 30)
     match question.kind:
         case "approval":
-            return f"May {name} run this?"
+            return _approval(question, name, mask)
         case "in_doubt":
-            return f"{name}: {MAY_HAVE_RUN}"
+            return f"{name}: the server stopped while this was running. Did it finish?"
         case "limit":
-            return f"It has reached its limit: {one_line(mask(question.reason), 60)}. Is it to go on?"
+            return f"It has reached its limit: {one_line(mask(question.reason), 60)}. Go on?"
         case _:
             return one_line(mask(question.reason), 60) or "It waits for you."
+
+
+def _approval(question: Question, name: str, mask: Masking) -> str:
+    path = arguments_of(question).get("path")
+    if name in ("write_file", "edit_file") and isinstance(path, str) and path.strip():
+        return f"{'Write' if name == 'write_file' else 'Change'} {_short(mask(path))}?"
+    return "Run this command?" if name == "shell" else f"Allow {name}?"
 
 
 def duration(ms: int) -> str:

@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.chat.answering import LETTERS
 from holdfast.cli.chat.drawing import Pieces
 from holdfast.cli.chat.proposals import Known, proposals
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
 
+PAUSE_S = 0.6
+"""Longer than between two keys of somebody who writes a message."""
+_LABEL = "> "
 STYLES = (
     ("thinking", "italic #888888"),
     ("dim", "#888888"),
@@ -24,6 +29,8 @@ STYLES = (
     ("notice", "ansiyellow"),
     ("question", "bold ansiyellow"),
     ("command", "bold"),
+    ("added", "ansigreen"),
+    ("removed", "ansired"),
     ("choices", "ansicyan"),
     ("label", "bold ansicyan"),
     ("bottom-toolbar", "noreverse #888888"),
@@ -34,7 +41,8 @@ class Prompt:
     """A prompt at the bottom of the terminal. `live` is drawn above the line, `toolbar` below it.
 
     `on_stop` is asked at Ctrl+C whether there was something to stop; where not, the line is emptied, and an
-    empty one is left.
+    empty one is left. `is_answer` says whether a letter answers a question now. Such a letter, pressed on an
+    empty line, counts as typed with Enter if no other key follows within `pause_s`: it may begin a message.
     """
 
     def __init__(
@@ -44,17 +52,33 @@ class Prompt:
         on_stop: Callable[[], bool],
         folder: Path,
         known: Callable[[], Known],
+        is_answer: Callable[[str], bool],
+        pause_s: float = PAUSE_S,
     ) -> None:
         self._live = live
         self._toolbar = toolbar
         self._on_stop = on_stop
         self._folder = folder
         self._known = known
-        self._label = "> "
+        self._is_answer = is_answer
+        self._pause_s = pause_s
+        self._label = _LABEL
         self._is_left = False
+        self._pending: asyncio.TimerHandle | None = None
         self._session = self._make()
+        self._session.app.key_processor.before_key_press += lambda processor: self._wait_no_longer()
 
-    async def ask(self, label: str = "> ", text: str = "") -> str | None:
+    @property
+    def line(self) -> str:
+        """What stands in the line now."""
+        return self._session.default_buffer.text
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether something other than a message is asked for."""
+        return self._label != _LABEL
+
+    async def ask(self, label: str = _LABEL, text: str = "") -> str | None:
         """What is typed next; None when the person leaves. `text` is there to begin with."""
         self._label = label
         if self._is_left:
@@ -63,6 +87,8 @@ class Prompt:
             typed: str = await self._session.prompt_async(default=text)
         except (EOFError, KeyboardInterrupt):
             return None
+        finally:
+            self._wait_no_longer()
         return typed
 
     def remember(self, lines: Iterable[str]) -> None:
@@ -128,9 +154,16 @@ class Prompt:
         return [("", "\n"), *self._live(size.columns, size.rows), ("class:label", self._label)]
 
     def _keys(self) -> "KeyBindings":
+        from prompt_toolkit.filters import Condition
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
+        for letter in LETTERS + LETTERS.upper():
+            keys.add(letter, filter=Condition(partial(self._begins_answer, letter)))(self._begin_answer)
+
+        @keys.add("escape", filter=Condition(lambda: self.is_aside))
+        def _(event: Any) -> None:
+            event.app.exit(exception=EOFError())
 
         @keys.add("enter")
         def _(event: Any) -> None:
@@ -156,6 +189,24 @@ class Prompt:
                 event.app.exit(exception=EOFError())
 
         return keys
+
+    def _begins_answer(self, letter: str) -> bool:
+        return not self.is_aside and not self.line and self._is_answer(letter)
+
+    def _begin_answer(self, event: Any) -> None:
+        letter = event.data
+        event.current_buffer.insert_text(letter)
+        self._pending = asyncio.get_running_loop().call_later(self._pause_s, self._answer, letter)
+
+    def _answer(self, letter: str) -> None:
+        """The letter stayed alone, and the question is still there."""
+        if self._session.app.is_running and self.line == letter and self._is_answer(letter):
+            self._session.app.exit(result=letter)
+
+    def _wait_no_longer(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
 
 
 def _keyboard() -> Any:

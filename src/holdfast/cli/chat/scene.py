@@ -4,6 +4,7 @@ What is whole is printed, once and for good; what is still changing is drawn ane
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.stops import Stop, Stops, continued
@@ -13,6 +14,7 @@ from holdfast.domain.codec import Unknown
 from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.reading import LATE, NOTICES
 from holdfast.domain.rows import OVER, MessageStatus, RunStatus, SessionStatus
+from holdfast.domain.rules import ANY
 
 GONE = "The server has gone. What you write is sent when it is back; looking for it…"
 BACK = "The server is back."
@@ -132,9 +134,16 @@ class Scene:
     def asked(self) -> tuple[Question, ...]:
         """All that waits for a person: what the list says, and an answer that stays stopped until told."""
         stopped = NOTICES["interrupted"]
-        return self.questions or tuple(
+        return tuple(map(self._whole, self.questions)) or tuple(
             Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks)
         )
+
+    def _whole(self, question: Question) -> Question:
+        """The list has only the beginning of long arguments; the call has all of them."""
+        call = self.calls.get(question.call_id or "")
+        if not question.arguments_cut or call is None:
+            return question
+        return replace(question, arguments=call.arguments, arguments_cut=False)
 
     @property
     def stopped(self) -> list[str]:
@@ -350,8 +359,11 @@ class Scene:
             return []
         if fact.decision == "deny":
             return [Notice("Not allowed." + (f" {fact.reason}" if fact.reason else ""))]
-        reach = {"session": " in this conversation", "always": " from now on"}
-        return [Notice(f"Allowed{reach.get(fact.scope, '')}.")]
+        if fact.scope == "once":
+            return [Notice("Allowed.")]
+        what = fact.rule if fact.rule != ANY else f"every use of {self.calls[fact.call_id].name}"
+        reach = "Always allowed" if fact.scope == "always" else "Allowed in this conversation"
+        return [Notice(f"{reach}: {what}. `holdfast rules list` shows all that is allowed.")]
 
     def _rest(self, fact: object) -> list[Shown]:
         match fact:

@@ -9,7 +9,18 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from holdfast.cli.chat.answering import Answer, AskMore, GoOn, Unclear, choices, editable, edited, read_answer
+from holdfast.cli.chat.answering import (
+    Answer,
+    AskMore,
+    GoOn,
+    Unclear,
+    choices,
+    editable,
+    edited,
+    keys,
+    meaning_of,
+    read_answer,
+)
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.commands import Commands
 from holdfast.cli.chat.drawing import Drawing, Pieces
@@ -27,8 +38,8 @@ from holdfast.domain.slash import Command, NotACommand, read
 MESSAGES_READ = 60
 MESSAGES_SHOWN = 8
 """How much of a conversation is shown when it is opened."""
-REPLACED_MS, ANSWERED_MS = 700, 3_000
-"""A letter that is typed so soon after a question has changed was meant for the one before."""
+SEEN_MS, ANSWERED_MS = 700, 3_000
+"""What is typed so soon after a question came up was not meant for it: a person has to read it first."""
 Heard = Happened | Listed | Contact | Shown
 _READ_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
 
@@ -50,7 +61,9 @@ class Talk:
         self._new_key = new_key
         self._now_ms = now_ms
         self._outbox = Outbox(client, self._refused)
-        self._prompt = Prompt(self._live, self._toolbar, self._on_stop, folder, lambda: self._commands.known)
+        self._prompt = Prompt(
+            self._live, self._toolbar, self._on_stop, folder, lambda: self._commands.known, self._is_answer
+        )
         self._commands = Commands(client, lambda: self._scene, self._open, self._say, self._prompt.leave)
         self._heard: asyncio.Queue[Heard] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
@@ -59,6 +72,7 @@ class Talk:
         self._put_back = ""
         self._stopping = ""
         self._question = ""
+        self._shown_ms = 0
         self._replaced_ms = 0
         client.on_change = self._changed
 
@@ -165,7 +179,7 @@ class Talk:
         meant = read_answer(typed, question) if question is not None else None
         since_ms = self._now_ms() - self._replaced_ms
         if question is not None and meant is not None:
-            if since_ms < REPLACED_MS:
+            if since_ms < SEEN_MS:
                 self._put_back = typed if question.asked is not None else ""
                 self._say(Notice("Another question has just come up: read it, and type your answer again."))
             else:
@@ -177,6 +191,10 @@ class Talk:
         if not typed.strip():
             return
         command = read(typed)
+        if question is not None and command is None and not self._is_seen:
+            self._put_back = typed
+            self._say(Notice("A question has just come up: read it first. Nothing was sent."))
+            return
         if command is not None:
             self._soon(self._commands.look())  # Whoever types commands may have written some.
         if isinstance(command, Command):
@@ -191,13 +209,35 @@ class Talk:
         return any(each.name == word for each in await self._commands.prompts())
 
     def _look_at_question(self) -> None:
-        """Remember when one question took the place of another: nobody is to answer what was not read."""
+        """Remember when a question came up, and took the place of another: nobody answers what they have
+        not read."""
         first = self._scene.asked[0] if self._scene.asked else None
         name = (first.call_id or first.run_id) if first is not None else ""
         if name != self._question:
+            self._shown_ms = self._now_ms()
             if self._question:
-                self._replaced_ms = self._now_ms()
+                self._replaced_ms = self._shown_ms
             self._question = name
+            asyncio.get_running_loop().call_later(SEEN_MS / 1000, self._prompt.redraw)
+
+    @property
+    def _is_seen(self) -> bool:
+        return self._now_ms() - self._shown_ms >= SEEN_MS
+
+    def _is_answer(self, letter: str) -> bool:
+        """Whether a key answers the question on the screen, without Enter."""
+        asked = self._scene.asked
+        return bool(asked) and self._is_seen and letter.lower() in keys(asked[0])
+
+    def _keys(self) -> str | None:
+        """What can be pressed now; None: what the question itself says."""
+        if not self._scene.asked:
+            return None
+        if self._prompt.is_aside:
+            return "Enter answers, Esc goes back."
+        if not self._is_seen:
+            return "…"
+        return meaning_of(self._prompt.line, self._scene.asked[0]) or None
 
     def _send(self, text: str) -> None:
         try:
@@ -222,9 +262,9 @@ class Talk:
             case GoOn():
                 await self._commands.go_on(question)
             case Unclear():
-                self._say(Notice(f"Type one of these: {choices(question)}. Nothing was sent."))
+                self._say(Notice(f"Nothing was sent. {choices(question)}"))
             case AskMore(what="reason"):
-                reason = await self._prompt.ask("Why not? (Enter for no reason) > ")
+                reason = await self._prompt.ask("Reason (optional, sent to the assistant) > ")
                 if reason is not None:
                     await self._commands.answer(question, Answer("deny", reason=reason.strip()))
             case AskMore():
@@ -234,7 +274,8 @@ class Talk:
         if question.arguments_cut:
             self._say(Notice("This is too long to be changed here; the page can.", bad=True))
             return
-        text = await self._prompt.ask("Run this instead > ", editable(question))
+        label = "Run this instead > " if question.name == "shell" else "Do this instead > "
+        text = await self._prompt.ask(label, editable(question))
         if text is None or not text.strip():
             return
         arguments = edited(question, text)
@@ -282,7 +323,7 @@ class Talk:
         return text
 
     def _live(self, columns: int, rows: int) -> Pieces:
-        pieces = self._drawing.live(self._scene, columns, rows, self._now_ms())
+        pieces = self._drawing.live(self._scene, columns, rows, self._now_ms(), self._keys())
         waiting = [each.text for each in self._scene.queued.values()]
         if not self._client.is_here:
             waiting += [each.text for each in self._outbox.unsent]
