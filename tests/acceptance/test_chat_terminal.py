@@ -89,6 +89,30 @@ def test_text_is_there_while_it_streams_and_ctrl_c_stops_it_and_then_leaves(
     screen.until("exit code 0")
 
 
+def test_a_message_behind_an_answer_that_was_stopped_says_so_and_is_answered_by_a_key(
+    screen: Terminal, running: Running
+) -> None:
+    screen.type("count 100000")
+    screen.until(r"\b30 31 32\b", "working")
+    screen.type("and the next one")
+    screen.until("⧖ and the next one")
+    screen.press("C-c")
+    screen.until(
+        "— Stopped. —", r"\[g\] answer it now  /stop drops it", "needs you: one message is not answered yet"
+    )
+    assert asked(running, f"/api/sessions/{only(running)}")["status"] == "needs_you"
+    screen.press("g")
+    screen.until("^> and the next one", "^  and the next one", READY, gone="answer it now")
+    screen.type("count 100000")
+    screen.until(r"\b30 31 32\b", "working")
+    screen.type("not this one")
+    screen.until("⧖ not this one")
+    screen.press("C-c")
+    screen.until("answer it now")
+    screen.type("/stop")
+    screen.until("^> not this one", READY, gone="answer it now|^  not this one")
+
+
 def test_ctrl_d_leaves_and_the_conversation_is_there_again_with_its_history(
     home: Holdfast, screen: Terminal, here: Path
 ) -> None:

@@ -350,6 +350,27 @@ class TestTheScene:
         shown = played(scene, f.RunCompleted(RUN), f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
         assert shown == [Said("two")] and scene.queued == {}
 
+    @pytest.mark.parametrize("end", [f.RunCancelled(RUN), f.RunFailed(RUN, f.Failure("x", "No key."))])
+    def test_a_message_behind_an_answer_that_was_stopped_waits_for_the_person(self, end: AnyFact) -> None:
+        scene = Scene(SESSION)
+        played(scene, accepted("one"), f.RunStarted(RUN), accepted("two", OTHER, 2), f.TurnQueued(2, OTHER))
+        assert scene.status == "working" and scene.asked == ()
+        played(scene, end)
+        (question,) = scene.asked
+        assert (scene.status, question.run_id) == ("needs_you", OTHER)
+        assert drawn(scene) == "  One message is not answered yet.\n  [g] answer it now  /stop drops it\n"
+        assert Drawing(str).toolbar(scene, True, 0).endswith("needs you: one message is not answered yet")
+        shown = played(scene, f.TurnDequeued(2, OTHER), f.RunStarted(OTHER))
+        assert shown == [Said("two")] and (scene.status, scene.asked) == ("working", ())
+
+    def test_a_message_that_waits_for_the_person_does_so_when_it_is_opened_anew(self) -> None:
+        scene = Scene(SESSION)
+        scene.begin(Page((), (Run(RUN, "cancelled"), Run(OTHER, "queued")), 3), 8)
+        assert (scene.status, scene.unanswered) == ("needs_you", [OTHER])
+        scene = Scene(SESSION)
+        scene.begin(Page((), (Run(RUN, "running"), Run(OTHER, "queued")), 3), 8)
+        assert (scene.status, scene.unanswered) == ("working", [])
+
     def test_a_call_goes_from_a_question_to_a_line(self) -> None:
         scene = Scene(SESSION)
         intended = f.ToolIntended(RUN, 1, 2, ONE, CALL, "shell", '{"command":"ls"}', "unsafe")

@@ -58,6 +58,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "in_doubt": {"r": "run it again", "i": "it finished", "s": "carry on without it"},
 })  # fmt: skip
 _GO_ON = MappingProxyType({"g": "go on"})
+_ANSWER = MappingProxyType({"g": "answer it now"})
 LETTERS = "acwedrisg"
 """Every letter that answers some question."""
 
@@ -66,7 +67,7 @@ def keys(question: Question) -> Mapping[str, str]:
     """Return the letters that answer a question by themselves, each with what it means."""
     if question.asked is not None:
         return {}
-    offered = _CHOICES.get(question.kind, _GO_ON)
+    offered = _CHOICES.get(question.kind, _ANSWER if question.unanswered else _GO_ON)
     if question.kind != "approval" or _can_last(question):
         return offered
     return {letter: meaning for letter, meaning in offered.items() if letter not in "cw"}
@@ -78,7 +79,8 @@ def choices(question: Question) -> str:
         told = "its number, or the numbers of several" if question.asked.multiple else "its number"
         told = told if question.asked.choices else "your answer"
         return f"Type {told}, then Enter. /deny leaves it unanswered."
-    return "  ".join(f"[{letter}] {meaning}" for letter, meaning in keys(question).items())
+    told = "  ".join(f"[{letter}] {meaning}" for letter, meaning in keys(question).items())
+    return f"{told}  /stop drops it" if question.unanswered else told
 
 
 def meaning_of(line: str, question: Question) -> str:
@@ -91,6 +93,8 @@ def meaning_of(line: str, question: Question) -> str:
         return "" if meant is not None else "Enter sends this message and leaves the question unanswered."
     if meant is not None:
         return f"Enter answers: {keys(question)[letter]}"
+    if question.unanswered:
+        return "Enter sends this message. The one before it is answered first."
     return "Enter sends this message and answers no." if question.kind == "approval" else ""
 
 

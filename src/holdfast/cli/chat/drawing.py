@@ -15,7 +15,7 @@ from rich.text import Text as Styled
 
 from holdfast.cli.chat.answering import arguments_of, choices
 from holdfast.cli.chat.safe import one_line, safe
-from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool
+from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool, messages
 from holdfast.cli.chat.wire import Asked, Question
 from holdfast.cli.saying import counted
 from holdfast.domain.agents import MAIN
@@ -184,6 +184,8 @@ class Drawing:
         Where there is no room for all of it, the state is what stays.
         """
         state = STATUS[scene.status].lower() if is_here else "the server has gone; looking for it"
+        if is_here and scene.unanswered:
+            state += f": {messages(len(scene.unanswered)).lower()} not answered yet"
         waiting = f" · {unsent} to be sent" if unsent else ""
         agent = scene.agent or MAIN
         who = [one_line(self._mask(agent), AGENT_CHARS_MAX)] if agents > 1 or agent != MAIN else []

@@ -119,24 +119,35 @@ class Scene:
         self._asks: set[str] = set()
         self._stops = Stops()
         self._retries = False
+        self._is_held = False
+        """The last answer was stopped or failed: what is queued behind it waits for a person."""
 
     @property
     def status(self) -> SessionStatus:
         """How it stands, from its events alone."""
         open_runs = {status for run, status in self._runs.items() if status not in OVER}
-        if "waiting" in open_runs or self._asks:
+        if "waiting" in open_runs or self._asks or self.unanswered:
             return "needs_you"
         if open_runs & {"running", "accepted", "queued"}:
             return "working"
         return "interrupted" if open_runs else "idle"
 
     @property
+    def unanswered(self) -> list[str]:
+        """The runs of the messages that are answered only when a person says so, the oldest first."""
+        is_held = self._is_held and all(status == "queued" for status in self._runs.values())
+        return list(self._runs) if is_held else []
+
+    @property
     def asked(self) -> tuple[Question, ...]:
         """All that waits for a person: what the list says, and an answer that stays stopped until told."""
+        if self.questions:
+            return tuple(map(self._whole, self.questions))
+        if waiting := self.unanswered:
+            said = f"{messages(len(waiting))} not answered yet."
+            return (Question(self.session_id, waiting[0], "question", said, unanswered=len(waiting)),)
         stopped = NOTICES["interrupted"]
-        return tuple(map(self._whole, self.questions)) or tuple(
-            Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks)
-        )
+        return tuple(Question(self.session_id, run_id, "question", stopped) for run_id in sorted(self._asks))
 
     def _whole(self, question: Question) -> Question:
         """The list has only the beginning of long arguments; the call has all of them."""
@@ -160,6 +171,7 @@ class Scene:
         self.cursor = page.head
         for run in page.runs:
             self._run(run)
+        self._is_held = True
         arguments = {
             part.call_id: part.arguments
             for message in page.messages
@@ -271,6 +283,7 @@ class Scene:
             message = self.writing.pop(message_id)
             shown += _thought(message) + _print(message, len(message.rest))
         self._asks.discard(fact.run_id)
+        self._is_held = not isinstance(fact, f.RunCompleted)
         match fact:
             case f.RunInterrupted():
                 self._runs[fact.run_id] = "interrupted"
@@ -292,6 +305,7 @@ class Scene:
     def _moved(self, fact: f.RunStarted | f.RunWaiting | f.RunResumed) -> list[Shown]:
         self._runs[fact.run_id] = "waiting" if isinstance(fact, f.RunWaiting) else "running"
         self._asks.discard(fact.run_id)
+        self._is_held = False
         return self._due(fact.run_id)
 
     def _due(self, run_id: str) -> list[Shown]:
@@ -309,6 +323,7 @@ class Scene:
                 self._runs[fact.run_id] = "queued"
             case f.TurnDequeued():
                 self._runs[fact.run_id] = "accepted"
+                self._is_held = False
                 return self._due(fact.run_id)
             case f.TurnSteered():
                 self.queued = {run: said for run, said in self.queued.items() if said != _said(fact.parts)}
@@ -415,6 +430,11 @@ class Scene:
             self._stops.begin(Stop(notice.run_id, notice.turn, notice.place, notice.status))
             return []
         return [Notice(NOTICES[notice.status])]
+
+
+def messages(count: int) -> str:
+    """Return how many messages there are, and the verb."""
+    return "One message is" if count == 1 else f"{count:,} messages are"
 
 
 def _print(message: Writing, chars: int) -> list[Shown]:

@@ -301,7 +301,7 @@ class Talk:
     def _on_stop(self) -> bool:
         """At Ctrl+C: whether there was an answer to stop. One that does not stop is left."""
         run_id = self._scene.run_id
-        if run_id is None or run_id == self._stopping or not self._client.is_here:
+        if run_id is None or self._scene.unanswered or run_id == self._stopping or not self._client.is_here:
             return False
         self._stopping = run_id
         self._soon(self._trying(self._commands.stop()))

@@ -46,7 +46,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Something that waits for a person. `arguments_cut`: only their beginning is here."""
+    """Something that waits for a person. `arguments_cut`: only their beginning is here.
+
+    `unanswered`: how many messages wait because the answer before them was stopped. No server sends it.
+    """
 
     session_id: str
     run_id: str
@@ -57,6 +60,7 @@ class Question(msgspec.Struct, frozen=True):
     arguments: str | None = None
     arguments_cut: bool = False
     asked: Asked | None = None
+    unanswered: int = 0
 
 
 class QuestionList(msgspec.Struct, frozen=True):
