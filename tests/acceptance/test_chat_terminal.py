@@ -447,6 +447,11 @@ def test_nothing_in_a_conversation_steers_the_terminal(screen: Terminal, running
     assert screen.title() == before
 
 
+def test_html_in_an_answer_is_shown_as_text(screen: Terminal) -> None:
+    screen.type("<details><summary>More</summary>inside</details>")
+    screen.until("^  <details><summary>More</summary>inside</details>", READY)
+
+
 def test_the_foot_names_the_model_that_will_answer_here(
     screen: Terminal, running: Running, tmp_path: Path
 ) -> None:

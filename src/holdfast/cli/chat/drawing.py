@@ -10,13 +10,13 @@ from types import MappingProxyType
 
 import msgspec
 from rich.console import Console, RenderableType
-from rich.segment import Segment, Segments
 from rich.text import Text as Styled
 
 from holdfast.cli.chat.answering import arguments_of, choices
 from holdfast.cli.chat.safe import one_line, safe
 from holdfast.cli.chat.scene import Block, Call, Notice, Said, Scene, Shown, Thought, Tool, messages
 from holdfast.cli.chat.wire import Asked, Question
+from holdfast.cli.rendering import rendered
 from holdfast.cli.saying import counted
 from holdfast.domain.agents import MAIN
 from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
@@ -78,7 +78,7 @@ class Drawing:
                 yield self._said(shown, columns)
             case Block():
                 yield Styled()
-                yield _block(self._safe(shown.text), columns)
+                yield rendered(self._safe(shown.text), columns)
             case Thought():
                 line = one_line(self._mask(shown.text), min(THOUGHT_CHARS_MAX, columns - 4))
                 yield Styled(f"  ∴ {line}", style="dim italic")
@@ -199,24 +199,6 @@ class Drawing:
 
     def _safe(self, text: str) -> str:
         return safe(self._mask(text))
-
-
-def _block(text: str, columns: int) -> RenderableType:
-    """Markdown, drawn two columns in, without the empty lines that rich puts around some of it."""
-    from rich.markdown import Markdown  # Loaded by whoever draws: no other command waits for it.
-
-    console = Console(width=max(10, columns - 4), file=StringIO(), force_terminal=True, legacy_windows=False)
-    # Where a link leads to is written beside its words, which may say anything.
-    lines = console.render_lines(Markdown(text, code_theme="ansi_dark", hyperlinks=False), pad=False)
-    told = [any(segment.text.strip() for segment in line) for line in lines]
-    first = told.index(True) if True in told else len(told)
-    last = len(told) - told[::-1].index(True) if True in told else 0
-    drawn: list[Segment] = []
-    for line in lines[first:last]:
-        # Once more: Markdown can name characters (`&#x202e;`) that were none before.
-        shown = [Segment(safe(each.text), each.style, each.control) for each in line]
-        drawn += [Segment("  "), *shown, Segment.line()]
-    return Segments(drawn)
 
 
 def tool_line(name: str, arguments: str, chars_max: int) -> str:

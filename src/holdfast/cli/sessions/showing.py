@@ -6,12 +6,12 @@ from datetime import datetime
 import msgspec
 import typer
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.text import Text as Styled
 
 from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.errors import NoStore
+from holdfast.cli.rendering import rendered
 from holdfast.cli.saying import counted
 from holdfast.cli.sessions.finding import Found, IdArgument, find, transcript
 from holdfast.cli.sessions.listing import summary
@@ -68,12 +68,13 @@ def _tell(console: Console, row: SessionRow, title: str, told: Transcript) -> No
     for turn in told.turns:
         for entry in (entry for entry in turn.entries if not is_silent(entry, open_calls)):
             console.print()
-            for block in _entry(entry, turn.live, calls, open_calls, console.is_terminal):
+            columns = console.width if console.is_terminal else 0
+            for block in _entry(entry, turn.live, calls, open_calls, columns):
                 console.print(block)
 
 
 def _entry(
-    entry: Entry, live: bool, calls: Mapping[str, ToolCall], open_calls: frozenset[str], rich: bool
+    entry: Entry, live: bool, calls: Mapping[str, ToolCall], open_calls: frozenset[str], columns: int
 ) -> Iterator[RenderableType]:
     said = remark(entry)
     if entry.role == "notice":
@@ -92,15 +93,14 @@ def _entry(
         yield Styled(CHANGED, style="yellow")
         yield _indented(entry.arguments, "dim")
     for part in entry.parts:
-        yield from _part(part, entry, open_calls, rich)
+        yield from _part(part, entry, open_calls, columns)
 
 
-def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], rich: bool) -> Iterator[RenderableType]:
+def _part(part: AnyPart, entry: Entry, open_calls: frozenset[str], columns: int) -> Iterator[RenderableType]:
+    """Markdown is drawn for so many columns; with none, text is written as it is."""
     match part:
-        case Text() if rich and entry.role == "assistant":
-            from rich.markdown import Markdown  # Loaded by whoever draws: no other command waits for it.
-
-            yield Padding(Markdown(clean(part.text)), (0, 0, 0, 2))
+        case Text() if columns and entry.role == "assistant":
+            yield rendered(clean(part.text), columns)
         case Text():
             yield _indented(part.text)
         case Reasoning():

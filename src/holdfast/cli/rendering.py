@@ -1,0 +1,55 @@
+"""Draw Markdown for a terminal without losing a word of it."""
+
+import re
+from html import unescape
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
+from rich.text import Text
+
+from holdfast.cli.chat.safe import safe
+
+_FENCE = re.compile(r"^[ >*+\-\d.)]*(?:`{3,}[^`\n]*|~{3,}.*)$", re.MULTILINE)
+"""Where code begins: the language that is named there is not shown."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+def rendered(text: str, columns: int) -> RenderableType:
+    """Return Markdown two columns in, without the empty lines that rich puts around some of it.
+
+    HTML is shown as text. Where rich would leave out a word (a cell too wide for its column, the title of a
+    link), the text is shown as it was written.
+    """
+    columns = max(10, columns - 4)
+    lines = _markdown(text, columns)
+    if _lacks_words("".join(segment.text for line in lines for segment in line), text):
+        lines = [[Segment(line.plain)] for line in Text(text).wrap(Console(width=columns), columns)]
+    told = [any(segment.text.strip() for segment in line) for line in lines]
+    first = told.index(True) if True in told else len(told)
+    last = len(told) - told[::-1].index(True) if True in told else 0
+    drawn: list[Segment] = []
+    for line in lines[first:last]:
+        # Once more: Markdown can name characters (`&#x202e;`) that were none before.
+        shown = [Segment(safe(each.text), each.style, each.control) for each in line]
+        drawn += [Segment("  "), *shown, Segment.line()]
+    return Segments(drawn)
+
+
+def _markdown(text: str, columns: int) -> list[list[Segment]]:
+    from markdown_it import MarkdownIt  # Loaded by whoever draws: no other command waits for it.
+    from rich.markdown import Markdown
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    # Where a link leads to is written beside its words, which may say anything; an image is a link to it.
+    markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    markdown.parsed = parser.disable("image").parse(text)
+    console = Console(width=columns, file=StringIO(), force_terminal=True, legacy_windows=False)
+    return console.render_lines(markdown, pad=False)
+
+
+def _lacks_words(drawn: str, text: str) -> bool:
+    """Return whether a word of `text` is nowhere in what is drawn, however its lines were broken."""
+    letters = "".join(_WORD.findall(drawn)).casefold()
+    words = _WORD.findall(unescape(_FENCE.sub("", text)).casefold())
+    return any(word not in letters for word in set(words))
