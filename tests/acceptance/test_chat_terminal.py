@@ -120,10 +120,32 @@ def test_ctrl_d_leaves_and_the_conversation_is_there_again_with_its_history(
     screen.until(r"^  something to come back to", READY)
     screen.press("C-d")
     screen.until("exit code 0")
-    with terminal(home.environ, here, "chat") as again:
+    with terminal(home.environ, here, "chat", "--continue") as again:
         again.until(r"^> something to come back to", r"^  something to come back to", READY)
         again.press("Up")
         again.until(r"^> something to come back to$(.|\n)*^> something to come back to$")
+
+
+def test_a_chat_starts_a_conversation_which_goes_if_nothing_is_said_in_it(
+    home: Holdfast, screen: Terminal, running: Running, here: Path
+) -> None:
+    screen.type("said before")
+    screen.until("^  said before", READY)
+    before = only(running)
+    with terminal(home.environ, here, "chat") as another:
+        shown = another.until("^ Untitled · openai:small · ready", PROMPT)
+        assert "said before" not in shown
+        assert len(asked(running, "/api/sessions")["sessions"]) == 2
+        another.press("C-d")
+        another.until("exit code 0")
+    assert only(running) == before
+    with terminal(home.environ, here, "chat") as another:
+        another.until(READY, PROMPT)
+        another.type("said anew")
+        another.until("^  said anew", READY)
+        another.press("C-d")
+        another.until("exit code 0")
+    assert len(asked(running, "/api/sessions")["sessions"]) == 2
 
 
 def test_a_call_is_allowed_denied_changed_and_allowed_for_the_conversation(
@@ -377,7 +399,7 @@ def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
     answer = whole[whole.index("> count 400") + len("> count 400") : whole.index("> written meanwhile")]
     lines = [line for line in answer.splitlines() if re.fullmatch(r"[\d ]+", line)]
     assert " ".join(lines).split() == [str(number) for number in range(400)]
-    with terminal(home.environ, here, "chat") as again:
+    with terminal(home.environ, here, "chat", "--continue") as again:
         again.until(r"^> written meanwhile", READY, "Continued after restart, ")
         assert "Stopped when" not in again.everything(), "it reads the same when it is opened anew"
 
@@ -425,7 +447,7 @@ def test_without_a_server_the_chat_works_and_another_process_sees_it_live(home: 
         screen.until("No server runs here", READY)
         screen.type("all by myself")
         screen.until("^  all by myself", READY)
-        with terminal(home.environ, here, "chat") as other:
+        with terminal(home.environ, here, "chat", "--continue") as other:
             # The second one finds the first.
             other.until("^  all by myself", READY)
             other.type("not quite")

@@ -131,6 +131,8 @@ def test_a_message_is_read_from_standard_input_and_goes_to_the_named_conversatio
     assert first["text"] == "one line and another "
     again = chat(home, first["session_id"][:-3], "-p", "more", "--json")
     assert json.loads(again.stdout)["session_id"] == first["session_id"]
+    assert json.loads(chat(home, "-c", "-p", "on", "--json").stdout)["session_id"] == first["session_id"]
+    assert json.loads(chat(home, "-p", "anew", "--json").stdout)["session_id"] != first["session_id"]
     assert chat(home, "s_nosuch", "-p", "more").returncode == 1
 
 
@@ -163,7 +165,7 @@ def test_an_answer_that_fails_is_code_one_and_says_why(home: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("-p", " "), ("--json",), ("--new", "s_1", "-p", "x"), (), ("--nothing",)], ids=str
+    "words", [("-p", " "), ("--json",), ("--continue", "s_1", "-p", "x"), (), ("--nothing",)], ids=str
 )
 def test_what_is_typed_wrongly_is_code_two(home: Holdfast, words: tuple[str, ...]) -> None:
     done = chat(home, *words)

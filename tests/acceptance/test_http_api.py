@@ -182,6 +182,8 @@ async def test_turns_are_taken_back_asked_again_and_put_differently(server: Runn
         head = (await api.get(base))["head"]
         stale = await api.post(f"{base}/undo", {}, headers={"If-Match": str(head - 1)})
         assert (api.status, stale["code"]) == (409, "seq_mismatch")
+        stale = await api.ask("DELETE", base, headers={"If-Match": str(head - 1)})
+        assert stale["code"] == "seq_mismatch"
         cleared = await api.post(f"{base}/clear", headers={"If-Match": f'"{head}"'})
         assert (api.status, cleared["turns"]) == (200, 0)
 

@@ -139,8 +139,8 @@ class Engine:
         await self.verbs.clear(session_id, expect)
         self._boundary(session_id)
 
-    async def delete(self, session_id: SessionId) -> None:
-        await self.verbs.delete(session_id)
+    async def delete(self, session_id: SessionId, expect: Seq | None = None) -> None:
+        await self.verbs.delete(session_id, expect)
         self._boundary(session_id)
 
     async def send(

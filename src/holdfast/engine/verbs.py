@@ -196,8 +196,9 @@ class Verbs:
 
         await self._change(session_id, decide, expect)
 
-    async def delete(self, session_id: SessionId) -> None:
-        await self._change(session_id, lambda view: turns.delete(view, session_id, view.written))
+    async def delete(self, session_id: SessionId, expect: Seq | None = None) -> None:
+        """Delete a conversation. Raises SeqMismatch unless it is still at the event that is expected."""
+        await self._change(session_id, lambda view: turns.delete(view, session_id, view.written), expect)
 
     async def resume(self, run_id: RunId) -> SessionId:
         """A person lets a run go on that was interrupted or waits at a limit, or a queued one begin."""

@@ -61,7 +61,7 @@ class SessionRoutes:
             ),
             get(named, responses=answers(200, Session, one, NoSuchSession))(self.show),
             patch(named, responses=changed)(self.change),
-            delete(named, responses=answers(204, None, None, NoSuchSession))(self.delete),
+            delete(named, responses=answers(204, None, None, NoSuchSession, SeqMismatch))(self.delete),
         ]
 
     async def begin(
@@ -132,9 +132,9 @@ class SessionRoutes:
             await self._store.pin(SessionId(session_id), data.pinned)
         return await self._session(SessionId(session_id))
 
-    async def delete(self, session_id: FromPath[str]) -> None:
+    async def delete(self, session_id: FromPath[str], if_match: IfMatch = None) -> None:
         """Delete it, and everything in it; what runs in it is stopped."""
-        await self._engine.delete(SessionId(session_id))
+        await self._engine.delete(SessionId(session_id), expected(if_match))
 
     async def _check_model(self, name: str) -> None:
         # Kept and then not used would be worse than refused.

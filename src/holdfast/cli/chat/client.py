@@ -4,7 +4,8 @@ It is the only door of the chat: with a server of the machine and with the chat'
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -18,6 +19,7 @@ ASK_S_MAX = 30.0
 SILENT_S_MAX = 3 * HEARTBEAT_S
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.0)
 """How long to wait before looking for a server again; the last one from there on."""
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _LINE_BYTES_MAX = 64_000_000
 
 
@@ -72,11 +74,17 @@ class Client:
         self._looking = asyncio.Lock()
 
     async def ask(
-        self, method: str, path: str, kind: type[T], body: object = None, raw: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        body: object = None,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> T:
         """What the server answers. Raises Away or Refused."""
         sent = msgspec.json.encode(body if body is not None else {}) if method in ("POST", "PATCH") else None
-        headers = self._headers | {"content-type": "application/json"}
+        headers = {**self._headers, **headers, "content-type": "application/json"}
         if raw is not None:
             sent, headers["content-type"] = raw, "application/octet-stream"
         limit = aiohttp.ClientTimeout(total=ASK_S_MAX)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from aiohttp.hdrs import METH_DELETE
 
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.commands import find
@@ -36,20 +37,21 @@ from holdfast.domain.chats import TERMINAL_KEY
 from holdfast.domain.errors import NoSuchSession
 
 SessionArgument = Annotated[
-    str | None, typer.Argument(metavar="SESSION", help="The conversation's id, or how it begins.")
+    str | None,
+    typer.Argument(metavar="SESSION", help="Continue this conversation: its id, or the start of its id."),
 ]
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="NAME", help="Begin another conversation, with this agent.")
+    str | None, typer.Option("--agent", metavar="NAME", help="Start the conversation with this agent.")
 ]
-NewOption = Annotated[bool, typer.Option("--new", help="Begin another conversation.")]
+ContinueOption = Annotated[bool, typer.Option("--continue", "-c", help="Continue the last conversation.")]
 SayOption = Annotated[
     str | None,
     typer.Option(
         "-p",
         "--say",
         metavar="TEXT",
-        help="Send this, print the answer and leave; - reads it from standard input. It is a message "
-        "whatever it begins with: /NAME stands for a prompt of that name, and no command is carried out.",
+        help="Send this message, print the answer and exit; - reads the message from standard input. /NAME "
+        "stands for a prompt of that name; commands are not carried out.",
     ),
 ]
 WaitOption = Annotated[
@@ -65,16 +67,19 @@ def chat(
     context: typer.Context,
     session: SessionArgument = None,
     say: SayOption = None,
-    new: NewOption = False,
+    last: ContinueOption = False,
     agent: AgentOption = None,
     as_json_too: JsonOption = False,
     wait: WaitOption = 120.0,
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """Chat in this terminal, or send one message from a script."""
-    if session is not None and (new or agent is not None):
-        raise typer.BadParameter("name a conversation, or begin another with --new or --agent")
+    """Start a conversation in this terminal, or send one message from a script.
+
+    --continue goes on with the last conversation, SESSION with that one.
+    """
+    if sum((session is not None, last, agent is not None)) > 1:
+        raise typer.BadParameter("SESSION, --continue and --agent exclude each other")
     if as_json_too and say is None:
         raise typer.BadParameter("--json goes with -p")
     wiring = wiring_of(context)
@@ -84,24 +89,23 @@ def chat(
             raise typer.BadParameter(
                 "this is no terminal; -p TEXT sends one message from a script, and -p - what is piped in"
             )
-        raise typer.Exit(asyncio.run(_talk(desk, session, new, agent)))
+        raise typer.Exit(asyncio.run(_talk(desk, session, last, agent)))
     text = sys.stdin.read() if say == "-" else say
     if not text.strip():
         raise typer.BadParameter("there is no message to send")
-    code = asyncio.run(_script(desk, session, text, wait, agent))
+    code = asyncio.run(_script(desk, session, last, agent, text, wait))
     raise typer.Exit(code)
 
 
-async def _talk(desk: Desk, session: str | None, new: bool, agent: str | None) -> int:
+async def _talk(desk: Desk, session: str | None, last: bool, agent: str | None) -> int:
     """Until the person leaves; returns the exit code."""
     async with reaching(desk, print) as client:
         try:
-            if new or agent is not None:
-                found = await _begin(client, agent)
-            else:
-                found = await (_chosen(client, session) if session else _newest(client))
+            found = await _conversation(client, session, last, agent)
             talk = Talk(client, Drawing(desk.wiring.mask.whole), Path.cwd(), _new_key)
             await talk.run(found)
+            if session is None and not last:
+                await _drop_unused(client, found)
         except Refused as refused:
             note(f"holdfast: {safe(refused.problem.detail)}")
             return FAILED
@@ -111,7 +115,9 @@ async def _talk(desk: Desk, session: str | None, new: bool, agent: str | None) -
     return ANSWERED
 
 
-async def _script(desk: Desk, session: str | None, text: str, wait_s: float, agent: str | None) -> int:
+async def _script(
+    desk: Desk, session: str | None, last: bool, agent: str | None, text: str, wait_s: float
+) -> int:
     """Send the message, tell the answer; returns the exit code."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "this is a coroutine of a task"
@@ -127,7 +133,7 @@ async def _script(desk: Desk, session: str | None, text: str, wait_s: float, age
     aside = _aside if sys.stderr.isatty() else _nowhere
     try:
         async with reaching(desk, aside) as client:
-            found = await (_chosen(client, session) if session else _begin(client, agent))
+            found = await _conversation(client, session, last, agent)
             mask = desk.wiring.mask
             script = Script(client, wait_s, mask.stream(), None if desk.as_json else _write, aside)
             result = await script.run(found.id, text, _new_key())
@@ -171,14 +177,23 @@ def _nowhere(text: str) -> None:
     pass
 
 
-async def _newest(client: Client) -> Session:
-    page = await client.insist("GET", "/api/sessions?limit=1", SessionList)
-    return page.sessions[0] if page.sessions else await _begin(client)
-
-
-async def _begin(client: Client, agent: str | None = None) -> Session:
+async def _conversation(client: Client, session: str | None, last: bool, agent: str | None) -> Session:
+    """The one that was named, the last one, or another. Raises Refused, NoSuchSession, AmbiguousId."""
+    if session:
+        return await _chosen(client, session)
+    if last:
+        page = await client.insist("GET", "/api/sessions?limit=1", SessionList)
+        if page.sessions:
+            return page.sessions[0]
     body = {"agent": agent} if agent is not None else {}
     return await client.insist("POST", "/api/sessions", Session, body)
+
+
+async def _drop_unused(client: Client, begun: Session) -> None:
+    """Delete a conversation in which nothing has happened since it began: nobody wants it in a list."""
+    with suppress(Away, Refused):
+        path, unchanged = f"/api/sessions/{begun.id}", {"if-match": str(begun.head)}
+        await client.ask(METH_DELETE, path, object, headers=unchanged)
 
 
 async def _chosen(client: Client, text: str) -> Session:
