@@ -103,6 +103,9 @@ def test_with_a_server_the_answer_alone_is_printed(home: Holdfast) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "say it back \n", "")
     (session,) = sessions(running)
     assert session["turns"] == 1
+    # What a server has just kept is found beside it.
+    (found,) = json.loads(home.run("sessions", "search", "back", "--json").stdout)
+    assert found["id"] == session["id"] and len(found["matches"]) == 2
 
 
 def test_without_a_server_the_chat_does_the_work_and_leaves_the_conversation(home: Holdfast) -> None:

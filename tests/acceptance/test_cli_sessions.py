@@ -75,9 +75,31 @@ def test_what_is_sent_to_mcp_servers_to_be_known_by_is_not_shown(holdfast: Holdf
         assert "4711" not in told.stdout and "0815" not in told.stdout
 
 
+def test_a_search_finds_conversations_by_what_was_said_in_them(holdfast: Holdfast, folder: Path) -> None:
+    tides = Story("About tides").ask("Why are there tides?").answer("The moon pulls at the sea.")
+    lamps = Story().ask("Who lit the lamps by the sea?").answer("Nobody knows. The moon did.")
+    keep(folder, tides, lamps, Story("Another").ask("Nothing of the kind."))
+    told = holdfast.run("sessions", "search", "moon", "sea")
+    assert (told.returncode, told.stderr) == (0, "")
+    head, *lines = told.stdout.splitlines()
+    assert head.split() == ["Conversation", "Title", "Last", "used", "Match"]
+    (line,) = lines
+    assert line.startswith(tides.id) and line.endswith("The moon pulls at the sea.")
+    both = json.loads(holdfast.run("sessions", "search", "the sea", "--json").stdout)
+    assert [each["id"] for each in both] == [lamps.id, tides.id]
+    assert both[1]["title"] == "About tides" and both[0]["opening"].startswith("Who lit")
+    (match,) = both[1]["matches"]
+    assert match["role"] == "assistant" and match["snippet"] == "The moon pulls at the sea."
+    assert [match["snippet"][start:end] for start, end in match["marks"]] == ["The", "the", "sea"]
+    nothing = holdfast.run("sessions", "search", "volcano")
+    assert (nothing.returncode, nothing.stdout) == (0, "No message contains “volcano”.\n")
+    refused = holdfast.run("sessions", "search", "?!", "--json")
+    assert (refused.returncode, json.loads(refused.stderr)["code"]) == (1, "bad_query")
+
+
 def test_looking_makes_nothing(holdfast: Holdfast, folder: Path) -> None:
     listed = holdfast.run("sessions", "list")
-    assert listed.returncode == 0
+    assert listed.returncode == holdfast.run("sessions", "search", "anything").returncode == 0
     assert listed.stdout == f"There are no conversations in {folder} yet.\n"
     assert not folder.exists()
     folder.mkdir(parents=True)
