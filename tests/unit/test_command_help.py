@@ -41,3 +41,14 @@ def test_what_takes_no_value_is_shown_without_one_in_every_command(
 def test_short_and_long_ask_for_the_same_help(capsys: pytest.CaptureFixture[str]) -> None:
     command = runnable(command_line(wire({})))
     assert shown(command, capsys, "chat", "-h") == shown(command, capsys, "chat", "--help")
+
+
+def test_help_says_in_plain_words_what_a_command_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    command = runnable(command_line(wire({})))
+    assert "Print a one-time sign-in link." in shown(command, capsys, "link", "--help")
+    told = shown(command, capsys, "chat", "--help")
+    assert "Start a conversation in this terminal" in told
+    assert re.search(r"--continue +-c +Continue the last conversation", told)

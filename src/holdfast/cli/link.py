@@ -1,4 +1,4 @@
-"""`holdfast link`: a fresh link to sign in with."""
+"""`holdfast link`: print a one-time sign-in link for each server that is running."""
 
 import typer
 
@@ -17,7 +17,7 @@ def link(
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
-    """Print a link that signs one browser in, once, for each server that is running."""
+    """Print a one-time sign-in link."""
 
     async def make(desk: Desk) -> list[str]:
         async with desk.store() as store:
