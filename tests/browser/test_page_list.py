@@ -125,6 +125,28 @@ async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(guest: 
     await expect(page.get_by_role("button", name="Hide archived")).to_have_count(0)
 
 
+async def test_archiving_is_undone_from_its_notice(guest: Guest, inn: Inn) -> None:
+    row, session = await listed(guest, inn, "Put away by mistake")
+    await row.choose("Archive")
+    await row.gone()
+    await expect(row.chat.told).to_contain_text("Conversation archived.", timeout=WAIT_MS)
+    await row.chat.told.get_by_role("button", name="Undo").click()
+    await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+    async with talking(inn.server.address) as api:
+        assert not (await api.get(f"/api/sessions/{session}"))["archived"]
+
+
+async def test_the_name_of_the_model_has_room_beside_the_way_to_the_archive(guest: Guest, inn: Inn) -> None:
+    row, _ = await listed(guest, inn, "Put away to stay")
+    await row.choose("Archive")
+    foot = row.chat.page.get_by_role("navigation").locator("footer")
+    await expect(foot.get_by_role("button", name="Show archived")).to_be_visible(timeout=WAIT_MS)
+    name = foot.get_by_text("openai:small", exact=True)
+    assert await name.evaluate("name => name.scrollWidth <= name.clientWidth")
+    await row.chat.told.get_by_role("button", name="Undo").click()
+    await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+
+
 async def test_the_oldest_conversations_and_those_put_away_are_reached_by_scrolling(
     visitor: Visitor, server: Running
 ) -> None:

@@ -112,7 +112,11 @@ export const actions = {
     }),
 
   rename: (id: string, title: string) => attempt(() => api.patch(at(id), { title })),
-  archive: (id: string, archived: boolean) => attempt(() => api.patch(at(id), { archived })),
+  archive: (id: string, archived: boolean) =>
+    attempt(async () => {
+      await api.patch(at(id), { archived });
+      say(archived ? s.archived : s.unarchived, { text: s.undo, run: () => attempt(() => api.patch(at(id), { archived: !archived })) });
+    }),
   pin: (id: string, pinned: boolean) => attempt(() => api.patch(at(id), { pinned })),
 
   remember: (id: string, remember: boolean) =>

@@ -12,7 +12,7 @@ export const s = {
   conversations: "Conversations", messages: "Messages",
   needsYou: "Needs you",
   today: "Today", yesterday: "Yesterday", earlier: "Earlier",
-  archived: "Archived", showArchived: "Show archived", hideArchived: "Hide archived",
+  archived: "Conversation archived.", unarchived: "Conversation is back in the list.", showArchived: "Show archived", hideArchived: "Hide archived",
   search: "Search",
   searchEverywhere: "Search all conversations",
   noneFound: "Nothing found.",
