@@ -25,6 +25,7 @@ from tests.browser.driving import (
     violations,
 )
 from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
+from tests.local_packages import Packages
 from tests.remembering_model import Rememberer
 from tests.witness_memory.watching import Witness
 
@@ -416,4 +417,17 @@ async def test_the_demo_says_that_it_remembers_nothing(visitor: Visitor, tmp_pat
         await expect(region).to_contain_text("The scripted demo remembers nothing.", timeout=WAIT_MS)
         await region.get_by_role("button", name="Connect a model").click()
         await expect(page.get_by_role("dialog", name="Settings")).to_be_visible(timeout=WAIT_MS)
+        await visitor.context.close()
+
+
+async def test_the_local_model_is_said_to_be_too_small_to_remember(visitor: Visitor, tmp_path: Path) -> None:
+    packages = Packages(tmp_path)
+    await packages.installed(tmp_path / "share" / "holdfast")
+    with living_in(tmp_path, HOLDFAST_MODEL="local") as command:
+        page = await sign_in(visitor, command.serve("--port", "0").link)
+        await page.get_by_role("link", name="Memory", exact=True).click()
+        region = page.get_by_role("region", name="Memory")
+        await expect(region).to_contain_text("0 of 5,000 notes", timeout=WAIT_MS)
+        await expect(region).to_contain_text("The local model is too small to remember conversations.")
+        await expect(region).not_to_contain_text("Working.")
         await visitor.context.close()

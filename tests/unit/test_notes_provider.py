@@ -433,14 +433,14 @@ async def test_an_embedder_that_fails_or_hangs_leaves_the_words(
     embedder.fails = ProviderFailure(detail="it rains") if how == "fails" else None
     embedder.hangs = how == "hangs"
     assert await asyncio.wait_for(recalled(notes, "puppy"), 30) == ["Rex is a puppy."]
-    assert "not now" in (await notes.health()).detail
+    assert "search by meaning fails" in (await notes.health()).detail
     asked = len(embedder.asked)
     assert await recalled(notes, "puppy") == ["Rex is a puppy."]
     assert len(embedder.asked) == asked, "it is let rest"
     embedder.fails, embedder.hangs = None, False
     clock.advance(EMBED_REST_S * 1000 + 1)
     assert await recalled(notes, "pet") == ["Rex is a puppy."]
-    assert "not now" not in (await notes.health()).detail
+    assert "search by meaning fails" not in (await notes.health()).detail
 
 
 async def test_an_embedder_that_is_away_never_keeps_a_stretch_from_being_told(make: Make) -> None:
@@ -463,7 +463,7 @@ async def test_an_embedder_that_answers_for_too_few_is_not_believed(make: Make, 
         notes = make(Reader(), embed)
         await notes.remember(f"Rex is puppy {n}.", "", USER, f"k{n}")
         await learned(notes)
-        assert (await notes.health()).detail.count("not now") == 1
+        assert (await notes.health()).detail.count("search by meaning fails") == 1
         assert len(await recalled(notes, "puppy")) == n + 1
     assert all(vector is None for _, vector in await store.vectors(""))
 

@@ -107,11 +107,11 @@ class Notes:
             count = await self._store.count_notes()
         except HoldfastError as error:
             return Health(False, str(error))
-        how = "found by their words"
+        how = ""
         if self._meaning is not None:
             trouble = self._meaning.trouble
-            how += f"; by their meaning not now: {trouble}" if trouble else " and their meaning"
-        return Health(True, f"{count} of at most {MEMORIES_MAX} notes, {how}")
+            how = f"; search by meaning fails: {trouble}" if trouble else ", searched by meaning too"
+        return Health(True, f"{count:,} of {MEMORIES_MAX:,} notes{how}")
 
     async def close(self) -> None:
         if self._meaning is not None:

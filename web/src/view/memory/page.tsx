@@ -1,7 +1,7 @@
 // What is remembered: who keeps it, what waits to be remembered, and all that is known.
 
 import { useEffect, useRef } from "preact/hooks";
-import { isDemo, link, panel } from "../state";
+import { answering, link, panel } from "../state";
 import { s } from "../strings";
 import { about, askOffBy, failing, leaveNow, load, look, lookAgain, offBy, outcome, problem, words } from "./desk";
 import { Known } from "./known";
@@ -37,13 +37,19 @@ export function Memory() {
         {!told && !problem.value && <p class="note quiet" role="status">{s.loading}</p>}
         {problem.value && !isLost && <p class="note wrong buttons" role="alert"><span>{s.memory.failedTitle} {problem.value}</span> <button type="button" onClick={() => void load()}>{s.tryAgain}</button></p>}
         {told && !problem.value && <Keeper />}
-        {isDemo.value && told?.provider !== "off" && <p class="card"><span>{s.memory.demo}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
+        {unable() && <p class="card"><span>{unable()}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
         {(told || problem.value) && <Waiting />}
         {(told || problem.value) && <Kept />}
         {told && <Known />}
       </div>
     </div>
   );
+}
+
+/** Say why nothing is remembered, where the model in use cannot write notes; else return nothing. */
+function unable(): string {
+  if (about.value?.provider !== "notes") return "";
+  return s.memory.unable[answering.value?.name.split(":")[0] ?? ""] ?? "";
 }
 
 /** Who keeps it, and how that goes, in one line. */
@@ -55,7 +61,7 @@ function Keeper() {
   const well = failing.value ? <span class="note">{s.memory.butNot(failing.value)}</span> : <span class="note good">{s.memory.well}</span>;
   return (
     <p class="keeper note quiet">
-      {s.memory.provider(told.provider)} {ok ? well : <span class="note wrong">{s.memory.unwell(detail)}</span>} {ok && (told.shows ? detail : s.memory.cannotShow)}
+      {s.memory.provider(told.provider)} {ok ? !unable() && well : <span class="note wrong">{s.memory.unwell(detail)}</span>} {ok && (told.shows ? detail : s.memory.cannotShow)}
     </p>
   );
 }

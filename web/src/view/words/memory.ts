@@ -32,7 +32,10 @@ export const memory = {
     return "The setting memory says so. To turn it on, put this line into holdfast.toml in the data folder, and start the server again:";
   },
   offLine: (source: string) => (source === "environment" ? "HOLDFAST_MEMORY=notes" : source === "command line" ? "--memory notes" : 'memory = "notes"'),
-  demo: "The scripted demo remembers nothing. Connect a model, and what you tell it is remembered.",
+  unable: {
+    demo: "The scripted demo remembers nothing. Connect a model, and what you tell it is remembered.",
+    local: "The local model is too small to remember conversations. Connect a larger one, and what you tell it is remembered. You can still add notes yourself.",
+  } as Record<string, string>,
   lost: "The connection is lost. This is what was known last.",
   failedTitle: "What is remembered cannot be shown.",
   waiting: "Waiting",
