@@ -88,6 +88,18 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)
 
 
+async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: Guest) -> None:
+    chat = await guest()
+    await chat.page.get_by_role("button", name="Connect a model").click()
+    form = chat.page.get_by_role("region", name="Model", exact=True)
+    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    await form.get_by_role("button", name="Test", exact=True).click()
+    said = form.locator("form [role=status]")
+    await expect(said).to_have_text(
+        "api.openai.com wants a key, and none is given. Enter it in the Key field above.", timeout=WAIT_MS
+    )
+
+
 async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: Guest) -> None:
     chat = await guest()
     await chat.page.get_by_role("button", name="Settings").click()

@@ -36,7 +36,7 @@ from holdfast.agent.models.providers import (
 )
 from holdfast.agent.models.shop import Shop, made_for
 from holdfast.agent.models.trial import heard, tried
-from holdfast.agent.ports import Model, NoSuchModel
+from holdfast.agent.ports import Model, NoModelKey, NoSuchModel
 from holdfast.config import ConfigError, Settings, altered
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
@@ -173,7 +173,7 @@ class Models:
             saved = await self._completed(provider, wanted)
             told = await tried(self._endpoint(provider, saved, name))
         except HoldfastError as error:
-            return Tried(False, self._mask.shapes(f"{error} {error.advice}".strip()))
+            return Tried(False, self._mask.shapes(_advised(error)))
         models = tuple(self._mask.whole(each) for each in told.models)
         return Tried(told.ok, self._mask.shapes(told.detail), models)
 
@@ -328,7 +328,7 @@ class Models:
         try:
             return self._endpoint(provider, saved, name)
         except HoldfastError as error:
-            raise NoModel(why=f"{error} {error.advice}") from None
+            raise NoModel(why=_advised(error)) from None
 
     async def _save(self, before: Mapping[str, Saved], after: Mapping[str, Saved], model: str | None) -> None:
         """Both files or neither: the settings name the model, the other holds where it is."""
@@ -373,6 +373,12 @@ def _is_local(wanted: Connection) -> bool:
 def _local(shop: Shop, why: str) -> tuple[Model, str]:
     """Raises LocalNotInstalled."""
     return shop.local(), f"Using {NAME}, the local model, {why}. {ABOUT}"
+
+
+def _advised(error: HoldfastError) -> str:
+    """Return what is wrong and what to do; a missing key belongs into the form that was just sent."""
+    advice = "Enter it in the Key field above." if isinstance(error, NoModelKey) else error.advice
+    return f"{error} {advice}".strip()
 
 
 def _provider(name: str) -> Provider:
