@@ -147,14 +147,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: Annotated[
         Literal["ask", "allow"],
         Says(
-            help="`ask` puts every tool call that cannot be repeated to you first; `allow` does not.",
+            help="Ask before actions that change something, or never ask.",
             allowed="ask or allow",
         ),
     ] = "ask"
     never_run: Annotated[
         tuple[Annotated[str, msgspec.Meta(pattern=r"\S")], ...],
         Says(
-            help="Commands that are never run, whoever allows them; a last word `*` stands for any more.",
+            help="Commands that never run, even if you allow them. `*` at the end matches anything.",
             allowed="a list of commands",
             default="commands that end the machine or wipe its disks",
         ),
@@ -163,7 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         msgspec.Meta(ge=1, le=10_000),
         Says(
-            help="Steps of the model that one answer may take before it waits for you to let it go on.",
+            help="Pause an answer after this many steps.",
             allowed="a whole number from 1 to 10000",
         ),
     ] = 50
@@ -171,7 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         msgspec.Meta(ge=0),
         Says(
-            help="Tokens that one answer may use, read and written, before it waits for you; 0: no limit.",
+            help="Pause an answer after this many tokens, read and written. 0 = no limit.",
             allowed="a whole number from 0",
         ),
     ] = 2_000_000
@@ -179,7 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         msgspec.Meta(ge=0),
         Says(
-            help="US dollars that one answer may cost, where prices are known, before it waits; 0: no limit.",
+            help="Pause an answer that has cost this much, where prices are known. 0 = no limit.",
             allowed="a number from 0",
         ),
     ] = 5.0
@@ -187,7 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         msgspec.Meta(ge=0),
         Says(
-            help="Seconds that an answer may be worked on without a break before it waits; 0: no limit.",
+            help="Pause an answer after this many seconds of work. 0 = no limit.",
             allowed="a whole number from 0",
         ),
     ] = 3_600
@@ -195,7 +195,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         msgspec.Meta(ge=1, le=10_000),
         Says(
-            help="Answers that are worked on at the same time; further ones wait their turn.",
+            help="Answers that run at the same time. More wait in a queue.",
             allowed="a whole number from 1 to 10000",
         ),
     ] = 100
@@ -203,14 +203,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         msgspec.Meta(ge=0, le=95),
         Says(
-            help="Percent of the model's window from which on older messages are summarised; 0: never.",
+            help="Summarise old messages when the context is this full (%). 0 = never.",
             allowed="a whole number from 0 to 95",
         ),
     ] = 70
     resume: Annotated[
         Literal["auto", "ask", "never"],
         Says(
-            help="Whether an answer that was cut off goes on by itself after a restart.",
+            help="What an interrupted answer does after a restart: continue, ask you, or stay stopped.",
             allowed="auto, ask or never",
         ),
     ] = "auto"

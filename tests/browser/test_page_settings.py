@@ -164,7 +164,7 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
     chat.visitor.excuse(REFUSED)
     may = await section(chat.page, "What it may do")
     # What can be typed is told without its marks.
-    await expect(may.locator("code").first).to_have_text("ask", timeout=WAIT_MS)
+    await expect(may.locator("code").first).to_have_text("*", timeout=WAIT_MS)
     await expect(chat.page.get_by_role("dialog")).not_to_contain_text("`")
     async with talking(inn.server.address) as api:
 
@@ -177,17 +177,25 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
 
         await may.get_by_label("After a restart").select_option("never")
         await settled("resume", "never")
-        await may.get_by_label("Before a command runs").select_option("allow")
+        await may.get_by_label("Before an action").select_option("allow")
         await settled("approvals", "allow")
         steps = may.get_by_label("Steps in one answer")
         usual = await steps.input_value()
         await steps.fill("some")
         await steps.press("Enter")
-        await expect(chat.told).to_contain_text("run_steps_max", timeout=WAIT_MS)
-        await expect(steps).to_have_value(usual)
+        # A refusal stands at its field, in the page's words, until what was typed is mended.
+        line = may.locator(".setting").filter(has_text="Steps in one answer")
+        await expect(line.get_by_role("status")).to_have_text(
+            "Must be a whole number from 1 to 10000.", timeout=WAIT_MS
+        )
+        await expect(steps).to_have_attribute("aria-invalid", "true")
+        await expect(steps).to_have_value("some")
+        await expect(chat.told).to_be_empty()
         await steps.fill("7")
         await steps.press("Enter")
         await settled("run_steps_max", 7)
+        await expect(line.get_by_role("status")).to_have_text("Saved", timeout=WAIT_MS)
+        await expect(steps).not_to_have_attribute("aria-invalid", "true")
         await chat.page.reload()
         may = await section(chat.page, "What it may do")
         await expect(steps).to_have_value("7", timeout=WAIT_MS)
@@ -200,7 +208,7 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
         await chat.say("run echo unasked")
         await chat.reads("It said: unasked")
         await section(chat.page, "What it may do")
-        await may.get_by_label("Before a command runs").select_option("ask")
+        await may.get_by_label("Before an action").select_option("ask")
         await settled("approvals", "ask")
         await may.get_by_label("After a restart").select_option("auto")
         await settled("resume", "auto")

@@ -24,7 +24,7 @@ class SettingList(msgspec.Struct, frozen=True):
 
 _LIST = SettingList((
     SettingTold(
-        "approvals", "ask", "ask", "`ask` puts every tool call that cannot be repeated to you first.",
+        "approvals", "ask", "ask", "Ask before actions that change something, or never ask.",
         "ask or allow", "default", True,
     ),
 ))  # fmt: skip

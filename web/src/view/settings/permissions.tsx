@@ -1,7 +1,8 @@
 // What the agent may do without asking, and the settings that can be changed here.
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
+import { Refused } from "../../core/api";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api } from "../state";
@@ -18,7 +19,7 @@ export function Permissions() {
     await api.delete(`api/rules/${id}`);
     rules.value = rules.value.filter((rule) => rule.id !== id);
   });
-  const change = (name: string, value: unknown) => attempt(async () => (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings));
+  const change: Change = async (name, value) => void (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings);
   return (
     <section aria-labelledby="set-may">
       <h3 id="set-may">{s.set.permissions}</h3>
@@ -35,34 +36,48 @@ export function Permissions() {
   );
 }
 
+type Change = (name: string, value: unknown) => Promise<void>;
+
 /** What stands between backticks is something to be typed. */
 function WithCode({ text }: { text: string }) {
   return <>{text.split("`").map((each, place) => (place % 2 ? <code key={place}>{each}</code> : each))}</>;
 }
 
-/** One setting, by what it allows: a choice, a number, or a list. */
-function Setting({ told, change }: { told: SettingTold; change: (name: string, value: unknown) => Promise<boolean> }) {
+/** One setting, by what it allows: a choice, a number, or a list. What is wrong with it, or that it is saved, stands below. */
+function Setting({ told, change }: { told: SettingTold; change: Change }) {
+  const id = useId();
+  const wrong = useSignal("");
+  const isSaved = useSignal(false);
   const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(told.allowed);
   const label = s.set.names[told.name] ?? told.name.replaceAll("_", " ");
   const fixed = !told.changeable;
   const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
   const field = useRef<HTMLInputElement>(null);
-  // What is said of it is what it is, whatever was typed.
-  useEffect(() => void (field.current && (field.current.value = shown)), [told]);
-  const save = async (node: HTMLInputElement | HTMLSelectElement) => {
-    if (!(await change(told.name, valueOf(node.value, told.value)))) node.value = shown;
+  // Show what is saved, but leave what was refused where it can be mended.
+  useEffect(() => void (field.current && !wrong.value && (field.current.value = shown)), [told]);
+  const save = async (typed: string) => {
+    wrong.value = "";
+    try {
+      await change(told.name, valueOf(typed, told.value));
+      isSaved.value = true;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      wrong.value = error.problem.code === "bad_setting" ? s.set.mustBe(told.allowed) : error.message;
+    }
   };
+  const same = { id, disabled: fixed, "aria-describedby": `${id}-help ${id}-said`, "aria-invalid": wrong.value ? true : undefined, onInput: () => (isSaved.value = false) } as const;
   return (
-    <label class="setting">
-      <span><b>{label}</b> <span class="note quiet"><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
+    <div class="setting">
+      <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
       {choices ? (
-        <select disabled={fixed} value={shown} onChange={(event) => void save(event.currentTarget)}>
-          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each}>{each}</option>)}
+        <select {...same} value={shown} onChange={(event) => void save(event.currentTarget.value)}>
+          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{s.set.choices[told.name]?.[each] ?? each}</option>)}
         </select>
       ) : (
-        <input ref={field} disabled={fixed} defaultValue={shown} onChange={(event) => void save(event.currentTarget)} />
+        <input {...same} ref={field} defaultValue={shown} onChange={(event) => void save(event.currentTarget.value)} />
       )}
-    </label>
+      <p class={wrong.value ? "note wrong" : "note good"} id={`${id}-said`} role="status">{wrong.value || (isSaved.value && s.set.saved)}</p>
+    </div>
   );
 }
 

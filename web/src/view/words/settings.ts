@@ -127,8 +127,8 @@ export const set = {
   unprotected: "Not protected on this machine",
   allProtected: "Everything that can be protected on this machine is.",
   names: {
-    approvals: "Before a command runs",
-    never_run: "Never run",
+    approvals: "Before an action",
+    never_run: "Blocked commands",
     run_steps_max: "Steps in one answer",
     run_tokens_max: "Tokens in one answer",
     run_cost_usd_max: "US dollars for one answer",
@@ -137,6 +137,11 @@ export const set = {
     resume: "After a restart",
     summarise_above: "Summarise when this full",
   } as Record<string, string>,
-  otherSettings: "Other settings",
+  choices: {
+    approvals: { ask: "Ask first", allow: "Never ask" },
+    resume: { auto: "Continue", ask: "Ask first", never: "Stay stopped" },
+  } as Record<string, Record<string, string>>,
+  mustBe: (what: string) => `Must be ${what}.`,
+  saved: "Saved",
   fixed: (source: string) => `set by the ${source}`,
 } as const;
