@@ -84,6 +84,16 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
     await chat.page.get_by_role("button", name="Settings").click()
     await expect(form).to_contain_text("A key is kept here.", timeout=WAIT_MS)
     await expect(form.get_by_label("Key")).to_have_value("")
+    # So are the address and the model's name, and OpenAI's own address can still be read.
+    await expect(form.get_by_label("Base URL")).to_have_value(doorman.url)
+    await expect(form.get_by_label("Base URL")).to_have_attribute("placeholder", "https://api.openai.com/v1")
+    await expect(model).to_have_value("small")
+    await test.click()
+    await expect(said).to_contain_text(f"small at {host} answers.", timeout=WAIT_MS)
+    # An emptied address is the provider's own; a key goes to no other server than the one it was given for.
+    await form.get_by_label("Base URL").fill("")
+    await test.click()
+    await expect(said).to_contain_text("api.openai.com wants a key", timeout=WAIT_MS)
     await form.get_by_role("button", name="Forget OpenAI").click()
     await expect(form).to_contain_text("Scripted demo, not an AI", timeout=WAIT_MS)
 
@@ -113,4 +123,5 @@ async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(gu
         if provider != "openai":
             await form.get_by_text("Another address").click()
         await expect(form.get_by_label("Base URL")).to_have_attribute("placeholder", url)
-        await expect(form.get_by_text(f"May be left empty: then {url} is asked.")).to_be_visible()
+        words = "Leave empty for OpenAI, or enter any" if provider == "openai" else f"Defaults to {url}."
+        await expect(form.get_by_text(words)).to_be_visible()

@@ -70,8 +70,8 @@ class ProviderTold(msgspec.Struct, frozen=True):
     """Who offers models. `ready`: it is set up, or was found on this machine.
 
     `source` says where: in the settings (so it can be forgotten there), in the environment (`key_from` names
-    the variable), on its usual port, or installed, as the local model is. `problem` says why there are no
-    `models`; they are then not known.
+    the variable), on its usual port, or installed, as the local model is. `default_url` is asked where nobody
+    gave another address. `problem` says why there are no `models`; they are then not known.
     """
 
     name: str
@@ -82,6 +82,7 @@ class ProviderTold(msgspec.Struct, frozen=True):
     has_key: bool = False
     key_from: str = ""
     local: bool = False
+    default_url: str = ""
     default_model: str = ""
     models: tuple[ModelTold, ...] = ()
     problem: str = ""

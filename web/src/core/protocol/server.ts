@@ -21,6 +21,7 @@ export interface ProviderTold {
   readonly has_key: boolean;
   readonly key_from: string;
   readonly local: boolean;
+  readonly default_url: string;
   readonly default_model: string;
   readonly models: readonly (ModelTold)[];
   readonly problem: string;

@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { ModelList, ProviderTold, Tried } from "../../core/protocol";
 import { aboutModel, Picker, type Offer } from "../picker";
-import { api, say } from "../state";
+import { api, model, say } from "../state";
 import { s } from "../strings";
 import { sayAnswers, type Take } from "./model";
 
@@ -35,7 +35,9 @@ export function Connect({ providers, chosen, take, load }: Given) {
 }
 
 function Form({ provider, take, load }: { provider: ProviderTold; take: Take; load: () => Promise<unknown> }) {
-  const url = useSignal("");
+  // An address of somebody's own is shown where it can be changed; emptied, the provider's own is asked again.
+  const kept = provider.base_url === provider.default_url ? "" : provider.base_url;
+  const url = useSignal(kept);
   const key = useSignal("");
   const name = useSignal(usual(provider));
   const busy = useSignal(false);
@@ -46,10 +48,12 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
     const timer = setTimeout(() => void load(), 2_000);
     return () => clearTimeout(timer);
   }, [provider]);
-  const offers = offered(provider, url.value.trim() || provider.base_url, tried.value);
+  const offers = offered(provider, url.value.trim() || provider.default_url, tried.value);
+  const isMoved = url.value.trim() !== kept;
   const wanted = () => ({
     provider: provider.name,
-    ...(url.value.trim() ? { base_url: url.value.trim() } : {}),
+    // What is shown may lack a password that is kept: only another address is sent.
+    ...(isMoved ? { base_url: url.value.trim() || provider.default_url } : {}),
     ...(key.value ? { key: key.value } : {}),
     ...(name.value ? { model: name.value } : {}),
   });
@@ -85,20 +89,20 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
   });
   const known = offers.find((each) => each.name === name.value);
   const isAnyServer = provider.name === "openai";
-  const address = <><label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.base_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{s.set.mayBeEmpty(provider.base_url)}{isAnyServer && ` ${s.set.anyServer}`}</p></>;
+  const address = <><label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.default_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{isAnyServer ? s.set.anyServer : s.set.mayBeEmpty(provider.default_url)}</p></>;
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
       {(isAnyServer || provider.local) && address}
       <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
       <p class="note quiet">{aboutKey(provider)}</p>
-      {!isAnyServer && !provider.local && <details><summary>{s.set.anotherAddress}</summary>{address}</details>}
+      {!isAnyServer && !provider.local && <details open={Boolean(kept)}><summary>{s.set.anotherAddress}</summary>{address}</details>}
       <Picker label={s.set.modelName} value={name.value} offers={offers} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
       {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{s.set.noModels(provider.problem)}</p>}
       <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? s.set.testing : tried.value?.detail}</p>
       <p class="buttons">
         <button type="submit" disabled={busy.value}>{s.set.test}</button>
         <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{s.set.use}</button>
-        {(key.value || url.value.trim()) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{s.set.keepKey}</button>}
+        {(key.value || isMoved) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{s.set.keepKey}</button>}
         <span class="spread" />
         {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{s.set.forgetIt(provider.label)}</button>}
       </p>
@@ -106,8 +110,9 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
   );
 }
 
-/** The model to begin with, unless its server is known not to have it. */
+/** The model to begin with: the one that answers, if it is this provider's; else its default, unless its server is known not to have it. */
 function usual({ name, default_model, models }: ProviderTold): string {
+  if (model.value?.name.startsWith(`${name}:`)) return model.value.name.slice(name.length + 1);
   return !models.length || models.some((each) => each.name === `${name}:${default_model}`) ? default_model : "";
 }
 
