@@ -110,6 +110,36 @@ async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: Guest) -> No
     )
 
 
+async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_in(
+    guest: Guest, doorman: Doorman
+) -> None:
+    chat = await guest()
+    await chat.page.get_by_role("button", name="Connect a model").click()
+    form = chat.page.get_by_role("region", name="Model", exact=True)
+    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    await form.get_by_label("Base URL").fill(doorman.url)
+    await form.get_by_label("Key").fill(RIGHT)
+    model, said = form.get_by_role("combobox", name="Model name"), form.locator("form [role=status]")
+    offered = form.locator("[role=listbox] [role=option]")
+    await expect(model).to_have_value("gpt-5.4-mini")
+    await form.get_by_role("button", name="Test", exact=True).click()
+    await expect(said).to_contain_text("does not list a model gpt-5.4-mini", timeout=WAIT_MS)
+    await model.click()
+    await expect(offered).to_have_count(1)
+    # What is typed narrows the list; once the list is opened anew it is whole again.
+    await model.fill("gpt")
+    await expect(offered).to_have_count(0)
+    await model.press("Enter")
+    await expect(said).to_contain_text("does not list a model gpt.", timeout=WAIT_MS)
+    await model.press("ArrowDown")
+    await expect(offered).to_have_count(1)
+    await model.fill("gpt")
+    await model.click()
+    await expect(offered).to_have_count(1)
+    await offered.click()
+    await expect(model).to_have_value("small")
+
+
 async def test_an_address_may_be_left_empty_and_it_is_said_what_is_asked_then(guest: Guest) -> None:
     chat = await guest()
     await chat.page.get_by_role("button", name="Settings").click()

@@ -31,11 +31,17 @@ interface Given {
 export function Picker({ label, value, offers, placeholder, disabled, choose, typing }: Given) {
   const id = useId();
   const typed = useSignal<string | null>(null);
+  /** What was typed since the list was opened: a name that stands there already leaves nothing out. */
+  const sought = useSignal("");
   const isOpen = useSignal(false);
   const at = useSignal(-1);
   const list = useRef<HTMLUListElement>(null);
-  const words = (typed.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const words = sought.value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = isOpen.value ? offers.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word))).slice(0, SHOWN_MAX) : [];
+  const show = () => {
+    sought.value = "";
+    isOpen.value = true;
+  };
   const close = () => {
     isOpen.value = false;
     at.value = -1;
@@ -47,8 +53,8 @@ export function Picker({ label, value, offers, placeholder, disabled, choose, ty
   };
   const press = (event: KeyboardEvent) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      isOpen.value = true;
-      const last = offers.length ? Math.min(found.length || offers.length, SHOWN_MAX) - 1 : -1;
+      if (!found.length) show();
+      const last = Math.min(found.length || offers.length, SHOWN_MAX) - 1;
       at.value = event.key === "ArrowDown" ? Math.min(at.value + 1, last) : Math.max(at.value - 1, -1);
     } else if (event.key === "Enter" && isOpen.value && found[at.value]) take(found[at.value]?.name ?? "");
     else if (event.key === "Escape" && isOpen.value && found.length) {
@@ -66,8 +72,8 @@ export function Picker({ label, value, offers, placeholder, disabled, choose, ty
       <label for={id}>{label}</label>
       <input id={id} role="combobox" autocomplete="off" spellcheck={false} disabled={disabled} placeholder={placeholder} value={typed.value ?? value}
         aria-expanded={isShown} aria-controls={`${id}-list`} aria-activedescendant={isShown && at.value >= 0 ? `${id}-${at.value}` : undefined}
-        onInput={(event) => { typed.value = event.currentTarget.value; isOpen.value = true; at.value = -1; typing?.(typed.value.trim()); }}
-        onClick={() => (isOpen.value = true)} onKeyDown={press}
+        onInput={(event) => { typed.value = sought.value = event.currentTarget.value; isOpen.value = true; at.value = -1; typing?.(typed.value.trim()); }}
+        onClick={show} onKeyDown={press}
         onBlur={() => (typed.value === null ? close() : take(typed.value.trim()))} />
       <ul ref={list} class="choices menu" id={`${id}-list`} role="listbox" aria-label={label} hidden={!isShown}>
         {found.map((each, place) => (
