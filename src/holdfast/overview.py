@@ -8,19 +8,11 @@ import msgspec
 from holdfast import __version__
 from holdfast.domain.files import FileKind
 
-READY = (
-    "answers in the browser, the terminal, Telegram and over HTTP; runs tools when you allow it",
-    "keeps every word on this disk, through kills and power cuts, and goes on by itself",
-    "remembers from one conversation to the next; searches, undoes, branches, exports, backs up",
-)
-"""What this version can do."""
-NOT_YET = ("be reached by an OpenAI-compatible client",)
-"""What it cannot do yet, said before anyone finds out."""
 COMMANDS = (
-    ("holdfast link", "a fresh link to sign in with, each for one browser"),
     ("holdfast chat", "talk to it in the terminal"),
-    ("holdfast doctor", "check everything that is stored"),
-    ("holdfast backup FILE", "copy every conversation, while running"),
+    ("holdfast link", "print a new sign-in link"),
+    ("holdfast doctor", "check the stored data"),
+    ("holdfast backup FILE", "back up every conversation"),
 )
 MAIN_ANSWERS = "answers where no other is chosen: agents/main.toml names it."
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -64,10 +56,10 @@ class Overview(msgspec.Struct, frozen=True):
             ("Data folder", str(self.data)),
             (
                 "Conversations",
-                f"{self.sessions:,}; {self.events:,} events in {in_bytes(self.store_bytes)} on disk",
+                f"{self.sessions:,}, {in_bytes(self.store_bytes)} on disk" if self.sessions else "none yet",
             ),
-            ("Survives", "power loss" if self.durability == "full" else "a kill, not power loss"),
-            ("Commands", f"confined by {self.confinement}" if self.is_confined else "not confined"),
+            *((("Durability", "survives a kill, not power loss"),) if self.durability != "full" else ()),
+            ("Commands", "sandboxed" if self.is_confined else "not sandboxed"),
             *(("Not protected", gap) for gap in self.unprotected),
             *(("Not usable", problem) for problem in self.problems),
         )

@@ -185,8 +185,8 @@ async def test_half_of_what_embeddings_need_is_refused(tmp_path: Path, given: st
 async def test_people_are_told_who_remembers(tmp_path: Path) -> None:
     address = "https://me:pass-word@example.org/memory?code=abc"
     cases: list[tuple[Board, dict[str, Any], str]] = [
-        (Board(), {}, "notes"),
-        (Board("demo", ""), {}, "notes; the demo has nothing remembered"),
+        (Board(), {}, "on"),
+        (Board("demo", ""), {}, "on, but the demo remembers nothing"),
         (Board(), {"memory": "off"}, "off"),
         (Board(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
         (Board(), {"memory": "shelf"}, "an installed provider, shelf"),

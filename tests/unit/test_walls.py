@@ -201,7 +201,7 @@ def test_what_walls_cannot_do_without_is_found_by_trying(tmp_path: Path, listene
         told = " ".join(found.gaps)
         for kept in ("the data folder", "own port", "memory", "stop this server", "disk", "kernel"):
             assert kept not in told
-        assert ("runs as root" in told) == (os.geteuid() == 0)
+        assert ("Running as root" in told) == (os.geteuid() == 0)
     finally:
         os.close(found.walls.ports)
 

@@ -69,8 +69,7 @@ class Providers:
         """Who remembers, as people are told at the start."""
         match self._settings.memory:
             case "notes":
-                unfit = f"notes; {self._models.who} has nothing remembered"
-                return "notes" if self.owner() is not None else unfit
+                return "on" if self.owner() is not None else f"on, but {self._models.who} remembers nothing"
             case "webhook":
                 host = urlsplit(self._settings.memory_webhook_url).netloc.rpartition("@")[2]
                 return f"webhook at {host}"

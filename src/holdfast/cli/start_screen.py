@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.overview import COMMANDS, NOT_YET, READY, Overview
+from holdfast.overview import COMMANDS, Overview
 
 
 def start_screen(overview: Overview) -> Panel:
@@ -19,11 +19,7 @@ def start_screen(overview: Overview) -> Panel:
     return Panel(
         Group(
             _table(overview.lines),
-            Text("\nIt"),
-            _table(tuple(("  +", line) for line in READY), gap=1),
-            Text("\nIt cannot yet"),
-            _table(tuple(("  -", line) for line in NOT_YET), gap=1),
-            Text("\nTry in another terminal"),
+            Text("\nIn another terminal"),
             _table(commands),
         ),
         title=f"Holdfast {overview.version}",
@@ -41,8 +37,8 @@ def _called() -> str:
     return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
 
 
-def _table(rows: tuple[tuple[str, str], ...], gap: int = 2) -> Table:
-    table = Table.grid(padding=(0, gap, 0, 0))
+def _table(rows: tuple[tuple[str, str], ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in rows:

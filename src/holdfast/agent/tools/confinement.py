@@ -31,8 +31,8 @@ _NOT_LINUX = (
     "A process that a command leaves behind in a group of its own is not found when the command is stopped.",
 )
 _ROOT = (
-    "The server runs as root: a command can change any file of this machine but Holdfast's own data."
-    " Run the server as a user of its own."
+    "Running as root, so commands can change any file here except Holdfast's own data."
+    " Use an ordinary user account."
 )
 _STARTERS = "A command can have {names} run programs outside of its walls, which also outlive it."
 
