@@ -79,6 +79,17 @@ def test_without_a_wish_it_gives_a_tour_that_thinks_and_streams() -> None:
     assert all(word in text_in(deltas) for word in ("Streaming", "Thinking", "Tools", "OPENAI_API_KEY"))
 
 
+def test_a_conversation_is_advised_once_to_connect_a_model() -> None:
+    first = text_in(streamed([said("Hello there")]))
+    assert first.count("For real answers") == 1
+    later = [said("Hello there"), AssistantMessage((Text(first),)), said("Hello again")]
+    second = text_in(streamed(later))
+    assert WHAT_IT_IS in second and "For real answers" not in second
+    # An answer that had begun with that advice still ends with it.
+    begun = AssistantMessage((Text(first[:-20]),))
+    assert text_in(streamed([said("Hello there"), begun, said(GO_ON)])) == first[-20:]
+
+
 @pytest.mark.parametrize(
     ("asked", "name", "arguments"),
     [

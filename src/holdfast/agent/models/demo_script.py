@@ -101,6 +101,8 @@ def step_of(request: Request, tools: Collection[str]) -> Step:
         elif isinstance(message, AssistantMessage):
             said += "".join(part.text for part in message.parts if isinstance(part, Text))
     whole = _whole(asked, results, tools)
+    if _is_advised(request.messages[: len(request.messages) - len(since)]):
+        whole = msgspec.structs.replace(whole, text=whole.text.removesuffix(f" {_REAL}"))
     if files and not results:
         whole = msgspec.structs.replace(whole, text=f"{_received(files)}\n\n{whole.text}")
     if not said:
@@ -109,6 +111,11 @@ def step_of(request: Request, tools: Collection[str]) -> Step:
         return Step("", whole.text[len(said) :], whole.call)
     # Someone else began this answer, so it has no rest that could be known.
     return Step("", f"\n\n(From here on the scripted demo answers.)\n\n{whole.text}", whole.call)
+
+
+def _is_advised(earlier: tuple[RequestMessage, ...]) -> bool:
+    """Return whether the conversation has said before how to connect a model."""
+    return any(_REAL in text_of(each.parts) for each in earlier if isinstance(each, AssistantMessage))
 
 
 def planned(asked: str) -> list[Planned]:
