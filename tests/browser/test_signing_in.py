@@ -80,19 +80,34 @@ async def test_a_stranger_sees_nothing_of_what_is_there(visitor: Visitor, server
     assert {re.sub(r".*/api/", "", each) for each in asked} == {"me", "sign-in"}
 
 
+async def test_a_link_or_its_code_can_be_pasted_where_one_is_outside(
+    welcome: Welcome, home: Holdfast, server: Running
+) -> None:
+    code = new_link(home).partition("code=")[2]
+    for pasted, lets_in in ((server.link, True), (server.link, False), (code, True)):
+        visitor = await welcome()
+        visitor.excuse(REFUSED)
+        page = await visitor.page(server.address)
+        await _is_outside(page)
+        await expect(page.get_by_text("Lost it? Run holdfast link on the server.")).to_be_visible()
+        await page.get_by_label("Sign-in link or code").fill(pasted)
+        await page.get_by_role("button", name="Sign in", exact=True).click()
+        used = page.get_by_text("That link has been used or is too old.")
+        await expect(Chat(page).message if lets_in else used).to_be_visible(timeout=WAIT_MS)
+
+
 async def test_a_password_is_asked_for_only_where_there_is_one(visitor: Visitor, server: Running) -> None:
     visitor.excuse(REFUSED)
     page = await visitor.page(server.address)
     await _is_outside(page)
     password, enter = page.get_by_label("Password"), page.get_by_role("button", name="Sign in", exact=True)
-    await expect(page.get_by_text("There is no password yet.")).to_be_visible()
+    await expect(page.get_by_label("Sign-in link or code")).to_be_visible()
     await expect(password).to_have_count(0)
-    await expect(enter).to_have_count(0)
+    await expect(enter).to_be_disabled()
     async with talking(server.address) as api:
         await api.post("/api/password", {"password": "correct horse battery"})
     await page.reload()
     await password.fill("correct horse battery", timeout=WAIT_MS)
-    await expect(page.get_by_text("There is no password yet.")).to_have_count(0)
     await enter.click()
     await expect(Chat(page).message).to_be_visible(timeout=WAIT_MS)
 

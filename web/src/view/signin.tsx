@@ -23,30 +23,36 @@ export async function signInByLink(): Promise<boolean> {
   return true;
 }
 
+/** The code of a link that was pasted as a whole, or the code itself. */
+const codeIn = (pasted: string) => /code=([^&\s]+)/.exec(pasted)?.[1] ?? pasted.trim();
+
 export function SignIn() {
+  const pasted = useSignal("");
   const password = useSignal("");
   const submit = async () => {
+    const code = codeIn(pasted.value);
     try {
-      keepPageKey((await api.post<Entered>("api/sign-in", { password: password.value })).page_key);
+      keepPageKey((await api.post<Entered>("api/sign-in", code ? { code } : { password: password.value })).page_key);
       failed.value = "";
       await begin();
       // To whatever the address names.
       dispatchEvent(new HashChangeEvent("hashchange"));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      failed.value = error.message;
+      failed.value = code && error.problem.status === 401 ? s.linkUsed : error.message;
     }
   };
   return (
     <main class="sign-in">
-      <h1>{s.name}</h1>
-      <p>{s.signInHow} <code>{s.signInCommand}</code></p>
-      {hasPassword.value && <form onSubmit={(event) => (event.preventDefault(), void submit())}>
-        <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
-        <button type="submit" class="strong">{s.signIn}</button>
-      </form>}
-      {!hasPassword.value && <p class="note quiet">{s.noPassword}</p>}
-      {failed.value && <p class="note wrong" role="alert">{failed.value}</p>}
+      <form onSubmit={(event) => (event.preventDefault(), void submit())}>
+        <h1>{s.name}</h1>
+        <p>{s.signInHow}</p>
+        {hasPassword.value && <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>}
+        <label>{s.signInCode} <input autocomplete="off" spellcheck={false} value={pasted.value} onInput={(event) => (pasted.value = event.currentTarget.value)} /></label>
+        {failed.value && <p class="note wrong" role="alert">{failed.value}</p>}
+        <button type="submit" class="strong" disabled={!pasted.value.trim() && !password.value}>{s.signIn}</button>
+        <p class="note quiet">{s.signInLost[0]} <code>{s.signInLost[1]}</code> {s.signInLost[2]}</p>
+      </form>
     </main>
   );
 }
