@@ -59,10 +59,18 @@ async def test_the_demo_says_that_it_is_none_and_how_to_connect_a_model(
         server = command.serve("--port", "0")
         chat = Chat(await sign_in(visitor, server.link))
         await expect(chat.log.get_by_text("Scripted demo, not an AI")).to_be_visible(timeout=WAIT_MS)
-        # In the list it stays in sight, whatever is open.
-        await expect(
-            chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")
-        ).to_be_visible()
+        # Once; in a conversation it stays in sight in the list.
+        listed = chat.page.get_by_role("navigation").get_by_text("Scripted demo, not an AI")
+        await expect(listed).to_have_count(0)
+        await expect(chat.page.get_by_role("navigation")).to_contain_text("No conversations yet.")
+        await chat.say("read nothing.txt")
+        await expect(listed).to_be_visible(timeout=WAIT_MS)
+        await expect(chat.page.get_by_role("navigation")).not_to_contain_text("No conversations yet.")
+        await chat.page.get_by_role("link", name="New conversation").click()
+        widths = await chat.log.locator(".greeting li button").evaluate_all(
+            "all => all.map((each) => each.getBoundingClientRect().width)"
+        )
+        assert len(widths) == TRIES and len(set(widths)) == 1, widths
         await expect(chat.log.get_by_role("listitem").get_by_role("button", name="run date")).to_be_visible()
         await chat.log.get_by_role("button", name="Connect a model").click()
         sheet = chat.page.get_by_role("dialog", name="Settings")

@@ -10,7 +10,7 @@ import { Gear, Glass, Pen, People, Ribbon } from "./icons";
 import { needs, watch } from "./memory/watch";
 import { Menu, type Item } from "./menu";
 import { lookForArchived, readOlder } from "./older";
-import { answering, current, hasArchived, now, ordered, panel, place, questions, rest, shelf, showsArchived, titleOf } from "./state";
+import { answering, current, hasArchived, isListed, now, ordered, panel, place, questions, rest, shelf, showsArchived, titleOf } from "./state";
 import { s } from "./strings";
 
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
@@ -132,12 +132,13 @@ export function List() {
         <a class="button quiet" href="#" aria-label={s.newConversation} title={s.newConversation} onClick={() => (panel.value = "")}><Pen /></a>
       </header>
       <div class="rows" ref={box} onScroll={(event) => (top.value = event.currentTarget.scrollTop)}>
+        {isListed.value && !all.value.length && <p class="none">{s.noConversations}</p>}
         <ul style={{ paddingTop: `${first * ROW_PX}px`, height: `${all.value.length * ROW_PX}px` }}>
           {shown.map((line) => ("head" in line ? <li key={line.key} class="head">{line.head}</li> : <Row key={line.key} row={line.row} depth={line.depth} />))}
         </ul>
       </div>
       <footer>
-        {answering.value?.name === "demo" ? <span class="demo">{s.demoLabel}</span> : <span class="model" title={answering.value?.why}>{answering.value?.name}</span>}
+        {answering.value?.name === "demo" ? (current.value || place.value) && <span class="demo">{s.demoLabel}</span> : <span class="model" title={answering.value?.why}>{answering.value?.name}</span>}
         {hasArchived.value && (
           <button type="button" class="quiet" onClick={() => (showsArchived.value = !showsArchived.value)}>{showsArchived.value ? s.hideArchived : s.showArchived}</button>
         )}

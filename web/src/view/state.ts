@@ -22,6 +22,8 @@ export const hasPassword = signal(false);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
+/** Whether the server has told which conversations there are. */
+export const isListed = signal(false);
 export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
 export const letters = signal<readonly Letter[]>([]);
 export const now = signal(Date.now());
@@ -85,6 +87,7 @@ export function takeFeed(name: string, content: unknown): void {
       const { sessions: rows, questions: asked, more } = content as FeedSnapshot;
       rest.value = { list: more ? "" : null, archive: "" };
       sessions.value = new Map(rows.map((row) => [row.id, row]));
+      isListed.value = true;
       const grouped = new Map<string, Question[]>();
       for (const question of asked) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);
       questions.value = grouped;
