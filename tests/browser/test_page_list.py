@@ -271,6 +271,29 @@ async def test_a_keyboard_opens_a_menu_moves_in_it_and_leaves_it(guest: Guest, i
     await row.below("Pinned")
 
 
+async def test_a_branch_that_needs_somebody_says_what_it_is_a_branch_of(guest: Guest, inn: Inn) -> None:
+    async with talking(inn.server.address) as api:
+        parent = await api.begin(title="A tree of plans")
+        await api.done((await api.say(parent, "hello"))["run_id"])
+        branch = (await api.post(f"/api/sessions/{parent}/fork", {}))["id"]
+    chat = await guest(branch)
+    of_branch = Row(chat, "A tree of plans (branch)")
+    await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
+    await chat.say("run echo from the branch")
+    await chat.asks()
+    await of_branch.below("Needs you")
+    await expect(of_branch.line.locator(".title")).to_have_attribute("title", "Branch of A tree of plans")
+    await chat.page.goto(f"{inn.server.address}#{parent}")
+    await chat.say("run echo from the tree")
+    await chat.asks()
+    # With its parent in the same part of the list it stands below it again.
+    await of_branch.below("Needs you")
+    await expect(of_branch.line).to_have_class(re.compile("depth-1"), timeout=WAIT_MS)
+    async with talking(inn.server.address) as api:
+        for each in (parent, branch):
+            await api.ask("DELETE", f"/api/sessions/{each}")
+
+
 async def test_escape_in_a_menu_does_not_stop_the_answer(guest: Guest) -> None:
     chat = await guest()
     await chat.say("hold on")

@@ -7,6 +7,7 @@ from holdfast.domain import forks
 from holdfast.domain.context import Profile, request_of
 from holdfast.domain.errors import NoSuchSession, NoSuchTurn
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
+from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.parts import Text, ToolCall
 from holdfast.domain.transcript import fold
 from tests.journal import SESSION, Journal
@@ -71,7 +72,22 @@ def test_a_fork_copies_live_settled_turns_numbered_anew() -> None:
     said = [[e.parts[0].text if isinstance(e.parts[0], Text) else "call" for e in t.entries] for t in turns]
     assert said == [["question 2", "call", "hurry", "42"], ["question 3", "Ro", "ses"]]
     assert child.book.row is not None
-    assert (child.book.row.title, child.book.row.parent_session_id) == ("Plans", SESSION)
+    assert (child.book.row.title, child.book.row.parent_session_id) == ("Plans (branch)", SESSION)
+
+
+@pytest.mark.parametrize(
+    ("title", "branch"),
+    [
+        ("Plans", "Plans (branch)"),
+        ("Plans (branch)", "Plans (branch 2)"),
+        ("Plans (branch 9)", "Plans (branch 10)"),
+        ("The (branch) of Rome", "The (branch) of Rome (branch)"),
+        ("", ""),
+        ("x" * TITLE_CHARS_MAX, "x" * (TITLE_CHARS_MAX - 9) + " (branch)"),
+    ],
+)
+def test_a_branch_has_a_title_of_its_own(title: str, branch: str) -> None:
+    assert forks.branch_title(title) == branch
 
 
 def test_a_fork_has_no_runs_and_no_keys() -> None:

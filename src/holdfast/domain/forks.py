@@ -1,5 +1,6 @@
 """Branching: the facts of a new session that begins as a copy of another's live, settled turns."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -9,8 +10,12 @@ from holdfast.domain import facts as f
 from holdfast.domain.book import View
 from holdfast.domain.errors import NoSuchSession, NoSuchTurn
 from holdfast.domain.ids import Ids, MessageId, Seq, SessionId
+from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.parts import ToolCall
 from holdfast.domain.streams import digest_of_parts
+
+
+_BRANCH = re.compile(r" \(branch(?: (\d{1,6}))?\)$")
 
 
 class _Names(msgspec.Struct):
@@ -42,7 +47,7 @@ def fork(
     if through_turn is not None and (named is None or named.status != "live"):
         raise NoSuchTurn(session_id=session_id, turn=through_turn)
     facts: list[f.AnyFact] = [
-        f.SessionCreated(row.title, row.agent, row.model, row.workspace, remember=row.remember),
+        f.SessionCreated(branch_title(row.title), row.agent, row.model, row.workspace, remember=row.remember),
         f.SessionForked(session_id, head, last),
     ]
     names = _Names({}, {})
@@ -56,6 +61,16 @@ def fork(
             copy = _copy(body, number, names, ids)
             facts += [copy] if copy is not None else []
     return facts
+
+
+def branch_title(title: str) -> str:
+    """Return a title that tells a branch from its source: `Plans (branch)`, and of that `Plans (branch 2)`."""
+    if not title:
+        return ""
+    found = _BRANCH.search(title)
+    own, number = (title[: found.start()], int(found[1] or 1) + 1) if found else (title, 1)
+    suffix = f" (branch {number})" if number > 1 else " (branch)"
+    return own[: TITLE_CHARS_MAX - len(suffix)] + suffix
 
 
 def _is_copied(source: View, turn: int) -> bool:

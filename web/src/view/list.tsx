@@ -10,7 +10,7 @@ import { Gear, Glass, Pen, People, Ribbon } from "./icons";
 import { needs, watch } from "./memory/watch";
 import { Menu, type Item } from "./menu";
 import { lookForArchived, readOlder } from "./older";
-import { answering, current, hasArchived, isListed, now, ordered, panel, place, questions, rest, shelf, showsArchived, titleOf } from "./state";
+import { answering, current, hasArchived, isListed, now, ordered, panel, place, questions, rest, sessions, shelf, showsArchived, titleOf } from "./state";
 import { s } from "./strings";
 
 const ROW_PX = matchMedia("(max-width: 760px)").matches ? 44 : 32;
@@ -18,28 +18,31 @@ const SPARE_ROWS = 10;
 
 type Line = { key: string; head: string } | { key: string; row: Session; depth: number };
 
-/** The lines of the list: headings and rows, branches below their parent. */
+/** The lines of the list: headings and rows, branches below their parent where both are in the same part. */
 export function lines(rows: readonly Session[], asking: ReadonlySet<string>, at: number): Line[] {
   const needy = rows.filter((row) => asking.has(row.id) || row.status === "needs_you");
   const pinned = rows.filter((row) => row.pinned && !needy.includes(row));
   const rest = rows.filter((row) => !needy.includes(row) && !row.pinned);
-  const here = new Set(rest.map((row) => row.id));
-  const children = Map.groupBy(rest.filter((row) => row.parent_session_id && here.has(row.parent_session_id)), (row) => row.parent_session_id);
-  const found: Line[] = needy.length ? [{ key: "needs", head: s.needsYou }] : [];
-  found.push(...needy.map((row) => ({ key: `needs ${row.id}`, row, depth: 0 })));
-  if (pinned.length) found.push({ key: "pinned", head: s.pinned }, ...pinned.map((row) => ({ key: `pinned ${row.id}`, row, depth: 0 })));
-  const add = (row: Session, depth: number) => {
-    found.push({ key: row.id, row, depth });
-    for (const child of children.get(row.id) ?? []) add(child, Math.min(depth + 1, 3));
+  const found: Line[] = [];
+  let last = "";
+  const add = (part: readonly Session[], prefix: string, headOf: (row: Session) => string) => {
+    const here = new Set(part.map((row) => row.id));
+    const [roots, branches] = [false, true].map((isBranch) => part.filter((row) => here.has(row.parent_session_id ?? "") === isBranch));
+    const children = Map.groupBy(branches ?? [], (row) => row.parent_session_id);
+    const addTree = (row: Session, depth: number) => {
+      found.push({ key: prefix + row.id, row, depth });
+      for (const child of children.get(row.id) ?? []) addTree(child, Math.min(depth + 1, 3));
+    };
+    for (const row of roots ?? []) {
+      const head = headOf(row);
+      if (head !== last) found.push({ key: head, head });
+      last = head;
+      addTree(row, 0);
+    }
   };
-  let day = "";
-  for (const row of rest) {
-    if (row.parent_session_id && here.has(row.parent_session_id)) continue;
-    const its = dayOf(row.updated_at, at);
-    if (its !== day) found.push({ key: its, head: s[its] });
-    day = its;
-    add(row, 0);
-  }
+  add(needy, "needs ", () => s.needsYou);
+  add(pinned, "pinned ", () => s.pinned);
+  add(rest, "", (row) => s[dayOf(row.updated_at, at)]);
   return found;
 }
 
@@ -48,12 +51,13 @@ function Row({ row, depth }: { row: Session; depth: number }) {
   const title = titleOf(row);
   const state = row.status !== "idle" ? row.status : row.unread ? "unread" : "idle";
   const label = state === "unread" ? s.unread : s.status[row.status];
+  const parent = row.parent_session_id ? sessions.value.get(row.parent_session_id) : undefined;
   if (editing.value) return <Renaming row={row} done={() => (editing.value = false)} />;
   return (
     <li class={`row depth-${depth}`} aria-current={row.id === current.value ? "page" : undefined}>
       <a href={`#${row.id}`} onClick={() => (panel.value = "")}>
         <i class={`dot ${state}`} role="img" aria-label={label} title={label} />
-        <span class="title">{title}</span>
+        <span class="title" title={parent && s.branchOf(titleOf(parent))}>{title}</span>
         <time>{age(row.updated_at, now.value)}</time>
       </a>
       <Menu id={row.id} title={title} items={itemsOf(row, () => (editing.value = true))} />

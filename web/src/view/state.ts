@@ -69,7 +69,7 @@ export const isDemo = computed(() => model.value?.name === "demo");
 export const waiting = computed(() => [...questions.value.values()].flat());
 
 /** What a conversation is called: until it has a title, how it begins. */
-export const titleOf = (row: Session | null) => row?.title || row?.opening || s.untitled;
+export const titleOf = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
 
 export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !leaving.value.has(row.id)));
 

@@ -8,6 +8,7 @@ import { set } from "./words/settings";
 
 export const s = {
   name: "Holdfast", untitled: "Untitled",
+  aBranch: (title: string) => `${title} (branch)`,
   newConversation: "New conversation",
   conversations: "Conversations", messages: "Messages",
   noConversations: "No conversations yet. Write a message to begin one.",
