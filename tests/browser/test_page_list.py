@@ -195,13 +195,15 @@ async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
     await expect(page).to_have_url(re.compile("#?$"))  # Nobody stays in what is deleted.
     await row.chat.told.get_by_role("button", name="Undo").click()
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
-    await page.clock.fast_forward(10_000)
+    await page.clock.fast_forward(30_000)
     async with talking(inn.server.address) as api:
         assert await is_there(api, session)
         await row.choose("Delete")
         await row.gone()
+        await page.clock.fast_forward(9_000)
+        await expect(row.chat.told.get_by_role("button", name="Undo")).to_be_visible()
         assert await is_there(api, session)
-        await page.clock.fast_forward(10_000)
+        await page.clock.fast_forward(20_000)
         await until(lambda: is_gone(api, session))
     await row.gone()
 

@@ -119,8 +119,10 @@ async def test_a_person_adds_finds_and_thinks_again(visitor: Visitor, server: Ru
     await memory.knows("Otto")
     await expect(memory.one("Ida")).to_have_count(0)
     # Whoever stays and does not think again has forgotten it a little later.
+    await chat.page.clock.install()
     async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as forgotten:
         await memory.one("Otto").get_by_role("button", name="Forget").click()
+        await chat.page.clock.fast_forward(21_000)
     assert (await forgotten.value).status == 204
     await expect(memory.known).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
 

@@ -10,7 +10,7 @@ import { attaching, forgetFiles } from "./attaching";
 import { forgetDraft, text } from "./drafting";
 import { discard, whoAmI } from "./following";
 import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
-import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, type Act } from "./state";
+import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
 import { s } from "./strings";
 import { goTo } from "./way";
 
@@ -42,9 +42,6 @@ export async function attempt(work: () => Promise<unknown>): Promise<boolean> {
 export function inWords(error: Refused): string {
   return s.refusals[error.problem.code] ?? error.message;
 }
-
-/** How long there is to think again. */
-const THINK_MS = 8_000;
 
 const at = (id: string, verb = "") => `api/sessions/${id}${verb && `/${verb}`}`;
 
@@ -160,12 +157,12 @@ export const actions = {
     const apart = () => {
       remember = false;
       clearTimeout(timer);
-      timer = setTimeout(go, THINK_MS);
+      timer = setTimeout(go, UNDO_MS);
       say(s.deletedApart, undo);
     };
     leave(id, true);
     if (current.value === id) goTo("");
-    let timer = setTimeout(go, THINK_MS);
+    let timer = setTimeout(go, UNDO_MS);
     addEventListener("pagehide", go);
     say(s.deleted, undo);
     void waits(id).then((isSo) => isSo && notice.value?.text === s.deleted && leaving.value.has(id) && say(s.deletedWaiting, undo, { text: s.memory.notIt, run: apart }));

@@ -113,9 +113,12 @@ function setQuestions(id: string, asked: readonly Question[]): void {
   questions.value = all;
 }
 
+/** How long something can be undone. */
+export const UNDO_MS = 20_000;
+
 /** Say something in passing, with what can be done about it. */
 export function say(text: string, ...acts: Act[]): void {
-  pass({ text, acts }, acts.length ? 8_000 : 5_000);
+  pass({ text, acts }, acts.length ? UNDO_MS : 5_000);
 }
 
 /** Ask something that nothing happens without an answer to: whoever gives none, or leaves, does not want it. */

@@ -4,13 +4,12 @@ import { batch, computed, signal } from "@preact/signals";
 import { Refused } from "../../core/api";
 import type { Memory, MemoryList, SettingList, WaitingMemory } from "../../core/protocol";
 import { actions, attempt } from "../actions";
-import { api, notice, say } from "../state";
+import { api, notice, say, UNDO_MS } from "../state";
 import { s } from "../strings";
 import { readWaiting, waiting } from "./watch";
 
 const PAGE = 50;
 const PAGE_MAX = 200;
-const THINK_MS = 8_000;
 
 export const about = signal<Pick<MemoryList, "provider" | "health" | "shows"> | null>(null);
 /** Where it is said that memory is off. */
@@ -121,7 +120,7 @@ function later(key: string, said: string, work: () => Promise<unknown>): void {
     await attempt(work);
     stay();
   };
-  const timer = setTimeout(() => void go(), THINK_MS);
+  const timer = setTimeout(() => void go(), UNDO_MS);
   going.value = new Map(going.value).set(key, () => void go());
   say(said, { text: s.undo, run: stay });
 }
