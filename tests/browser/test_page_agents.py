@@ -232,7 +232,7 @@ async def test_the_agent_and_the_model_of_a_conversation_are_chosen_and_changed(
     await chat.answered(2)
     assert [each["model"] for each in asked(household.first)] == ["small"]
     await chooser.click()
-    await box.get_by_role("button", name="As the agent has it").click()
+    await box.get_by_role("button", name="Use the agent's default").click()
     await expect(chooser).to_contain_text("largevllm:large", timeout=WAIT_MS)
     await agent.select_option("main")
     await expect(chooser).to_have_text(re.compile("openai:small$"), timeout=WAIT_MS)

@@ -163,7 +163,7 @@ async def test_another_model_answers_where_the_first_cannot(
 ) -> None:
     visitor.excuse(REFUSED)
     page, section = await opened(visitor, home)
-    instead = section.get_by_role("list", name="If it cannot answer")
+    instead = section.get_by_role("list", name="Fallback models")
     add = section.get_by_role("combobox", name="Add a model")
     await add.fill("groq:plain")
     await add.press("Tab")
@@ -188,7 +188,7 @@ async def test_another_model_answers_where_the_first_cannot(
     assert [each["model"] for each in models.second.asked if each.get("tools")] == ["plain"]
     section = await settings(page)
     await section.get_by_role("button", name="Remove groq:plain").click()
-    await expect(section).to_contain_text("Nobody is asked instead.", timeout=WAIT_MS)
+    await expect(section).to_contain_text("Fallback modelsNone.", timeout=WAIT_MS)
 
 
 async def test_a_server_of_models_on_this_machine_is_offered(visitor: Visitor, tmp_path: Path) -> None:

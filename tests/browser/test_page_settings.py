@@ -47,7 +47,7 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     chat, other = await guest(), Visitor(await browser.new_context())
     chat.visitor.excuse(REFUSED)
     other.excuse(REFUSED, *GONE)  # Streams are cut off at once.
-    entry = await section(chat.page, "Coming in")
+    entry = await section(chat.page, "Sign-in and access")
     remove = entry.get_by_role("button", name="Remove password")
     await expect(entry.get_by_label("New password")).to_be_visible(timeout=WAIT_MS)
     await expect(remove).to_have_count(0)
@@ -60,7 +60,7 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     await expect(chat.told).to_have_text("The password is set.", timeout=WAIT_MS)
     await expect(entry.get_by_label("New password")).to_have_value("")
     await chat.page.reload()
-    entry = await section(chat.page, "Coming in")
+    entry = await section(chat.page, "Sign-in and access")
     await expect(remove).to_be_enabled(timeout=WAIT_MS)
     # Whoever comes by an address is led there.
     async with talking(inn.server.address) as api:
@@ -98,7 +98,7 @@ async def is_used(inn: Inn, name: str) -> bool:
 
 async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Guest, inn: Inn) -> None:
     chat = await guest(permissions=["clipboard-read", "clipboard-write"])
-    entry = await section(chat.page, "Coming in")
+    entry = await section(chat.page, "Sign-in and access")
     make = entry.get_by_role("button", name="Make a token")
     await expect(make).to_be_disabled()
     await entry.get_by_label("What it is for").fill("the clock")
@@ -118,7 +118,7 @@ async def test_a_token_is_shown_once_does_what_it_may_and_is_revoked(guest: Gues
         assert api.status == 403
         await until(lambda: is_used(inn, "the clock"))
         await chat.page.reload()
-        entry = await section(chat.page, "Coming in")
+        entry = await section(chat.page, "Sign-in and access")
         await expect(line).to_contain_text("read · used just now", timeout=WAIT_MS)
         assert secret not in await chat.page.content()
         await entry.get_by_role("button", name="Revoke the clock").click()
@@ -256,7 +256,7 @@ async def test_a_backup_is_made_listed_and_downloaded_whole(guest: Guest, tmp_pa
 
 async def test_colours_are_chosen_at_once_and_for_good(guest: Guest) -> None:
     chat = await guest(color_scheme="light")
-    looks = await section(chat.page, "Looks and notices")
+    looks = await section(chat.page, "Appearance and notifications")
     colours = {}
     for name in ("Dark", "Light", "As the system"):
         await looks.get_by_label("Colours").select_option(name)
@@ -264,7 +264,7 @@ async def test_colours_are_chosen_at_once_and_for_good(guest: Guest) -> None:
         await chat.page.reload()
         await expect(chat.message).to_be_visible(timeout=WAIT_MS)
         assert await chat.page.evaluate(BACKGROUND) == colours[name]
-        looks = await section(chat.page, "Looks and notices")
+        looks = await section(chat.page, "Appearance and notifications")
         chosen = looks.get_by_label("Colours").locator("option:checked")
         await expect(chosen).to_have_text(name)
     assert colours["Light"] == colours["As the system"] != colours["Dark"]
@@ -286,6 +286,20 @@ async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
         await expect(about).to_contain_text("Everything that can be protected on this machine is.")
 
 
+async def test_every_section_is_reached_from_the_top_of_the_settings(guest: Guest) -> None:
+    for options in ({"viewport": {"width": 1280, "height": 800}}, PHONE):
+        chat = await guest(**options)
+        if options is PHONE:
+            await chat.button("Conversations").first.tap()
+        await section(chat.page, "About")
+        sheet = chat.page.get_by_role("dialog", name="Settings")
+        for name in ("Backups", "Sign-in and access", "Model"):
+            await sheet.get_by_role("group", name="Sections").get_by_role("button", name=name).click()
+            head = sheet.get_by_role("region", name=name, exact=True).get_by_role("heading").first
+            await expect(head).to_be_in_viewport(ratio=1)
+            await expect(head).to_be_focused()
+
+
 async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
     for options in ({"viewport": {"width": 1280, "height": 800}}, PHONE):
         chat = await guest(**options)
@@ -301,7 +315,7 @@ async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
 
 async def test_what_a_token_may_do_stands_in_one_line(guest: Guest) -> None:
     chat = await guest(viewport={"width": 1280, "height": 800})
-    entry = await section(chat.page, "Coming in")
+    entry = await section(chat.page, "Sign-in and access")
     rights = entry.get_by_role("group", name="What it may do").get_by_role("checkbox")
     await expect(rights).to_have_count(4, timeout=WAIT_MS)
     tops = await rights.evaluate_all("all => all.map((each) => each.getBoundingClientRect().top)")

@@ -17,6 +17,7 @@ export function Settings() {
   return (
     <Sheet title={s.settings} wide>
       <div class="settings">
+        <Sections ids={isAdmin ? ["model", "may", "mcp", "entry", "channels", "looks", "backups", "about"] : ["may", "mcp", "looks", "about"]} />
         {isAdmin && <ModelSection />}
         <Permissions />
         <McpServers />
@@ -28,5 +29,23 @@ export function Settings() {
         {me.value?.browser && <section><p class="buttons"><button type="button" onClick={() => void actions.signOut()}>{s.signOut}</button></p></section>}
       </div>
     </Sheet>
+  );
+}
+
+const TITLES = { model: s.set.model, may: s.set.permissions, mcp: s.set.mcp.title, entry: s.set.entry, channels: s.set.channels, looks: s.set.looks, backups: s.set.backups, about: s.set.about };
+
+/** Lead to each section below. */
+function Sections({ ids }: { ids: readonly (keyof typeof TITLES)[] }) {
+  const go = (id: string) => {
+    const head = document.getElementById(`set-${id}`);
+    head?.closest("section")?.scrollIntoView();
+    // From there the keyboard goes on.
+    head?.setAttribute("tabindex", "-1");
+    head?.focus({ preventScroll: true });
+  };
+  return (
+    <div class="sections" role="group" aria-label={s.set.sections}>
+      {ids.map((id) => <button key={id} type="button" class="quiet" onClick={() => go(id)}>{TITLES[id]}</button>)}
+    </div>
   );
 }

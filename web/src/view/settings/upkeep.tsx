@@ -53,7 +53,7 @@ export function About() {
         <dl class="facts">
           <div><dt>{s.set.versionName}</dt><dd>{s.set.version(about.version)}</dd></div>
           <div><dt>{s.set.dataFolder}</dt><dd><code>{about.data}</code> <span class="note quiet">{(about.store_bytes / MEGABYTE).toFixed(1)} MB</span></dd></div>
-          <div><dt>{s.set.confinement}</dt><dd>{about.confinement}</dd></div>
+          <div><dt>{s.set.confinement}</dt><dd>{s.set.confined(about.confinement)}</dd></div>
           <div><dt>{s.set.unprotected}</dt><dd>{about.unprotected.length ? about.unprotected.map((each) => <p key={each} class="note">{each}</p>) : s.set.allProtected}</dd></div>
         </dl>
       )}

@@ -2,12 +2,12 @@
 
 export const agents = {
   title: "Agents",
-  about: "An agent is who answers: what it is told to be, its model, its tools. Each is a file in the data folder; what is changed holds from the next message on.",
+  about: "An agent is a preset: instructions, model and tools. Each is a file in the data folder. Changes apply from the next message.",
   agent: "Agent",
   choose: "Who answers here",
   see: "About this agent",
-  asAgent: (model: string) => (model ? `As the agent has it: ${model}` : "As the agent has it"),
-  asAgentAgain: "As the agent has it",
+  asAgent: (model: string) => (model ? `Agent default (${model.replace(/^[a-z]+:/, "")})` : "Agent default"),
+  asAgentAgain: "Use the agent's default",
   gone: (name: string) => `There is no agent ${name} any more. Choose another for this conversation.`,
   list: "All agents",
   new: "New agent",
@@ -16,7 +16,7 @@ export const agents = {
   make: "Make it",
   exists: (name: string) => `There is an agent ${name} already.`,
   badName: "A name has small letters, digits, - and _, at most 40 of them, and begins with a letter or a digit.",
-  noFile: "This agent has no file: it is as the server has it. Write one to change that.",
+  noFile: "Using the defaults. Edit below to customise.",
   noAgent: (name: string) => `There is no agent ${name}. Write its file to have one.`,
   text: (name: string) => `agents/${name}.toml`,
   first: (name: string) => `description = "What ${name} is for"
@@ -24,7 +24,7 @@ export const agents = {
 # model = "PROVIDER:MODEL"
 # tools = ["read_file", "list_files"]
 `,
-  keys: "What can be said",
+  keys: "Available settings",
   keyNames: [
     ["description", "What the agent is for, in lists."],
     ["instructions", "What the model is told to be, in place of the server's own words."],
@@ -38,11 +38,11 @@ export const agents = {
     ["workspace", "The whole path of the folder that it works in."],
     ["effort", "low, medium or high: how much it thinks, where its model can be told."],
   ] as const,
-  tools: "Tools there are",
-  saved: "Saved. It holds from the next message on.",
+  tools: "Available tools",
+  saved: "Saved. Applies from the next message.",
   unsaved: "Not saved yet",
-  undo: "As it was",
-  deleteAsks: (name: string) => (name === "main" ? "Delete its file? It is then as the server has it." : `Delete ${name}? Its conversations are not answered until another agent is chosen for them.`),
+  undo: "Revert",
+  deleteAsks: (name: string) => (name === "main" ? "Delete its file? It then uses the defaults." : `Delete ${name}? Its conversations are not answered until another agent is chosen for them.`),
   deleted: (name: string) => `${name} is deleted.`,
   line: (number: number, text: string) => `Line ${number}: ${text}`,
   wrongNow: "Its file is wrong, so what it says does not hold:",
