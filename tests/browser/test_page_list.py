@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from playwright.async_api import Locator, expect
@@ -10,7 +11,7 @@ from playwright.async_api import Locator, expect
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import Api, Speaker, talking, until
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import WAIT_MS, Chat, Inn, Visitor, sign_in, violations
+from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, Visitor, sign_in, violations
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +126,21 @@ async def test_what_is_archived_is_out_of_sight_until_it_is_brought_back(guest: 
     await expect(page.get_by_role("button", name="Hide archived")).to_have_count(0)
 
 
-async def test_archiving_is_undone_from_its_notice(guest: Guest, inn: Inn) -> None:
-    row, session = await listed(guest, inn, "Put away by mistake")
-    await row.choose("Archive")
-    await row.gone()
-    await expect(row.chat.told).to_contain_text("Conversation archived.", timeout=WAIT_MS)
-    await row.chat.told.get_by_role("button", name="Undo").click()
-    await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+@pytest.mark.parametrize("options", [{}, PHONE], ids=["desktop", "phone"])
+async def test_archiving_is_undone_from_its_notice(guest: Guest, inn: Inn, options: dict[str, Any]) -> None:
     async with talking(inn.server.address) as api:
+        session = await api.begin(title="Put away by mistake")
+        row = Row(await guest(**options), "Put away by mistake")
+        if options:
+            await row.chat.button("Conversations").first.tap()
+        await row.choose("Archive")
+        await row.gone()
+        await expect(row.chat.told).to_contain_text("Conversation archived.", timeout=WAIT_MS)
+        # On a phone it lies over the list.
+        await row.chat.told.get_by_role("button", name="Undo").click()
+        await expect(row.line).to_have_count(1, timeout=WAIT_MS)
         assert not (await api.get(f"/api/sessions/{session}"))["archived"]
+        await api.ask("DELETE", f"/api/sessions/{session}")
 
 
 async def test_the_name_of_the_model_has_room_beside_the_way_to_the_archive(guest: Guest, inn: Inn) -> None:
@@ -284,7 +291,9 @@ async def test_a_branch_that_needs_somebody_says_what_it_is_a_branch_of(guest: G
     await chat.say("run echo from the branch")
     await chat.asks()
     await of_branch.below("Needs you")
-    await expect(of_branch.line.locator(".title")).to_have_attribute("title", "Branch of A tree of plans")
+    title = of_branch.line.locator(".title")
+    await expect(title).to_have_attribute("title", "Branch of A tree of plans")
+    await expect(title).to_have_text("↳ A tree of plans (branch)")
     await chat.page.goto(f"{inn.server.address}#{parent}")
     await chat.say("run echo from the tree")
     await chat.asks()

@@ -57,7 +57,7 @@ function Row({ row, depth }: { row: Session; depth: number }) {
     <li class={`row depth-${depth}`} aria-current={row.id === current.value ? "page" : undefined}>
       <a href={`#${row.id}`} onClick={() => (panel.value = "")}>
         <i class={`dot ${state}`} role="img" aria-label={label} title={label} />
-        <span class="title" title={parent && s.branchOf(titleOf(parent))}>{title}</span>
+        <span class="title" title={parent && s.branchOf(titleOf(parent))}>{parent && !depth && <span aria-hidden="true">↳ </span>}{title}</span>
         <time>{age(row.updated_at, now.value)}</time>
       </a>
       <Menu id={row.id} title={title} items={itemsOf(row, () => (editing.value = true))} />
