@@ -71,7 +71,8 @@ class Offers:
             way.provider.name, way.provider.label, is_ready, "port" if is_found else way.origin,
             self._mask.shapes(_shown_url(way)), bool(way.key),
             way.key_from if way.origin == "environment" else "",
-            way.provider.is_local, way.provider.base_url, way.provider.model, tuple(self._model(way, each) for each in offers),
+            way.provider.is_local, way.provider.base_url, way.provider.model,
+            tuple(self._model(way, each) for each in offers),
             self._mask.shapes(listed.problem) if is_ready else "",
         )  # fmt: skip
 

@@ -14,7 +14,6 @@ from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.parts import ToolCall
 from holdfast.domain.streams import digest_of_parts
 
-
 _BRANCH = re.compile(r" \(branch(?: (\d{1,6}))?\)$")
 
 
@@ -64,7 +63,7 @@ def fork(
 
 
 def branch_title(title: str) -> str:
-    """Return a title that tells a branch from its source: `Plans (branch)`, and of that `Plans (branch 2)`."""
+    """Return a title that tells a branch from its source: `Plans (branch)`, then `Plans (branch 2)`."""
     if not title:
         return ""
     found = _BRANCH.search(title)
