@@ -7,12 +7,23 @@ import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast
-from tests.acceptance.talking import talking
+from tests.acceptance.talking import Speaker, talking
 from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.test_page_restart import kill
 from tests.ports import own_port
 
 NOT_SAVED = "Not saved yet"
+WATCH = """words => {
+    window.seen = [];
+    const look = () => {
+        const asked = [...document.querySelectorAll("article.asked")];
+        const shown = asked.filter((each) => each.innerText.includes(words));
+        const now = [shown.length, Boolean(document.querySelector(".banner"))].join();
+        if (window.seen.at(-1) !== now) window.seen.push(now);
+    };
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+    look();
+}"""
 CODE = re.compile(r"/page/[\w-]+\.js")
 
 
@@ -46,6 +57,32 @@ async def test_what_is_written_while_the_server_is_away_is_sent_once_when_it_is_
         asked = [words for role, _, words in await api.read(chat.session) if role == "user"]
     assert asked == ["before it went", "while it was away", "and one more"]
     await expect(chat.log.get_by_role("article", name="You").locator(".words")).to_have_text(asked)
+
+
+async def test_what_is_written_while_the_server_is_away_stays_in_view_until_its_turn_is_there(
+    visitor: Visitor, home: Holdfast, speaker: Speaker
+) -> None:
+    visitor.excuse(*GONE)
+    server = home.serve("--port", str(own_port()))
+    chat = Chat(await sign_in(visitor, server.link))
+    with speaker.pausing(40):
+        await chat.say("count 80")
+        await chat.counts_to(39)
+        kill(server)
+        await chat.lost.wait_for()
+        await chat.message.fill("written meanwhile")
+        await chat.message.press("Enter")
+        await expect(chat.log.get_by_text(NOT_SAVED)).to_have_count(1)
+        await chat.page.evaluate(WATCH, "written meanwhile")
+        # Several attempts fail first.
+        for _ in range(3):
+            await chat.page.wait_for_event("requestfailed", lambda request: "/turns" in request.url)
+        home.serve("--port", str(server.port))
+        await expect(chat.lost).to_have_count(0)
+        await expect(chat.log.get_by_text(NOT_SAVED)).to_have_count(0)
+    await chat.answered(2)
+    # In view once at every moment, and the banner went once, when the connection was back.
+    assert await chat.page.evaluate("seen") == ["1,true", "1,false"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Refused } from "../src/core/api";
 import { BlockSplitter } from "../src/core/blocks";
 import { Connection, type Link, type World } from "../src/core/connection";
-import { Outbox, type Letter } from "../src/core/outbox";
+import { Outbox, type Letter, type Receipt } from "../src/core/outbox";
 import { SseParser } from "../src/core/sse";
 
 describe("server-sent events", () => {
@@ -45,8 +45,9 @@ function letter(key: string, session: string | null = "s_1"): Letter {
   return { key, session, text: key, attachments: [], if_busy: "queue", at: 0 };
 }
 
-function outbox(answers: (Refused | null)[]) {
+function outbox(answers: (Refused | null)[], isShown = (_: Receipt) => true) {
   const sent: string[] = [];
+  const views: string[][] = [];
   let stored: string | null = null;
   const drawer = { read: () => stored, write: (text: string) => { stored = text; } };
   const box = new Outbox(drawer, {
@@ -55,9 +56,10 @@ function outbox(answers: (Refused | null)[]) {
       const refusal = answers.shift() ?? null;
       if (refusal) throw refusal;
       sent.push(`${session}:${key}`);
+      return { session, seq: sent.length };
     },
-  }, () => undefined);
-  return { box, sent };
+  }, (all) => views.push(all.map(({ key, seq }) => (seq ? `${key} saved` : key))), isShown);
+  return { box, sent, views };
 }
 
 describe("the outbox", () => {
@@ -92,6 +94,30 @@ describe("the outbox", () => {
     expect(box.letters()[0]?.session).toBe("s_new");
     await box.flush();
     expect(sent).toEqual(["s_new:a"]);
+  });
+
+  test("shows a saved letter until the conversation does", async () => {
+    let head = 0;
+    const { box, views } = outbox([], ({ seq }) => seq <= head);
+    box.add(letter("a"));
+    box.add(letter("b"));
+    await box.flush();
+    expect(views).toEqual([["a"], ["a", "b"], ["a saved", "b"], ["a saved", "b saved"]]);
+    expect(box.letters()).toEqual([]);
+    box.arrived(["a"]);
+    expect(views.at(-1)).toEqual(["b saved"]);
+    head = 2;
+    box.arrived();
+    expect(views.at(-1)).toEqual([]);
+  });
+
+  test("drops a letter whose turn comes before the server's answer to it, and shows it no more", async () => {
+    const { box, views } = outbox([], () => false);
+    box.add(letter("a"));
+    const flushing = box.flush();
+    box.arrived(["a"]);
+    await flushing;
+    expect(views).toEqual([["a"], [], []]);
   });
 });
 
@@ -160,6 +186,26 @@ describe("the connection", () => {
     expect(server.asked[1]).toContain("session=s_1:4&session=s_2:0");
     expect(heard).toEqual(["s_1:4", "feed_snapshot"]);
     expect(links.slice(0, 3)).toEqual(["connecting", "connected", "lost"]);
+  });
+
+  test("stays lost until it is back, and tries again at once when the server was reached otherwise", async () => {
+    const { server, links, connection } = connected();
+    const pauses: number[] = [];
+    server.world.wait = (ms) => (ms === 10 ? Promise.resolve() : new Promise(() => void pauses.push(ms)));
+    server.status = 502;
+    connection.follow("s_1", 0);
+    for (const tries of [1, 2, 3]) {
+      await until(() => pauses.length === tries);
+      connection.hurry();
+    }
+    await until(() => pauses.length === 4);
+    expect(links).toEqual(["connecting", "lost"]);
+    server.status = 200;
+    connection.hurry();
+    await until(() => server.asked.length === 5);
+    server.send("", "feed_snapshot", {});
+    await until(() => links.length === 3);
+    expect(links).toEqual(["connecting", "lost", "connected"]);
   });
 
   test("says that one has to sign in, and tries again once told to", async () => {

@@ -37,6 +37,9 @@ export class Api {
   /** What the page shows beside the browser's cookie. */
   pageKey = "";
 
+  /** Called whenever the server has answered something. */
+  reached: () => void = () => undefined;
+
   /** `base` is where the page itself is served, with a slash at its end. */
   constructor(private readonly base: string) {}
 
@@ -93,7 +96,9 @@ export class Api {
   private async reach(path: string, init: RequestInit): Promise<Response> {
     try {
       const headers = { ...(init.headers as Record<string, string> | undefined), ...pageHeader(this.pageKey) };
-      return await fetch(this.url(path), { credentials: "same-origin", ...init, headers });
+      const answer = await fetch(this.url(path), { credentials: "same-origin", ...init, headers });
+      if (answer.status < 500) this.reached();
+      return answer;
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") throw error;
       throw new Refused({ status: 0, code: "unreachable", detail: "The server cannot be reached." });

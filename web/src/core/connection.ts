@@ -23,7 +23,7 @@ export interface World {
 
 const SILENT_MS_MAX = 40_000;
 const BACKOFF_MS = 250;
-const BACKOFF_MS_MAX = 10_000;
+const BACKOFF_MS_MAX = 2_000;
 
 export class Connection {
   private readonly cursors = new Map<string, number>();
@@ -31,6 +31,7 @@ export class Connection {
   private tries = 0;
   private heardAt = 0;
   private running = false;
+  private isLost = false;
   private nudged: (() => void) | null = null;
 
   /** What the page shows beside the browser's cookie. */
@@ -58,6 +59,12 @@ export class Connection {
     if (!this.running) void this.run();
   }
 
+  /** The server was reached otherwise: wait no longer, and leave an attempt under way alone. */
+  hurry(): void {
+    this.tries = 0;
+    this.nudged?.();
+  }
+
   /** To be called now and then: a connection that has been silent for too long is dead. */
   look(): void {
     if (this.aborting && this.world.now() - this.heardAt > SILENT_MS_MAX) this.aborting.abort();
@@ -69,10 +76,12 @@ export class Connection {
       // Several conversations are often opened in one go: one connection for all of them.
       await this.world.wait(10);
       const aborting = (this.aborting = new AbortController());
-      this.told.link("connecting");
+      // What is lost stays lost until it is back: nothing blinks when an attempt fails.
+      if (!this.isLost) this.told.link("connecting");
       const ended = await this.once(aborting).catch(() => "lost" as const);
       this.aborting = null;
       if (aborting.signal.aborted && this.tries === 0) continue;
+      this.isLost = ended === "lost";
       this.told.link(ended);
       const pause = ended === "signed_out" ? 60_000 : Math.min(BACKOFF_MS * 2 ** this.tries, BACKOFF_MS_MAX);
       this.tries += 1;
@@ -101,7 +110,8 @@ export class Connection {
       const { done, value } = await reader.read();
       if (done) return "lost";
       this.heardAt = this.world.now();
-      if (this.tries >= 0) this.told.link("connected");
+      this.isLost = false;
+      this.told.link("connected");
       this.tries = 0;
       this.pass(parser.feed(value));
     }

@@ -7,6 +7,7 @@ export type FromTab =
   | { type: "follow"; session: string; after: number }
   | { type: "leave"; session: string }
   | { type: "retry"; pageKey: string }
+  | { type: "reachable" }
   | { type: "bye" };
 
 export type ToTab =
@@ -58,6 +59,8 @@ export class Hub {
       case "retry":
         this.connection.pageKey = message.pageKey;
         return this.connection.reopen();
+      case "reachable":
+        return this.connection.hurry();
       case "bye":
         return this.detach(post);
     }

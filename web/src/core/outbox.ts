@@ -1,4 +1,5 @@
-// Messages that are not saved yet: kept in the browser until the server has them, sent in order, each once.
+// Messages that the conversation does not show yet: kept in the browser until the server has them, sent in order, each
+// once; and until the event stream brings their turns, so that none disappears on the way.
 
 import { Refused } from "./api";
 
@@ -19,6 +20,14 @@ export interface Letter {
   at: number;
   /** Why the server will not take it; a person decides what becomes of it. */
   refused?: string;
+  /** The event that the server saved it as, once it has. */
+  seq?: number;
+}
+
+/** Where the server saved a letter. */
+export interface Receipt {
+  session: string;
+  seq: number;
 }
 
 export interface Drawer {
@@ -28,17 +37,23 @@ export interface Drawer {
 
 export interface Postman {
   begin(letter: Letter): Promise<string>;
-  send(session: string, letter: Letter): Promise<void>;
+  send(session: string, letter: Letter): Promise<Receipt>;
 }
 
 export class Outbox {
   private busy = false;
+  /** Letters that the server has and the conversation does not show yet. A reloaded page reads those from the server. */
+  private arriving: (Letter & Receipt)[] = [];
 
-  /** `changed` is called after every change; `exclusively` keeps two tabs from carrying letters at once. */
+  /**
+   * `changed` is called after every change with all letters to show; `isShown` tells whether the conversation shows a
+   * saved letter; `exclusively` keeps two tabs from carrying letters at once.
+   */
   constructor(
     private readonly drawer: Drawer,
     private readonly postman: Postman,
     private readonly changed: (letters: Letter[]) => void,
+    private readonly isShown: (receipt: Receipt) => boolean = () => true,
     private readonly exclusively: (work: () => Promise<void>) => Promise<void> = (work) => work(),
   ) {}
 
@@ -49,6 +64,15 @@ export class Outbox {
     } catch {
       return [];
     }
+  }
+
+  /** Drop the letters that the conversation shows now; `keys` are those of turns that the event stream brought. */
+  arrived(keys: readonly string[] = []): void {
+    const before = this.arriving.length;
+    this.arriving = this.arriving.filter((letter) => !keys.includes(letter.key) && !this.isShown(letter));
+    const waiting = this.letters();
+    const rest = waiting.filter((letter) => !keys.includes(letter.key));
+    if (rest.length < waiting.length || this.arriving.length < before) this.keep(rest);
   }
 
   add(letter: Letter): void {
@@ -83,7 +107,9 @@ export class Outbox {
   private async carry(letter: Letter): Promise<boolean> {
     try {
       const session = letter.session ?? (await this.begin(letter));
-      await this.postman.send(session, letter);
+      const receipt = await this.postman.send(session, letter);
+      const isWaiting = this.letters().some(({ key }) => key === letter.key);
+      if (isWaiting && !this.isShown(receipt)) this.arriving.push({ ...letter, ...receipt });
       this.remove(letter.key);
       return true;
     } catch (error) {
@@ -106,6 +132,6 @@ export class Outbox {
 
   private keep(letters: Letter[]): void {
     this.drawer.write(JSON.stringify(letters));
-    this.changed(letters);
+    this.changed([...this.arriving, ...letters]);
   }
 }

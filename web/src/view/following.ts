@@ -50,6 +50,7 @@ function take(message: ToTab): void {
     case "events":
       if (message.session !== current.value) return;
       for (const event of message.events) open.conversation.add(event);
+      outbox.arrived(message.events.flatMap((event) => (event.kind === "turn_accepted" && event.key) || []));
       if (open.conversation.deleted) loading.value = "gone";
       if (message.events.some((event) => event.kind.startsWith("memory_"))) void readWaiting();
       return redraw();
@@ -79,6 +80,7 @@ export async function begin(): Promise<void> {
   await whoAmI();
   if (!me.value?.signed_in) return;
   line ??= openLine(base, take);
+  api.reached = () => link.value === "lost" && line?.({ type: "reachable" });
   line({ type: "retry", pageKey: api.pageKey });
   letters.value = outbox.letters();
   void askModels();
@@ -141,6 +143,7 @@ async function load(id: string): Promise<void> {
     const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE}`);
     if (conversation !== open.conversation) return;
     conversation.addPage(page);
+    outbox.arrived();
     loading.value = "";
     tick.value += 1;
     line?.({ type: "follow", session: id, after: conversation.head });
@@ -183,11 +186,13 @@ const outbox = new Outbox(
       const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name }) => ({ id, name })) } : {}) });
       // The conversation went on in another: whoever waits for the answer does so there.
       if (told.session_id !== session && current.value === session) goTo(told.session_id);
+      return { session: told.session_id, seq: told.seq };
     },
   },
   (kept) => {
     letters.value = kept;
   },
+  ({ session, seq }) => session === current.value && seq <= open.conversation.head,
   async (work) => {
     if (!navigator.locks) return work();
     await navigator.locks.request("holdfast.letters", { ifAvailable: true }, async (lock) => (lock ? work() : undefined));

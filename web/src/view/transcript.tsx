@@ -131,10 +131,12 @@ export function Transcript() {
               <article class="asked pending" aria-label={s.you}>
                 <div class="words">{letter.text}</div>
                 {letter.attachments.length > 0 && <p class="note quiet">{letter.attachments.map((each) => each.name).join(", ")}</p>}
-                <p class="note" role="status">
-                  <Clock /> {letter.refused ?? s.notSaved}
-                  {letter.refused && <><button type="button" class="quiet" onClick={() => actions.rewrite(letter)}>{s.edit}</button><button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button></>}
-                </p>
+                {letter.seq === undefined && (
+                  <p class="note" role="status">
+                    <Clock /> {letter.refused ?? s.notSaved}
+                    {letter.refused && <><button type="button" class="quiet" onClick={() => actions.rewrite(letter)}>{s.edit}</button><button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button></>}
+                  </p>
+                )}
               </article>
             </section>
           ))}
