@@ -153,7 +153,7 @@ class Chat:
         self.question = page.get_by_role("region", name="Needs you")
         self.told = page.locator(".notice")
         """What is said in passing."""
-        self.lost = page.get_by_text("The connection is lost.")
+        self.lost = page.get_by_text("Disconnected. Reconnecting…")
 
     @property
     def visitor(self) -> Visitor:

@@ -70,6 +70,8 @@ async def test_what_is_written_while_the_server_is_away_stays_in_view_until_its_
         await chat.counts_to(39)
         kill(server)
         await chat.lost.wait_for()
+        # Nothing can be stopped before it is back.
+        await expect(chat.button("Stop")).to_be_disabled()
         await chat.message.fill("written meanwhile")
         await chat.message.press("Enter")
         await expect(chat.log.get_by_text(NOT_SAVED)).to_have_count(1)
@@ -79,6 +81,7 @@ async def test_what_is_written_while_the_server_is_away_stays_in_view_until_its_
             await chat.page.wait_for_event("requestfailed", lambda request: "/turns" in request.url)
         home.serve("--port", str(server.port))
         await expect(chat.lost).to_have_count(0)
+        await expect(chat.button("Stop")).to_be_enabled()
         await expect(chat.log.get_by_text(NOT_SAVED)).to_have_count(0)
     await chat.answered(2)
     # In view once at every moment, and the banner went once, when the connection was back.

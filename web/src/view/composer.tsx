@@ -14,7 +14,7 @@ import { prompts } from "./choosing";
 import { text, useDraft } from "./drafting";
 import { begunHere, send } from "./following";
 import { Spent } from "./spent";
-import { current, open, place, say, tick } from "./state";
+import { current, link, open, place, say, tick } from "./state";
 import { s } from "./strings";
 
 function isAnyOf(...statuses: string[]): boolean {
@@ -210,7 +210,7 @@ export function Composer() {
         <span class="spread" />
         {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("steer")}>{s.tellNow}</button>}
         {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
-        {(busy || waits) && <button type="button" class="stop" onClick={() => void actions.stop()}>{s.stop}</button>}
+        {(busy || waits) && <button type="button" class="stop" disabled={link.value === "lost"} onClick={() => void actions.stop()}>{s.stop}</button>}
         {(!busy || hasMessage) && <button type="submit" class="strong" disabled={isHeld}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
       </p>
     </form>

@@ -52,7 +52,7 @@ export const s = {
   triesOfDemo: ["What can you do here?", "run date", "count to 300"],
 
   connecting: "Connecting…",
-  lost: "The connection is lost. What you write is kept and sent when it is back.",
+  lost: "Disconnected. Reconnecting… Messages you send now are kept.",
   reconnecting: "Trying again…",
   back: "Connected again.",
   loading: "Loading…",
