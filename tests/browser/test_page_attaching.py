@@ -152,7 +152,7 @@ async def test_a_message_whose_words_are_changed_keeps_its_files(guest: Guest, p
     await asked.hover()
     await asked.get_by_role("button", name="Edit").click()
     await chat.log.get_by_role("textbox", name="Edit").fill("other words")
-    await chat.button("Send instead").click()
+    await chat.button("Save and resend").click()
     await expect(asked).to_contain_text("other words", timeout=WAIT_MS)
     await chat.answered()
     assert await pictures(asked) == [("kept.png", 7)]

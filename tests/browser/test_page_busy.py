@@ -24,12 +24,12 @@ async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat, spe
         await chat.say("count 120")
         await chat.counts_to(10)
         await _press(chat, "and then this", "Send after")
-        await chat.reads("Waits for the message before it.")
+        await chat.reads("Queued.")
     await chat.answered(2)
     assert await chat.counted() == list(range(120))
     await expect(chat.turns).to_have_count(2)
     await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text("and then this")
-    await expect(chat.log.get_by_text("Waits for the message before it.")).to_have_count(0)
+    await expect(chat.log.get_by_text("Queued.")).to_have_count(0)
 
 
 async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer(
@@ -74,13 +74,27 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: Chat) -> None:
     assert await chat.log.inner_text() == before
 
 
+async def test_a_queued_message_waits_for_the_person_once_the_answer_before_it_is_stopped(chat: Chat) -> None:
+    await _busy(chat)
+    await _press(chat, "and then this", "Send after")
+    await _press(chat, "and this", "Send after")
+    queued = chat.log.get_by_text("Queued.")
+    await expect(queued).to_have_count(2)
+    await chat.button("Stop").click()
+    await expect(chat.turns.nth(1)).to_contain_text("Not answered yet. Answer it now")
+    await expect(queued).to_have_count(1)
+    await chat.button("Answer it now").click()
+    await chat.answered(3)
+    await expect(queued).to_have_count(0)
+
+
 async def test_what_is_to_be_told_reads_the_same_after_a_reload(chat: Chat) -> None:
     await chat.say("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await _press(chat, "listen to this", "Tell it now")
     for _ in range(2):
-        await chat.reads("Is told before the next step; if there is none, it is answered next.")
-        await expect(chat.log.get_by_text("Waits for the message before it.")).to_have_count(0)
+        await chat.reads("It will see this before its next step.")
+        await expect(chat.log.get_by_text("Queued.")).to_have_count(0)
         await chat.page.reload()
     await chat.button("Stop").click(timeout=WAIT_MS)
     await chat.reads("Stopped.")

@@ -1,5 +1,6 @@
 """What was said is changed afterwards: edited, taken back, answered again, branched off."""
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.driving import WAIT_MS, Chat
@@ -19,7 +20,7 @@ async def test_an_edited_message_takes_the_place_of_what_came_after(chat: Chat) 
     words = chat.log.get_by_role("textbox", name="Edit")
     await expect(words).to_have_value("the first thing")
     await words.fill("a better thing")
-    await chat.button("Send instead").click()
+    await chat.button("Save and resend").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
     await expect(chat.turns.get_by_role("article", name="Assistant")).to_contain_text(
         "a better thing", timeout=WAIT_MS
@@ -30,6 +31,30 @@ async def test_an_edited_message_takes_the_place_of_what_came_after(chat: Chat) 
     await chat.page.reload()
     await chat.answered()
     assert await chat.log.inner_text() == before
+
+
+@pytest.mark.parametrize("keys", ["Enter", "Control+Enter"])
+async def test_an_edited_message_is_sent_and_left_by_the_keys_that_the_composer_has(
+    chat: Chat, keys: str
+) -> None:
+    await chat.say("the first thing")
+    await chat.answered()
+    edit = chat.turns.get_by_role("button", name="Edit")
+    words = chat.log.get_by_role("textbox", name="Edit")
+    await edit.click()
+    await words.fill("")
+    await words.press("Escape")
+    await expect(words).to_have_count(0)
+    await expect(chat.turns.get_by_role("article", name="You")).to_contain_text("the first thing")
+    await edit.click()
+    await words.fill("two")
+    await words.press("Shift+Enter")
+    await words.press_sequentially("lines")
+    await expect(words).to_have_value("two\nlines")
+    await words.press(keys)
+    await expect(chat.turns.locator(".words").first).to_have_text("two\nlines")
+    await chat.answered()
+    await expect(chat.turns).to_have_count(1)
 
 
 async def test_what_is_taken_back_stays_readable_and_is_no_longer_part_of_it(chat: Chat) -> None:

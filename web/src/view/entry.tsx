@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import type { Entry, Turn, Work } from "../core/entries";
 import { clock } from "../core/times";
 import { actions } from "./actions";
@@ -132,14 +133,26 @@ function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean 
 function Editing({ entry, turn, done }: { entry: Entry; turn: Turn; done: () => void }) {
   const words = useSignal(textOf(entry));
   const files = entry.parts.flatMap((part) => (part.type === "file" ? [{ id: part.blob, name: part.name }] : []));
+  const busy = useRef(false);
   const save = async () => {
-    if ((words.value.trim() || files.length) && (await actions.edit(turn.id, words.value, files))) done();
+    if (busy.current || (!words.value.trim() && !files.length)) return;
+    busy.current = true;
+    if (await actions.edit(turn.id, words.value, files)) done();
+    busy.current = false;
+  };
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "Escape") done();
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) void save();
+    else return;
+    event.preventDefault();
+    // Escape is not meant for the answer under way.
+    event.stopPropagation();
   };
   return (
     <form class="asked editing" onSubmit={(event) => (event.preventDefault(), void save())}>
       <textarea aria-label={s.edit} rows={Math.min(12, words.value.split("\n").length + 1)} value={words.value}
         ref={(node) => node?.focus()} onInput={(event) => (words.value = event.currentTarget.value)}
-        onKeyDown={(event) => event.key === "Escape" && done()} />
+        onKeyDown={press} />
       <p class="buttons"><button type="submit">{s.sendEdited}</button><button type="button" class="quiet" onClick={done}>{s.cancel}</button> <span class="note quiet">{s.editHelp}</span></p>
     </form>
   );
@@ -192,7 +205,8 @@ function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   const again = turn.id && <span class="again"><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
   switch (work.status) {
     case "queued":
-      return <p class="note quiet">{work.steers ? s.toldSoon : s.queued} {!othersAhead(work) && <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button>}</p>;
+      if (othersAhead(work)) return <p class="note quiet">{work.steers ? s.toldSoon : s.queued}</p>;
+      return <p class="note quiet">{s.notAnsweredYet} <button type="button" onClick={() => void actions.resume(work.id)}>{s.answerNow}</button></p>;
     case "failed":
       return <p class="note wrong" role="alert">{work.failure?.detail ?? s.failed} {again}</p>;
     case "cancelled":

@@ -20,8 +20,8 @@ export const conversation = {
   fileGone: "This file is no longer here.",
 
   edit: "Edit",
-  editHelp: "What comes after this message is taken back.",
-  sendEdited: "Send instead",
+  editHelp: "Replies below will be replaced.",
+  sendEdited: "Save and resend",
   undoHere: "Take back from here",
   tryAgain: "Try again",
   branch: "Branch",
@@ -40,8 +40,9 @@ export const conversation = {
   failed: "It failed.",
   retrying: (why: string) => `Trying again: ${why}`,
   paused: (what: string) => `Paused at its limit: ${what}.`,
-  queued: "Waits for the message before it.",
-  toldSoon: "Is told before the next step; if there is none, it is answered next.",
+  queued: "Queued.",
+  notAnsweredYet: "Not answered yet.",
+  toldSoon: "It will see this before its next step.",
   refusesFirst: "Sending this answers the question above with no.",
   answerNow: "Answer it now",
 

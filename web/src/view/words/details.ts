@@ -47,7 +47,7 @@ export const details = {
   state: "State",
   states: {
     accepted: "about to begin", cancelled: "stopped", completed: "finished", failed: "failed", interrupted: "stopped with the server",
-    queued: "waits for the message before it", running: "under way", waiting: "waits for you",
+    queued: "queued", running: "under way", waiting: "waits for you",
   },
   steps: "Steps",
   brought: "From memory",
