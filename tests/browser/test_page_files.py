@@ -12,6 +12,11 @@ from tests.browser.conftest import Guest
 from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, too_small, violations
 
 NOTES = "Tidy up\nand rest\n"
+NEVER_LATE = """() => {
+    const real = setTimeout;
+    window.setTimeout = (run, ms, ...given) => (ms >= 5000 ? 0 : real(run, ms, ...given));
+}"""
+"""What would go after seconds stays, so that no test has to be quick."""
 GAP = "(note, question) => question.getBoundingClientRect().top - note.getBoundingClientRect().bottom"
 
 
@@ -74,11 +79,11 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     await second.get_by_role("button", name="Changed 1 file").click()
     await expect(second.locator(".changes").get_by_role("button", name="new.txt")).to_contain_text("· new")
     await second.get_by_role("button", name="Put back as it was").click()
-    await expect(chat.told).to_contain_text("Put new.txt back as before this answer?")
-    await chat.told.get_by_role("button", name="Cancel").click()
+    await expect(second.get_by_role("group")).to_contain_text("Put new.txt back as before this answer?")
+    await second.get_by_role("button", name="Cancel").click()
     assert (tmp_path / "new.txt").exists()
     await second.get_by_role("button", name="Put back as it was").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
     await expect(second.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     await expect(second.get_by_role("button", name="Put back as it was")).to_have_count(0)
@@ -86,12 +91,12 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "notes.md").read_text() != NOTES
     await first.get_by_role("button", name="Changed 1 file").click()
     await first.get_by_role("button", name="Put back as it was").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(first.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     assert (tmp_path / "notes.md").read_text() == NOTES
 
 
-async def test_what_is_asked_in_passing_lies_over_nothing_and_goes_by_itself_or_with_whoever_leaves(
+async def test_the_question_before_files_are_put_back_stays_beside_its_button_until_it_is_answered(
     guest: Guest, inn: Inn, tmp_path: Path
 ) -> None:
     chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
@@ -100,20 +105,36 @@ async def test_what_is_asked_in_passing_lies_over_nothing_and_goes_by_itself_or_
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     back = chat.log.get_by_role("button", name="Put back as it was")
     await back.click()
-    asked = chat.told.get_by_text("Put new.txt back")
+    asked = chat.log.get_by_role("group").get_by_text("Put new.txt back")
     await expect(asked).to_be_visible()
+    await expect(chat.button("Put back")).to_be_focused()
+    await expect(back).to_have_count(0)
+    await chat.page.clock.fast_forward(600_000)
+    await expect(asked).to_be_visible()
+    await chat.button("Cancel").click()
+    await expect(asked).to_have_count(0)
+    await expect(back).to_be_focused()
+    assert (tmp_path / "new.txt").exists()
+
+
+async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_its_place(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await in_folder(guest, inn, tmp_path, viewport={"width": 1200, "height": 850})
+    await chat.page.evaluate(NEVER_LATE)
+    await allow(chat, "write_file", 1, path="new.txt", content="made\n")
+    await chat.log.get_by_role("button", name="Changed 1 file").click()
+    await chat.log.get_by_role("button", name="Put back as it was").click()
+    await chat.button("Put back").click()
+    said = chat.told.get_by_text("The file is as it was.")
+    await expect(said).to_be_visible()
     await chat.say("run echo on it goes")
     await chat.asks()
     # Both at one moment: what is below them still grows while the question arrives.
-    assert await asked.evaluate(GAP, await chat.question.element_handle()) >= 0
-    await chat.page.clock.fast_forward(21_000)
-    await expect(asked).to_have_count(0)
-    await back.click()
-    await expect(asked).to_be_visible()
+    assert await said.evaluate(GAP, await chat.question.element_handle()) >= 0
     await chat.page.get_by_role("link", name="Agents", exact=True).click()
     await expect(chat.page.get_by_role("heading", name="Agents").first).to_be_visible(timeout=WAIT_MS)
-    await expect(asked).to_have_count(0)
-    assert (tmp_path / "new.txt").exists()
+    await expect(said).to_have_count(0)
 
 
 async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn: Inn, tmp_path: Path) -> None:
@@ -122,7 +143,7 @@ async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn:
     chat.visitor.excuse(r"409 \(Conflict\)")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(chat.log.get_by_role("alert")).to_contain_text("notes.md", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == "by hand\n"
     await expect(chat.log.get_by_role("button", name="Put back as it was")).to_be_enabled()
@@ -137,12 +158,12 @@ async def test_nothing_is_put_back_while_an_answer_is_under_way(
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(chat.log.get_by_role("alert")).to_contain_text("An answer is under way.", timeout=WAIT_MS)
     await chat.button("Stop").click()
     await expect(chat.log.get_by_text("Stopped.")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == NOTES
 
@@ -157,11 +178,11 @@ async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tm
     listed = chat.log.locator(".changes > li")
     await expect(listed).to_have_count(3, timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was: b.txt").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(listed.nth(1)).to_contain_text("put back", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
     await chat.button("Put all back as they were").click()
-    await chat.told.get_by_role("button", name="Put back", exact=True).click()
+    await chat.button("Put back").click()
     await expect(chat.told).to_contain_text("2 files are as they were.", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["notes.md"]
 

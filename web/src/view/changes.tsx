@@ -1,12 +1,13 @@
 // The files that an answer changed, from what it found to what it left, and putting them back.
 
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Refused } from "../core/api";
 import type { ChangedFile, ChangedFiles, RestoredFiles } from "../core/protocol";
 import { inWords } from "./actions";
 import { Counts, Diff } from "./diff";
-import { api, ask, me, open, say, shape } from "./state";
+import { api, me, open, say, shape } from "./state";
 import { s } from "./strings";
 
 /** `first` is the file that is shown at once. */
@@ -16,6 +17,7 @@ export function ChangeList({ run, first = "" }: { run: string; first?: string })
   const leftOut = useSignal(0);
   const wrong = useSignal("");
   const busy = useSignal(false);
+  const asked = useSignal<string | null>(null);
   const at = `api/runs/${run}/changes`;
   const trying = async (work: () => Promise<void>) => {
     wrong.value = "";
@@ -37,34 +39,64 @@ export function ChangeList({ run, first = "" }: { run: string; first?: string })
   };
   useEffect(() => void trying(read), [run]);
   const restore = (paths: readonly string[], isAll = false) =>
-    ask(
-      s.putBackAsks(paths.length + (isAll ? leftOut.value : 0), paths[0] ?? ""),
-      {
-        text: s.putBackIt,
-        run: () =>
-          trying(async () => {
-            // A list that was cut does not name them all.
-            const { restored } = await api.post<RestoredFiles>(`${at}/restore`, isAll && leftOut.value ? {} : { paths });
-            say(s.areBack(restored.length));
-          }),
-      },
-      { text: s.cancel, run: () => undefined },
-    );
+    trying(async () => {
+      // A list that was cut does not name them all.
+      const { restored } = await api.post<RestoredFiles>(`${at}/restore`, isAll && leftOut.value ? {} : { paths });
+      say(s.areBack(restored.length));
+    });
   const back = open.conversation.course.restored.get(run) ?? new Set<string>();
   const mayRestore = me.value?.rights.includes("approve") ?? false;
   const rest = (files.value ?? []).filter((file) => file.kept && !back.has(file.path));
+  const many = rest.length + leftOut.value;
   return (
     <div class="inside">
       {!files.value && !wrong.value && <p role="status" class="note quiet">{s.loading}</p>}
-      <ul class="changes">{(files.value ?? []).map((file) => <File key={`${file.workspace} ${file.path}`} file={file} isBack={back.has(file.path)} isFirst={file.path === first} restore={mayRestore && !busy.value && rest.length > 1 ? () => restore([file.path]) : null} />)}</ul>
+      <ul class="changes">{(files.value ?? []).map((file) => <File key={`${file.workspace} ${file.path}`} file={file} isBack={back.has(file.path)} isFirst={file.path === first} putBack={mayRestore && rest.length > 1 && <PutBack asked={asked} path={file.path} kind="quiet" busy={busy.value} restore={() => restore([file.path])} />} />)}</ul>
       {leftOut.value > 0 && <p class="note quiet">{s.moreFiles(leftOut.value)}</p>}
       {wrong.value && <p class="note wrong" role="alert">{wrong.value}</p>}
-      {mayRestore && rest.length > 0 && <p class="buttons"><button type="button" disabled={busy.value} onClick={() => restore(rest.map((file) => file.path), true)}>{rest.length > 1 ? s.putAllBack : s.putBack}</button></p>}
+      {mayRestore && rest.length > 0 && <PutBack asked={asked} path={many > 1 ? "" : (rest[0]?.path ?? "")} many={many} busy={busy.value} restore={() => restore(rest.map((file) => file.path), true)} />}
     </div>
   );
 }
 
-function File({ file, isBack, isFirst, restore }: { file: ChangedFile; isBack: boolean; isFirst: boolean; restore: (() => void) | null }) {
+interface PutBackProps {
+  /** The path that is asked about, empty for all of them; null: nothing is asked. */
+  asked: Signal<string | null>;
+  path: string;
+  many?: number;
+  kind?: string;
+  busy: boolean;
+  restore: () => void;
+}
+
+/** Put a file back, or all of them: asks first, where the button was. */
+function PutBack({ asked, path, many = 1, kind, busy, restore }: PutBackProps) {
+  const box = useRef<HTMLSpanElement>(null);
+  const isAsked = asked.value === path;
+  const wasAsked = useRef(false);
+  // The keyboard goes along, and comes back.
+  useEffect(() => {
+    if (isAsked !== wasAsked.current) box.current?.querySelector("button")?.focus({ preventScroll: true });
+    wasAsked.current = isAsked;
+  }, [isAsked]);
+  const answer = (isWanted: boolean) => () => {
+    asked.value = null;
+    if (isWanted) restore();
+  };
+  if (!isAsked) {
+    const text = path ? s.putBack : s.putAllBack;
+    return <span class="buttons put-back" ref={box}><button type="button" class={kind} disabled={busy} aria-label={path ? `${text}: ${path}` : text} onClick={() => (asked.value = path)}>{text}</button></span>;
+  }
+  return (
+    <span class="buttons put-back" role="group" ref={box}>
+      <span>{s.putBackAsks(many, path)}</span>
+      <button type="button" onClick={answer(true)}>{s.putBackIt}</button>
+      <button type="button" class="quiet" onClick={answer(false)}>{s.cancel}</button>
+    </span>
+  );
+}
+
+function File({ file, isBack, isFirst, putBack }: { file: ChangedFile; isBack: boolean; isFirst: boolean; putBack: ComponentChildren }) {
   const isOpen = useSignal(isFirst);
   const button = useRef<HTMLButtonElement>(null);
   // Whoever pressed it before it was here goes on from it.
@@ -79,7 +111,7 @@ function File({ file, isBack, isFirst, restore }: { file: ChangedFile; isBack: b
           <code>{file.path}</code> <Counts added={file.added} removed={file.removed} />{what && <span class="said"> · {what}</span>}
         </button>
         <span class="spread" />
-        {restore && file.kept && !isBack && <button type="button" class="quiet" aria-label={`${s.putBack}: ${file.path}`} onClick={restore}>{s.putBack}</button>}
+        {file.kept && !isBack && putBack}
       </p>
       {isOpen.value && (file.diff ? <Diff text={file.diff} path={file.path} /> : <p class="note quiet">{s.noDifference}</p>)}
     </li>

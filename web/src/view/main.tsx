@@ -7,7 +7,7 @@ import { begin, seen, show } from "./following";
 import { applyLook } from "./settings/looks";
 import { signInByLink } from "./signin";
 import { watchLook } from "./notify";
-import { about, current, hidden, leaveUnasked, loading, me, now, place } from "./state";
+import { about, current, hidden, leaveNotice, loading, me, now, place } from "./state";
 import { watchBack } from "./way";
 
 const opened = () => {
@@ -29,7 +29,7 @@ async function arrive(): Promise<void> {
 applyLook();
 if (root) render(<App />, root);
 addEventListener("hashchange", () => {
-  leaveUnasked();
+  leaveNotice();
   void arrive();
 });
 document.addEventListener("visibilitychange", () => {

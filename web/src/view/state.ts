@@ -35,7 +35,8 @@ export interface Act {
   text: string;
   run: () => unknown;
 }
-export const notice = signal<{ text: string; acts: readonly Act[]; asks?: boolean } | null>(null);
+/** `at` is the place that it is about. */
+export const notice = signal<{ text: string; acts: readonly Act[]; at: string } | null>(null);
 export const showsArchived = signal(false);
 /** From where the rest of the list and of the archive can be read; null: all of it is here. */
 export type Shelf = "list" | "archive";
@@ -118,27 +119,25 @@ export const UNDO_MS = 20_000;
 
 /** Say something in passing, with what can be done about it. */
 export function say(text: string, ...acts: Act[]): void {
-  pass({ text, acts }, acts.length ? UNDO_MS : 5_000);
+  ask(text, ...acts);
+  const said = notice.value;
+  setTimeout(() => {
+    if (notice.value === said) notice.value = null;
+  }, acts.length ? UNDO_MS : 5_000);
 }
 
-/** Ask something that nothing happens without an answer to: whoever gives none, or leaves, does not want it. */
+/** Ask something; the question stays until it is answered, something else is said, or the person goes elsewhere. */
 export function ask(text: string, ...acts: Act[]): void {
-  pass({ text, acts, asks: true }, 20_000);
+  notice.value = { text, acts, at: location.hash };
 }
 
 /** Say what is under way, until something else is said. */
 export function sayMeanwhile(text: string): void {
-  notice.value = { text, acts: [] };
+  ask(text);
 }
 
-/** What was asked about the place that is left is no longer asked. */
-export function leaveUnasked(): void {
-  if (notice.value?.asks) notice.value = null;
-}
-
-function pass(said: NonNullable<typeof notice.value>, ms: number): void {
-  notice.value = said;
-  setTimeout(() => {
-    if (notice.value === said) notice.value = null;
-  }, ms);
+/** Remove a notice about a place that was left, unless it offers to undo something. */
+export function leaveNotice(): void {
+  const said = notice.value;
+  if (said && said.at !== location.hash && !said.acts.some((act) => act.text === s.undo)) notice.value = null;
 }

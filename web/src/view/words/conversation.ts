@@ -125,7 +125,7 @@ export const conversation = {
   linesRemoved: (many: number) => `${count(many, "line")} removed`,
   putBack: "Put back as it was",
   putAllBack: "Put all back as they were",
-  putBackAsks: (many: number, path: string) => `Put ${many > 1 ? `${many} files` : path} back as before this answer? What it changed there is lost.`,
+  putBackAsks: (many: number, path: string) => `Put ${many > 1 ? `${many} files` : path} back as before this answer?`,
   putBackIt: "Put back",
   areBack: (many: number) => (many > 1 ? `${many} files are as they were.` : "The file is as it was."),
   isBack: "put back",
