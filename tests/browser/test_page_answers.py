@@ -1,11 +1,18 @@
 """An answer as it is written, and the page that is loaded again in the middle of it."""
 
+from pathlib import Path
+
 from playwright.async_api import expect
 
 from tests.acceptance.talking import Speaker
 from tests.browser.driving import WAIT_MS, Chat
 
 COUNT = 300
+FORMULAS = (
+    r"The integral $\int e^{-x^2}\,dx$, or e^{-x^2}\,dx by itself, and \(a^2+b^2\) of \[x_1 * x_2 * x_3\]",
+    "$$\na_1 \\\\\n- b_1\n$$",
+    r"For $5 and **more** for $10, \*not strong\* and \_so\_.",
+)
 
 
 async def test_an_answer_goes_on_through_a_reload_with_nothing_missing_and_nothing_twice(
@@ -46,3 +53,17 @@ async def test_what_is_read_after_a_reload_is_what_was_read_before_to_the_letter
     await chat.answered(4)
     await chat.unfold()
     assert await chat.log.inner_text() == before
+
+
+async def test_formulas_keep_every_sign_and_marks_that_are_escaped_do_not_show_it(
+    chat: Chat, tmp_path: Path
+) -> None:
+    (tmp_path / "formulas").write_text("\n\n".join(FORMULAS))
+    await chat.say(f"run cat {tmp_path}/formulas")
+    await chat.allow.click()
+    await chat.answered()
+    answer = chat.turns.get_by_role("article", name="Assistant")
+    for each in FORMULAS[:2]:
+        assert each in await answer.inner_text()
+    await expect(answer).to_contain_text("For $5 and more for $10, *not strong* and _so_.")
+    await expect(answer.locator("strong")).to_have_text("more")

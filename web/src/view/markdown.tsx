@@ -2,7 +2,7 @@
 // colours are loaded, which they are only when there is code.
 
 import DOMPurify from "dompurify";
-import { Marked, type Tokens } from "marked";
+import { Marked, type TokenizerAndRendererExtension, type Tokens } from "marked";
 import { useEffect, useRef } from "preact/hooks";
 import { BlockSplitter } from "../core/blocks";
 import { modules } from "./lazily";
@@ -10,7 +10,33 @@ import { Steady } from "./steady";
 import { s } from "./strings";
 
 const marked = new Marked({ gfm: true, breaks: false });
+/** Formulas stay as they are written: \\(…\\), \\[…\\], $$…$$, and $…$ with something of a formula in it. */
+const BLOCK_FORMULA = /^ {0,3}(?:\$\$[^]+?\$\$|\\\[[^]+?\\\])[ \t]*(?:\n|$)/;
+const FORMULA = /^(?:\\\([^]+?\\\)|\\\[[^]+?\\\]|\$\$[^]+?\$\$|\$(?=\S)[^$\n]*[\\^_{][^$\n]*(?<=\S)\$(?!\d))/;
+/** Signs that mean nothing in Markdown: a backslash before them is meant. */
+const MEANT = /^\\[,;:%'"/=?@^()[\]]/;
+
+const formula = (name: string, level: "block" | "inline", pattern: RegExp, begins: RegExp, tag: string): TokenizerAndRendererExtension => ({
+  name, level,
+  start: (text: string) => begins.exec(text)?.index,
+  tokenizer: (text: string) => {
+    const raw = pattern.exec(text)?.[0];
+    return raw ? { type: name, raw } : undefined;
+  },
+  renderer: ({ raw }) => `<${tag} class="formula">${escape(raw.trim())}</${tag}>`,
+});
+
 marked.use({
+  extensions: [
+    formula("formulas", "block", BLOCK_FORMULA, /^ {0,3}(?:\$\$|\\\[)/m, "p"),
+    formula("formula", "inline", FORMULA, /\\[([]|\$/, "span"),
+  ],
+  tokenizer: {
+    escape(text: string) {
+      const raw = MEANT.exec(text)?.[0];
+      return raw ? { type: "escape", raw, text: raw } : false;
+    },
+  },
   renderer: {
     // A picture from elsewhere would tell that place who reads what: it becomes a link.
     image({ href, text }: Tokens.Image) {
