@@ -96,6 +96,17 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "notes.md").read_text() == NOTES
 
 
+async def test_an_edit_that_lacks_its_words_shows_why_it_failed_and_no_empty_lines(
+    guest: Guest, inn: Inn, tmp_path: Path
+) -> None:
+    chat = await in_folder(guest, inn, tmp_path)
+    await chat.say('use edit_file {"path": "notes.md"}')
+    await chat.answered()
+    await chat.unfold()
+    await expect(chat.log.locator(".tool.failed .inside")).to_contain_text("notes.md")
+    await expect(chat.log.locator(".tool.failed .diff")).to_have_count(0)
+
+
 async def test_the_question_before_files_are_put_back_stays_beside_its_button_until_it_is_answered(
     guest: Guest, inn: Inn, tmp_path: Path
 ) -> None:

@@ -141,10 +141,11 @@ export function Arguments({ written, name }: { written: string; name: string }) 
 /** What is to be replaced in a file, and by what. */
 function Edited({ found: { old_text, new_text, ...rest } }: { found: Record<string, unknown> }) {
   const signed = (text: unknown, sign: string) => (typeof text === "string" && text ? linesOf(text).map((line) => `${sign}${line}`) : []);
+  const lines = [...signed(old_text, "-"), ...signed(new_text, "+")];
   return (
     <dl class="arguments" aria-label={s.arguments}>
       {Object.entries(rest).map(([key, value]) => <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>)}
-      <dd><Diff text={[...signed(old_text, "-"), ...signed(new_text, "+")].join("\n")} path={String(rest["path"] ?? "")} /></dd>
+      {lines.length > 0 && <dd><Diff text={lines.join("\n")} path={String(rest["path"] ?? "")} /></dd>}
     </dl>
   );
 }
