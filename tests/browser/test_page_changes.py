@@ -87,6 +87,11 @@ async def test_a_branch_holds_what_was_said_up_to_there_and_is_listed_under_its_
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
     await chat.reads("the first thing")
     assert chat.session != parent
+    # What was copied can be answered again as what was not.
+    await expect(chat.turns.get_by_role("button", name="Details of this answer")).to_have_count(1)
+    await chat.turns.get_by_role("button", name="Try again").click()
+    await expect(chat.log.get_by_text(NO_LONGER)).to_have_count(1)
+    await chat.answered()
     listed = chat.page.get_by_role("navigation").get_by_role("listitem")
     at = await listed.evaluate_all(
         "(rows, id) => rows.findIndex(row => row.querySelector('a')?.hash === '#' + id)", parent
@@ -96,7 +101,7 @@ async def test_a_branch_holds_what_was_said_up_to_there_and_is_listed_under_its_
     left = "element => element.querySelector('.dot').getBoundingClientRect().left"
     assert await branch.evaluate(left) > await listed.nth(at).evaluate(left)
     await chat.say("only in the branch")
-    await chat.answered()
+    await chat.answered(2)
     await chat.page.goto(f"{chat.page.url.partition('#')[0]}#{parent}")
     await chat.reads("the second thing")
     await expect(chat.log).not_to_contain_text("only in the branch")

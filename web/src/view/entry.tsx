@@ -201,8 +201,9 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
 
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
-  if (!work) return null;
   const again = turn.id && <span class="again"><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
+  // An answer that was copied into a branch has no work of its own there.
+  if (!work) return turn.entries.some((entry) => entry.role === "assistant") ? <Footer turn={turn}>{again}</Footer> : null;
   switch (work.status) {
     case "queued":
       if (othersAhead(work)) return <p class="note quiet">{work.steers ? s.toldSoon : s.queued}</p>;
@@ -239,10 +240,10 @@ function othersAhead(work: Work): boolean {
   return [...open.conversation.work.values()].some((other) => other.turn < work.turn && ["accepted", "running", "waiting", "queued"].includes(other.status));
 }
 
-function Footer({ turn, work, children }: { turn: Turn; work: Work; children: ComponentChildren }) {
+function Footer({ turn, work, children }: { turn: Turn; work?: Work; children: ComponentChildren }) {
   const model = turn.entries.findLast((entry) => entry.model)?.model ?? "";
-  const time = work.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
-  const used = work.input_tokens + work.output_tokens > 0;
+  const time = work?.started_at && work.ended_at ? (work.ended_at - work.started_at) / 1_000 : 0;
+  const used = work && work.input_tokens + work.output_tokens > 0;
   const told = [
     model, used ? s.tokens(work.input_tokens, work.output_tokens, work.cached_tokens, work.estimated_tokens) : "",
     used ? costOf(work.cost_micros, model) : "", time ? s.took(time) : "",
