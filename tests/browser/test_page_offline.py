@@ -138,4 +138,4 @@ async def test_typing_on_finds_words_once_the_code_for_it_comes_through(chat: Ch
         await field.fill("her")
     await chat.page.unroute(CODE)
     await field.fill("herons")
-    await expect(chat.page.get_by_role("search")).to_contain_text("1 of 2")
+    await expect(chat.page.get_by_role("search")).to_contain_text("2 of 2")

@@ -14,6 +14,7 @@ import { s } from "./strings";
 export const findIsOpen = signal(false);
 export const findText = signal("");
 
+const HITS_MAX = 100;
 const STILL_FRAMES = 20;
 const REPAINT_MS = 200;
 
@@ -23,8 +24,9 @@ export function Find() {
   const hits = useSignal<readonly Hit[]>([]);
   const at = useSignal(0);
   /** Which word of the message, from its last; and how many there are. */
-  const word = useSignal(0);
-  const words = useSignal(0);
+  const word = useRef(0);
+  const words = useRef(0);
+  const told = useSignal("");
   const marking = useRef<Marking | null>(null);
   const going = useRef(0);
   const input = useRef<HTMLInputElement>(null);
@@ -37,6 +39,16 @@ export function Find() {
   }, []);
   const paint = () => marking.current?.paint(hits.value.flatMap((hit) => document.getElementById(hit.message_id) ?? []));
   useRepainting(paint);
+
+  /** Say which word is marked, of all words as they are read: further up there may be more that are not loaded. */
+  const count = () => {
+    const many = hits.value.map((hit) => {
+      const node = document.getElementById(hit.message_id);
+      return open.conversation.entry(hit.message_id) ? Math.max(1, node ? (marking.current?.rangesIn(node).length ?? 0) : 0) : 0;
+    });
+    const sum = (counts: readonly number[]) => counts.reduce((total, each) => total + each, 0);
+    told.value = s.findCount(sum(many.slice(at.value)) - word.current, sum(many), many.includes(0) || many.length === HITS_MAX);
+  };
 
   const show = async () => {
     const mine = ++going.current;
@@ -52,13 +64,14 @@ export function Find() {
       const node = document.getElementById(hit.message_id) ?? document.getElementById(open.conversation.turns.get(hit.turn)?.id ?? "");
       if (!node || mine !== going.current) return;
       const ranges = marking.current?.rangesIn(node) ?? [];
-      words.value = ranges.length;
-      word.value = Math.min(word.value, Math.max(ranges.length - 1, 0));
-      const range = ranges.at(-1 - word.value);
+      words.current = ranges.length;
+      word.current = Math.min(word.current, Math.max(ranges.length - 1, 0));
+      const range = ranges.at(-1 - word.current);
       unfold(range);
       marking.current?.point(range);
       center(node, range);
       node.classList.add("found");
+      if (frames === STILL_FRAMES || !frames) count();
       if (frames--) requestAnimationFrame(bring);
       else {
         sought.value = ""; // Whoever closes it and goes there again finds it open again.
@@ -72,14 +85,15 @@ export function Find() {
     const looked = findText.value.trim();
     const begin = (found: readonly Hit[]) => {
       hits.value = found;
-      at.value = word.value = words.value = 0;
+      at.value = word.current = words.current = 0;
+      told.value = found.length ? "" : s.noneFound;
       marking.current?.clear();
     };
     if (!looked || !id || loading.value) return begin([]);
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const list = await api.get<FoundList>(`api/search?q=${encodeURIComponent(looked)}&session=${id}&limit=100`, stop.signal);
+        const list = await api.get<FoundList>(`api/search?q=${encodeURIComponent(looked)}&session=${id}&limit=${HITS_MAX}`, stop.signal);
         const { Marking } = await modules.marking();
         if (stop.signal.aborted) return;
         begin(list.hits);
@@ -102,21 +116,20 @@ export function Find() {
 
   const move = (by: 1 | -1) => {
     if (!hits.value.length) return;
-    const next = word.value + by;
-    if (next >= 0 && next < words.value) word.value = next;
+    const next = word.current + by;
+    if (next >= 0 && next < words.current) word.current = next;
     else {
       at.value = (at.value + by + hits.value.length) % hits.value.length;
-      word.value = by > 0 ? 0 : Infinity;
-      words.value = 0;
+      word.current = by > 0 ? 0 : Infinity;
+      words.current = 0;
     }
     void show();
   };
-  const told = s.findCount(hits.value.length ? at.value + 1 : 0, hits.value.length) + (words.value > 1 ? ` · ${s.findWord(word.value + 1, words.value)}` : "");
   return (
     <form class="find" role="search" onSubmit={(event) => (event.preventDefault(), move(1))}>
       <input ref={input} type="search" aria-label={s.find} placeholder={s.find} value={findText.value} onInput={(event) => (findText.value = event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Enter" && event.shiftKey && (event.preventDefault(), move(-1))} />
-      <span role="status">{findText.value.trim() && told}</span>
+      <span role="status">{findText.value.trim() && told.value}</span>
       <button type="submit" class="quiet" aria-label={s.findUp} title={`${s.findUp} (Enter)`}>↑</button>
       <button type="button" class="quiet" aria-label={s.findDown} title={`${s.findDown} (Shift Enter)`} onClick={() => move(-1)}>↓</button>
       <button type="button" class="quiet" aria-label={s.close} onClick={() => (findIsOpen.value = false)}>×</button>

@@ -68,8 +68,7 @@ export const s = {
   linkUsed: "That link has been used or is too old.",
 
   find: "Find in this conversation",
-  findCount: (at: number, all: number) => (all ? `${at} of ${all}` : "Nothing found."),
-  findWord: (at: number, all: number) => `word ${at} of ${all}`,
+  findCount: (at: number, all: number, hasMore = false) => `${at} of ${all}${hasMore ? "+" : ""}`,
   findUp: "Previous match, further up",
   findDown: "Next match, further down",
 
