@@ -1,9 +1,27 @@
 """The page on a small screen, and in the dark."""
 
+from pathlib import Path
+
 from playwright.async_api import Locator, expect
 
 from tests.browser.conftest import Guest
 from tests.browser.driving import PHONE, WAIT_MS, too_small
+
+COVERED = """pre => {
+    const button = (pre.closest(".code") ?? pre).querySelector("button").getBoundingClientRect();
+    const lines = pre.querySelector("code").getClientRects()[0];
+    const shown = Math.min(lines.right, pre.getBoundingClientRect().right);
+    return button.left < shown && button.top < lines.bottom && button.bottom > lines.top;
+}"""
+ONE_LINE = "```sh\n{}\n```"
+SCROLLS_DOWN = "pre => pre.scrollHeight > pre.clientHeight || pre.offsetHeight - pre.clientHeight > 1"
+# Browsers without a screen have no bars of their own.
+BARS = """() => {
+    const style = new CSSStyleSheet();
+    style.replaceSync("::-webkit-scrollbar { width: 15px; height: 15px; background: gray }");
+    document.adoptedStyleSheets = [style];
+}"""
+EDGES = "part => [part.getBoundingClientRect().left, part.getBoundingClientRect().right]"
 
 
 async def _width(part: Locator) -> float:
@@ -64,6 +82,37 @@ async def test_a_question_is_within_reach_of_a_thumb(guest: Guest) -> None:
     await expect(stop).to_be_in_viewport(ratio=1, timeout=WAIT_MS)
     await stop.tap()
     await chat.reads("Stopped.")
+
+
+async def test_the_button_that_copies_code_covers_none_of_it(guest: Guest, tmp_path: Path) -> None:
+    chat = await guest(**PHONE)
+    (tmp_path / "code").write_text(
+        "this:\n\n" + ONE_LINE.format("x") + "\n\n" + ONE_LINE.format("word " * 40) + "\n\n"
+    )
+    await chat.say(f"run cat {tmp_path}/code")
+    await chat.allow.click()
+    await chat.answered()
+    blocks = chat.log.locator(".markdown pre")
+    await expect(blocks).to_have_count(2)
+    for block in await blocks.all():
+        assert not await block.evaluate(COVERED)
+    assert not await blocks.first.evaluate(SCROLLS_DOWN)
+    assert await too_small(chat.page) == []
+
+
+async def test_messages_and_composer_line_up_beside_a_scroll_bar(guest: Guest) -> None:
+    chat = await guest(viewport={"width": 1280, "height": 400})
+    await chat.page.evaluate(BARS)
+    await chat.say("hello there")
+    await chat.answered()
+    before = await chat.turns.first.evaluate(EDGES)
+    await chat.say("count 400")
+    await chat.answered(2)
+    assert await chat.log.evaluate(
+        "log => log.scrollHeight > log.clientHeight && log.offsetWidth > log.clientWidth"
+    )
+    assert await chat.turns.first.evaluate(EDGES) == before
+    assert await chat.message.evaluate(EDGES) == before
 
 
 async def test_the_page_is_dark_where_the_system_is(guest: Guest) -> None:

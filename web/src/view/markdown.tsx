@@ -84,8 +84,11 @@ function Block({ text, still }: { text: string; still: boolean; version: string 
 /** Give a piece of code its copy button and its colours. */
 function dress(pre: HTMLElement): void {
   const code = pre.querySelector("code");
-  if (!code || pre.querySelector("button")) return;
+  if (!code || pre.parentElement?.className === "code") return;
   pre.tabIndex = 0;
+  const frame = document.createElement("div");
+  frame.className = "code";
+  pre.replaceWith(frame);
   const button = document.createElement("button");
   button.type = "button";
   button.className = "copy";
@@ -96,7 +99,7 @@ function dress(pre: HTMLElement): void {
       setTimeout(() => (button.textContent = s.copy), 1_500);
     });
   };
-  pre.append(button);
+  frame.append(pre, button);
   const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
   // Without its colours, code can still be read.
   if (language) void modules.colours().then(({ colour }) => colour(code, language), () => undefined);
