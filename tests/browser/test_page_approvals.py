@@ -12,7 +12,7 @@ async def test_what_was_edited_is_what_runs(chat: Chat, tmp_path: Path) -> None:
     await chat.say(f"run echo first > {tmp_path}/marker")
     await chat.asks()
     await expect(chat.question.locator(".command")).to_have_text(f"echo first > {tmp_path}/marker")
-    await expect(chat.question).to_contain_text("write a message: this does not run then.")
+    await expect(chat.question).to_contain_text("Or reply below to decline")
     await chat.question.get_by_role("button", name="Edit").click()
     command = chat.question.get_by_role("textbox", name="Edit")
     await expect(command).to_be_focused()
@@ -34,7 +34,7 @@ async def test_a_refusal_reaches_the_model_with_its_reason(chat: Chat, tmp_path:
     await chat.say(f"run echo ran > {tmp_path}/marker")
     await chat.asks()
     await chat.deny.click()
-    why = chat.question.get_by_role("textbox", name="Why not? The assistant is told.")
+    why = chat.question.get_by_role("textbox", name="Reason (optional, sent to the assistant)")
     await expect(why).to_be_focused()
     await why.fill("the disk is full")
     await why.press("Enter")
@@ -66,11 +66,44 @@ async def test_what_is_allowed_in_a_conversation_is_not_asked_again_there_but_el
 async def test_what_is_to_be_written_is_shown_without_a_line_after_its_last(chat: Chat) -> None:
     await chat.say('use write_file {"path": "two.txt", "content": "hello\\nworld\\n"}')
     await chat.asks()
-    await expect(chat.question.locator(".added")).to_have_text("+ hello\n+ world")
-    assert await chat.question.locator(".added").text_content() == "+ hello\n+ world"
+    await expect(chat.question.get_by_role("heading")).to_have_text("Write two.txt?")
+    lines = chat.question.get_by_label("Changes of two.txt")
+    await expect(lines.locator(".plus")).to_have_text(["+hello\n", "+world\n"])
+    assert await lines.text_content() == "+hello\n+world\n"
+    await chat.reads("Write two.txt · not run yet")
     await chat.allow.click()
     await chat.answered()
     await expect(chat.log.locator(".tool .counts").first).to_contain_text("2 lines added")
+
+
+async def test_a_command_of_several_says_why_it_is_not_allowed_for_good(chat: Chat) -> None:
+    await chat.say("run echo one; echo two")
+    await chat.asks()
+    await expect(chat.question).to_contain_text("are allowed one at a time")
+    await expect(chat.question.get_by_role("button", name="Always allow")).to_have_count(0)
+    await chat.allow.click()
+    await chat.answered()
+    await chat.say("run echo three")
+    await chat.asks()
+    await expect(chat.question.get_by_role("button", name="Always allow")).to_be_visible()
+    await expect(chat.question).not_to_contain_text("one at a time")
+    # What was said on the first card is not repeated; where it works is information.
+    await expect(chat.question.locator(".risk")).to_have_count(0)
+    await expect(chat.question).to_contain_text("In this conversation's folder")
+
+
+async def test_a_failed_command_says_its_exit_code_and_shows_its_end(chat: Chat) -> None:
+    await chat.say("run seq 1 100; exit 3")
+    await chat.asks()
+    await chat.allow.click()
+    await chat.answered()
+    line = chat.log.get_by_role("button", name="Run seq 1 100")
+    await expect(line).to_contain_text("· failed: exit code 3")
+    await line.click()
+    shown = chat.log.get_by_label("Output")
+    await expect(shown).to_contain_text("exit code 3")
+    assert await shown.evaluate("pre => pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 1")
+    assert await shown.evaluate("pre => pre.scrollTop > 0")
 
 
 async def test_what_is_asked_keeps_off_the_edges_and_its_buttons_together(guest: Guest) -> None:

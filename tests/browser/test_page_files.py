@@ -61,7 +61,7 @@ async def test_what_changed_is_told_in_the_line_and_shown_inside(
 ) -> None:
     chat = await edited(guest, inn, tmp_path)
     for _ in range(2):
-        line = chat.log.get_by_role("button", name="Edited notes.md")
+        line = chat.log.get_by_role("button", name="Changed notes.md")
         await expect(line).to_contain_text("+2")
         await expect(line).to_contain_text("−1")
         await line.click()
@@ -214,7 +214,7 @@ async def test_long_output_is_opened_whole_and_as_text(chat: Chat) -> None:
     await chat.asks()
     await chat.allow.click()
     await chat.answered()
-    await chat.log.get_by_role("button", name="shell").click()
+    await chat.log.get_by_role("button", name="Ran seq").click()
     shown = chat.log.get_by_label("Output")
     await expect(shown).to_contain_text("30000")
     await expect(shown).not_to_contain_text("\n15000\n")

@@ -22,6 +22,8 @@ export interface Answer {
   arguments?: string;
   reason?: string;
   text?: string;
+  /** What the model is told that a call came to, with `mark_done`. */
+  result?: string;
   choices?: string[];
 }
 

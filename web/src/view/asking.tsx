@@ -2,13 +2,14 @@
 
 import { computed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { divide, isDue } from "../core/cautions";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
 import { giveBackAfter, isTyping, takeKeyboard } from "./keyboard";
 import { QuestionCard } from "./question";
 import { current, open, panel, questions, say, tick } from "./state";
 import { s } from "./strings";
-import { Arguments, argumentsOf, parsed } from "./tools";
+import { Arguments, argumentsOf, inBrief, parsed } from "./tools";
 
 const WAITS = new Set<Entry["approval"]>(["requested", "asked"]);
 
@@ -55,7 +56,7 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
     box.current?.focus({ preventScroll: true });
   };
   const told = questions.value.get(current.value ?? "")?.find((each) => each.call_id === entry.id);
-  const reason = entry.reason || told?.reason || "";
+  const { folder, own, caution } = divide(entry.reason || told?.reason || "", told?.workspace ?? "");
   const answer = async (given: Answer) => {
     if (busy.value) return;
     busy.value = true;
@@ -77,10 +78,11 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
   }, []);
   return (
     <section class="asking" aria-label={s.needsYou} role="region" tabIndex={-1} ref={box}>
-      <h3>{s.asks(entry.name)} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
+      <h3>{s.asks(entry.name, inBrief(written))} {more > 0 && <small>{s.moreWaiting(more)}</small>}</h3>
       {mode.value === "edit" ? <Edit written={written} name={entry.name} done={done} send={(edited) => answer({ decision: "approve", arguments: edited })} /> : <Command written={written} name={entry.name} />}
-      {told?.workspace && <p class="note quiet">{s.inFolder(told.workspace)}</p>}
-      {reason && <p class="note risk">{reason}</p>}
+      {folder && <p class="note quiet" title={folder}>{folder.endsWith(`/${current.value}`) ? s.ownFolder : s.inFolder(folder)}</p>}
+      {own && <p class="note risk">{own}</p>}
+      {caution && isDue(caution, entry.id, new Date().toDateString(), localStorage) && <p class="note risk">{caution}</p>}
       {mode.value === "deny" && <Deny done={done} send={(why) => answer({ decision: "deny", ...(why ? { reason: why } : {}) })} />}
       {mode.value === "" && (
         <p class="buttons">
@@ -88,7 +90,7 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "edit")}>{s.editFirst} <kbd>E</kbd></button>
           <button type="button" disabled={busy.value} onClick={() => (mode.value = "deny")}>{s.deny} <kbd>D</kbd></button>
           <span class="spread" />
-          {canLast(written, entry.name) && (
+          {!canLast(written, entry.name) ? <span class="note quiet else">{s.onceOnly}</span> : (
             <span class="buttons">
               <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "session" })}>{s.allowHere}</button>
               <button type="button" class="quiet" disabled={busy.value} title={covers(entry.name)} onClick={() => void answer({ decision: "approve", scope: "always" })}>{s.allowAlways}</button>

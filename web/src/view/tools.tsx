@@ -2,6 +2,7 @@
 // what was asked for and what came of it.
 
 import { useSignal, useSignalEffect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { ChangePart } from "../core/protocol";
 import { actions } from "./actions";
@@ -74,9 +75,9 @@ export function ToolGroup({ entries }: { entries: readonly Entry[] }) {
 export function Tool({ entry }: { entry: Entry; version: number }) {
   const isOpen = useOpening([entry]);
   const written = argumentsOf(entry);
-  const said = entry.outcome ? s.toolOutcomes[entry.outcome] : s.toolStates[entry.state ?? "settled"];
   const time = seconds(entry);
   const output = textOf(entry);
+  const said = endOf(entry, output) || (entry.outcome ? s.toolOutcomes[entry.outcome] : s.toolStates[entry.state ?? "settled"]);
   const running = !entry.outcome && entry.state === "started";
   return (
     <div class={`tool ${entry.outcome ?? entry.state ?? ""}`} id={entry.id}>
@@ -92,6 +93,12 @@ export function Tool({ entry }: { entry: Entry; version: number }) {
   );
 }
 
+/** How a command failed: what it printed ends with that. */
+function endOf(entry: Entry, output: string): string {
+  const how = entry.outcome === "failed" && entry.name === "shell" ? /(?:^|\n)(exit code \d+|killed by \w+)\s*$/.exec(output)?.[1] : "";
+  return how ? s.failedWith(how) : "";
+}
+
 function changeOf(entry: Entry): ChangePart | undefined {
   return entry.parts.find((part) => part.type === "change");
 }
@@ -101,17 +108,22 @@ function Line({ entry, brief }: { entry: Entry; brief: string }) {
   const words = entry.outcome === "done" ? s.toolLines[entry.name] : undefined;
   const change = changeOf(entry);
   if (change) return <><b>{words?.("") ?? s.changedIt}</b> <code>{change.path}</code> <Counts added={change.added ?? 0} removed={change.removed ?? 0} /></>;
-  return words ? <span class="brief">{words(brief)}</span> : <><b>{entry.name}</b> <code>{brief}</code></>;
+  return words ? <span class="brief">{words(brief)}</span> : <><b>{s.toolNames[entry.name]?.[entry.outcome === "done" ? 1 : 0] ?? entry.name}</b> <code>{brief}</code></>;
 }
 
 function Inside({ entry, written, output }: { entry: Entry; written: string; output: string }) {
   const change = changeOf(entry);
+  const printed = useRef<HTMLPreElement>(null);
+  // Why it failed is said last.
+  useEffect(() => {
+    if (printed.current && entry.outcome === "failed") printed.current.scrollTop = printed.current.scrollHeight;
+  }, [entry.outcome]);
   return (
     <div class="inside">
       {entry.edited && <p class="note">{s.changedByYou}</p>}
       {!change?.diff && <Arguments written={written} name={entry.name} />}
       {entry.parts.map((part) => part.type === "change" && part.diff && <Diff key={part.path} text={part.diff} path={part.path} />)}
-      {!change?.diff && <pre tabIndex={0} aria-label={s.output}>{output || s.noOutput}</pre>}
+      {!change?.diff && <pre tabIndex={0} aria-label={s.output} ref={printed}>{output || s.noOutput}</pre>}
       {entry.parts.map((part) => part.type === "file" && <Result key={part.blob} file={part} />)}
     </div>
   );
@@ -133,7 +145,7 @@ export function Arguments({ written, name }: { written: string; name: string }) 
       {Object.entries(name === "write_file" ? rest : found).map(([key, value]) => (
         <div key={key}><dt>{key}</dt><dd><code>{typeof value === "string" ? value : JSON.stringify(value)}</code></dd></div>
       ))}
-      {name === "write_file" && typeof content === "string" && content && <pre class="added" tabIndex={0}>{linesOf(content).map((line) => `+ ${line}`).join("\n")}</pre>}
+      {name === "write_file" && typeof content === "string" && content && <dd><Diff text={linesOf(content).map((line) => `+${line}`).join("\n")} path={String(rest["path"] ?? "")} /></dd>}
     </dl>
   );
 }
@@ -151,15 +163,17 @@ function Edited({ found: { old_text, new_text, ...rest } }: { found: Record<stri
 }
 
 function InDoubt({ entry }: { entry: Entry }) {
-  const answer = (decision: "rerun" | "mark_done" | "skip") => () => void actions.answer(entry.run_id ?? "", entry.id, { decision });
+  const answer = (decision: keyof typeof s.doubts) =>
+    void actions.answer(entry.run_id ?? "", entry.id, { decision, ...(decision === "mark_done" ? { result: `\n${s.saidFinished}` } : {}) });
   return (
     <div class="card" role="group" aria-label={s.mayHaveRun}>
       <p>{s.mayHaveRun}</p>
-      <p class="buttons">
-        <button type="button" onClick={answer("rerun")}>{s.runAgain}</button>
-        <button type="button" onClick={answer("mark_done")}>{s.itRan}</button>
-        <button type="button" onClick={answer("skip")}>{s.skip}</button>
-      </p>
+      {(Object.keys(s.doubts) as (keyof typeof s.doubts)[]).map((decision) => (
+        <p key={decision} class="buttons">
+          <button type="button" onClick={() => answer(decision)}>{s.doubts[decision][0]}</button>
+          <span class="note quiet">{s.doubts[decision][1]}</span>
+        </p>
+      ))}
     </div>
   );
 }
