@@ -49,6 +49,10 @@ async def test_a_phone_shows_one_column_and_the_list_opens_and_closes(guest: Gue
     assert await _top(again) == await _top(more), "side by side"
     assert await _top(page.get_by_role("main").get_by_role("heading").first) >= 4
     assert await too_small(chat.page) == []
+    await page.get_by_role("link", name="New conversation").tap()
+    await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+    await page.go_back()
+    await chat.answered()
     burger = page.get_by_role("button", name="Conversations")
     await burger.tap()
     await expect(listed).to_be_visible()

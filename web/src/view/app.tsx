@@ -7,7 +7,7 @@ import { actions } from "./actions";
 import { Composer } from "./composer";
 import { beside, closeBeside, hasDetails, isBeside } from "./details/watch";
 import { Find, findIsOpen } from "./find";
-import { Bars, Columns } from "./icons";
+import { Bars, Columns, Pen } from "./icons";
 import { isTyping } from "./keyboard";
 import { List } from "./list";
 import { lazily, modules } from "./lazily";
@@ -51,7 +51,9 @@ export function App() {
         <header>
           <button type="button" class="quiet burger" aria-label={s.conversations} onClick={() => (panel.value = panel.value === "list" ? "" : "list")}><Bars /></button>
           {place.value ? <h2>{placeTitle()}</h2> : current.value && <div class="named"><h2>{titleOf(session.value)}</h2><Remembered /></div>}
-          {hasDetails.value && <><span class="spread" /><button type="button" class="quiet" aria-label={s.details.title} title={s.details.toggle} aria-expanded={isBeside.value} onClick={() => beside(!isBeside.value)}><Columns /></button></>}
+          <span class="spread" />
+          {(current.value || place.value) && <a class="button quiet begin" href="#" aria-label={s.newConversation} title={s.newConversation}><Pen /></a>}
+          {hasDetails.value && <button type="button" class="quiet" aria-label={s.details.title} title={s.details.toggle} aria-expanded={isBeside.value} onClick={() => beside(!isBeside.value)}><Columns /></button>}
         </header>
         {place.value === "memory" ? <MemoryPage /> : place.value === "agents" ? <AgentsPage /> : <Above />}
         {(!panel.value || panel.value === "list") && <Passing />}
