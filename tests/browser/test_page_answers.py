@@ -1,13 +1,18 @@
 """An answer as it is written, and the page that is loaded again in the middle of it."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from playwright.async_api import expect
 
-from tests.acceptance.talking import Speaker
-from tests.browser.driving import WAIT_MS, Chat
+from tests.acceptance.talking import WRITTEN_UP, Speaker
+from tests.browser.conftest import Guest
+from tests.browser.driving import PHONE, WAIT_MS, Chat, tab_to
 
 COUNT = 300
+NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined })"
+"""As browsers have it for pages of another machine without encryption."""
 FORMULAS = (
     r"The integral $\int e^{-x^2}\,dx$, or e^{-x^2}\,dx by itself, and \(a^2+b^2\) of \[x_1 * x_2 * x_3\]",
     "$$\na_1 \\\\\n- b_1\n$$",
@@ -67,3 +72,33 @@ async def test_formulas_keep_every_sign_and_marks_that_are_escaped_do_not_show_i
         assert each in await answer.inner_text()
     await expect(answer).to_contain_text("For $5 and more for $10, *not strong* and _so_.")
     await expect(answer.locator("strong")).to_have_text("more")
+
+
+@pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
+async def test_questions_and_answers_are_copied_as_they_were_written(
+    guest: Guest, options: dict[str, Any]
+) -> None:
+    chat = await guest(permissions=["clipboard-read", "clipboard-write"], **options)
+    read = "navigator.clipboard.readText()"
+    await chat.say("write up\n\n**now**")
+    await chat.answered()
+    await chat.turns.get_by_role("button", name="Copy this message").click()
+    await chat.page.wait_for_function(f"async () => await {read} === 'write up\\n\\n**now**'")
+    copy = chat.turns.get_by_role("button", name="Copy this answer")
+    await tab_to(chat.page, copy)
+    await chat.page.keyboard.press("Enter")
+    await expect(copy.get_by_role("status")).to_have_text("Copied")
+    assert await chat.page.evaluate(read) == WRITTEN_UP.strip()
+
+
+async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_page(guest: Guest) -> None:
+    chat = await guest()
+    await chat.page.evaluate(NO_CLIPBOARD)
+    await chat.say("just *these* words")
+    await chat.answered()
+    copy = chat.turns.get_by_role("button", name="Copy this answer")
+    await copy.click()
+    await expect(copy.get_by_role("status")).to_have_text("Copied")
+    await expect(copy).to_be_focused()
+    await chat.message.press("Control+v")
+    await expect(chat.message).to_have_value("just *these* words")

@@ -6,6 +6,7 @@ import { useRef } from "preact/hooks";
 import type { Entry, Turn, Work } from "../core/entries";
 import { clock } from "../core/times";
 import { actions } from "./actions";
+import { Copy } from "./copying";
 import { beside, pick } from "./details/watch";
 import { Attached } from "./files";
 import { lazily, modules } from "./lazily";
@@ -119,11 +120,16 @@ function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean 
     <article class="asked" id={entry.id} aria-label={s.you}>
       <div class="words">{text}</div>
       {entry.parts.map((part) => part.type === "file" && <Attached key={part.blob} file={part} />)}
-      {live && turn.id && entry.place === 0 && (
+      {live && turn.id && (
         <p class="acts">
-          <button type="button" class="quiet" onClick={() => (editing.value = true)}>{s.edit}</button>
-          <button type="button" class="quiet" onClick={() => void actions.undo(turn.id)}>{s.undoHere}</button>
-          <button type="button" class="quiet" onClick={() => void actions.branch(turn.id)}>{s.branch}</button>
+          {text && <Copy label={s.copyMessage} text={() => text} />}
+          {entry.place === 0 && (
+            <>
+              <button type="button" class="quiet" onClick={() => (editing.value = true)}>{s.edit}</button>
+              <button type="button" class="quiet" onClick={() => void actions.undo(turn.id)}>{s.undoHere}</button>
+              <button type="button" class="quiet" onClick={() => void actions.branch(turn.id)}>{s.branch}</button>
+            </>
+          )}
         </p>
       )}
     </article>
@@ -201,7 +207,7 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
 
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
-  const again = turn.id && <span class="again"><button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
+  const again = turn.id && <span class="again">{answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
   // An answer that was copied into a branch has no work of its own there.
   if (!work) return turn.entries.some((entry) => entry.role === "assistant") ? <Footer turn={turn}>{again}</Footer> : null;
   switch (work.status) {
@@ -225,6 +231,14 @@ function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
     default:
       return null;
   }
+}
+
+/** The answer as it was written: its messages one below the other, and without a break where one goes on after a restart. */
+function answerOf(turn: Turn): string {
+  return turn.entries.reduce((before, entry) => {
+    const text = entry.role === "assistant" && !entry.late ? textOf(entry) : "";
+    return before + (before && text && !entry.continues ? "\n\n" : "") + text;
+  }, "").trim();
 }
 
 /** Leads to all about an answer. */

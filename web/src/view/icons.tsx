@@ -17,3 +17,5 @@ export const Ribbon = draw("M4.5 2.5h7v11L8 10.8l-3.5 2.7Z");
 export const People = draw("M8 2.8a2.6 2.6 0 1 0 0 5.2 2.6 2.6 0 0 0 0-5.2ZM3 13.5c.4-2.6 2.4-4 5-4s4.6 1.4 5 4");
 export const Columns = draw("M2.5 3h11v10h-11ZM10 3v10");
 export const Cross = draw("M4 4l8 8M12 4l-8 8");
+export const Sheets = draw("M5.5 5.5h8v8h-8ZM10.5 5.5v-3h-8v8h3");
+export const Tick = draw("M3 8.5 6.5 12 13 4.5");

@@ -5,6 +5,7 @@ import DOMPurify from "dompurify";
 import { Marked, type TokenizerAndRendererExtension, type Tokens } from "marked";
 import { useEffect, useRef } from "preact/hooks";
 import { BlockSplitter } from "../core/blocks";
+import { copyText } from "./copying";
 import { modules } from "./lazily";
 import { Steady } from "./steady";
 import { s } from "./strings";
@@ -94,7 +95,8 @@ function dress(pre: HTMLElement): void {
   button.className = "copy";
   button.textContent = s.copy;
   button.onclick = () => {
-    void navigator.clipboard.writeText(code.textContent ?? "").then(() => {
+    void copyText(code.textContent ?? "").then((isCopied) => {
+      if (!isCopied) return;
       button.textContent = s.copied;
       setTimeout(() => (button.textContent = s.copy), 1_500);
     });
