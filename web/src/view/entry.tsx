@@ -208,8 +208,8 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
   const again = turn.id && <span class="again">{answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
-  // An answer that was copied into a branch has no work of its own there.
-  if (!work) return turn.entries.some((entry) => entry.role === "assistant") ? <Footer turn={turn}>{again}</Footer> : null;
+  // An answer that was copied into a branch has no work of its own there; one that no model wrote is a summary.
+  if (!work) return turn.entries.some((entry) => entry.role === "assistant" && entry.model) ? <Footer turn={turn}>{again}</Footer> : null;
   switch (work.status) {
     case "queued":
       if (othersAhead(work)) return <p class="note quiet">{work.steers ? s.toldSoon : s.queued}</p>;
