@@ -157,9 +157,10 @@ class Talk:
                         shown += scene.contacted(each)
                     case _:
                         shown.append(each)
+            # Before anything waits: a question counts as read only some time after it can be seen.
+            self._look_at_question()
             if shown:
                 await self._prompt.print(lambda columns, shown=shown: self._drawing.printed(shown, columns))  # type: ignore[misc]
-            self._look_at_question()
             self._prompt.redraw()
             if any(isinstance(each, Happened) and isinstance(each.fact, _READ_KINDS) for each in batch):
                 self._soon(self._seen(scene))
