@@ -19,7 +19,7 @@ from tests.acceptance.terminal import Terminal
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "terminal.svg"
 COLUMNS, ROWS = 88, 44
-READY, KEYS = "· ready", r"\[a\] yes"
+READY, KEYS = "· ready", r"\[a\] allow"
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 

@@ -14,7 +14,7 @@ from tests.acceptance.terminal import Terminal, terminal
 
 READY = r"· ready"
 PROMPT = r"^> *$"
-KEYS = r"^  \[a\] yes"
+KEYS = r"^  \[a\] allow"
 """From when they are shown on, keys answer a question."""
 
 
@@ -155,7 +155,7 @@ def test_a_call_is_allowed_denied_changed_and_allowed_for_the_conversation(
     screen.until("Run this command", "^    echo made", KEYS, "needs you")
     # A letter that means nothing is not sent as a message: that would end the answer.
     screen.type("x")
-    screen.until("Nothing was sent. .a. yes", KEYS)
+    screen.until("Nothing was sent. .a. allow", KEYS)
     screen.press("a")
     screen.until("— Allowed. —", r"✓ shell  echo made · [\d.]+ s", "It said:", READY, gone="Run this command")
     screen.type("run echo never")
@@ -215,9 +215,9 @@ def test_a_message_written_over_a_question_is_sent_and_answers_no_whatever_it_be
         else:
             screen.paste(text)
         if text == "c":
-            screen.until("^> c *$", "Enter answers: yes, in this conversation")
+            screen.until("^> c *$", "Enter answers: allow in this conversation")
             screen.type("ould you wait", enter=False)
-        screen.until(f"^> {text}", "Enter sends this message and answers no.")
+        screen.until(f"^> {text}", "Enter sends this message and denies this.")
         screen.press("Enter")
         screen.until("⊘ shell  echo asked|- shell  echo asked", READY, gone="Run this command")
     said_then = said(running, only(running), "user")

@@ -17,6 +17,10 @@ from tests.browser.driving import GONE, PHONE, WAIT_MS, Inn, Visitor
 
 PASSWORD, OTHER = "correct horse", "battery staple"
 REFUSED = r"status of 40[0139]"
+ON_TOP = """node => {
+    const { x, y, width, height } = node.getBoundingClientRect();
+    return node.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+}"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -54,6 +58,7 @@ async def test_a_password_lets_in_is_changed_and_is_removed_only_where_there_is_
     await entry.get_by_label("New password").fill("short")
     await entry.get_by_role("button", name="Set password").click()
     await expect(chat.told).to_contain_text(f"has {PASSWORD_CHARS_MIN} to", timeout=WAIT_MS)
+    assert await chat.told.locator("p").evaluate(ON_TOP)  # Nothing hides or clips it.
     await expect(remove).to_have_count(0)
     await entry.get_by_label("New password").fill(PASSWORD)
     await entry.get_by_label("New password").press("Enter")

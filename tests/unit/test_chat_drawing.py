@@ -380,7 +380,7 @@ class TestTheScene:
             Listed(None, (Question("s_1", RUN, "approval", "here", CALL, "shell", '{"command":"ls"}'),))
         )
         drawn = "".join(text for _, text in Drawing(str).live(scene, 80, 30, 0))
-        assert "Run this command?\n    ls\n    here\n  [a] yes" in drawn
+        assert "Run this command?\n    ls\n    here\n  [a] allow" in drawn
         assert scene.status == "needs_you"
         shown = played(scene, f.ApprovalResolved(RUN, CALL, "approve"), f.RunResumed(RUN, "user", 0))
         assert shown == [Notice("Allowed.")] and scene.asked == ()

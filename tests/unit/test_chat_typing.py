@@ -153,8 +153,10 @@ class TestAnswersToQuestions:
         assert read_answer(line, question) == meant
 
     def test_the_keys_are_shown_and_a_lasting_yes_only_where_it_can_be_given(self) -> None:
-        assert choices(APPROVAL) == "[a] yes  [c] yes, in this conversation  [w] always  [e] edit  [d] no"
-        assert choices(COMPOUND) == "[a] yes  [e] edit  [d] no"
+        assert choices(APPROVAL) == (
+            "[a] allow  [c] allow in this conversation  [w] always allow  [e] edit  [d] deny"
+        )
+        assert choices(COMPOUND) == "[a] allow  [e] edit  [d] deny"
         assert choices(LIMIT) == "[g] go on"
 
     @pytest.mark.parametrize(
@@ -163,9 +165,9 @@ class TestAnswersToQuestions:
             ("", ""),
             ("/status", ""),
             ("x", ""),
-            ("a", "Enter answers: yes"),
-            ("d too early", "Enter answers: no"),
-            ("and now", "Enter sends this message and answers no."),
+            ("a", "Enter answers: allow"),
+            ("d too early", "Enter answers: deny"),
+            ("and now", "Enter sends this message and denies this."),
         ],
     )
     def test_a_line_that_was_begun_says_what_enter_does_with_it(self, line: str, told: str) -> None:

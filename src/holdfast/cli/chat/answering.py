@@ -54,7 +54,9 @@ class Unclear(msgspec.Struct, frozen=True):
 
 Typed = Answer | GoOn | AskMore | Unclear
 _CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType({
-    "approval": {"a": "yes", "c": "yes, in this conversation", "w": "always", "e": "edit", "d": "no"},
+    "approval": {
+        "a": "allow", "c": "allow in this conversation", "w": "always allow", "e": "edit", "d": "deny",
+    },
     "in_doubt": {"r": "run it again", "i": "it finished", "s": "carry on without it"},
 })  # fmt: skip
 _GO_ON = MappingProxyType({"g": "go on"})
@@ -95,7 +97,7 @@ def meaning_of(line: str, question: Question) -> str:
         return f"Enter answers: {keys(question)[letter]}"
     if question.unanswered:
         return "Enter sends this message. The one before it is answered first."
-    return "Enter sends this message and answers no." if question.kind == "approval" else ""
+    return "Enter sends this message and denies this." if question.kind == "approval" else ""
 
 
 def _can_last(question: Question) -> bool:

@@ -39,7 +39,7 @@ export function Entry() {
 }
 
 function Tokens() {
-  const tokens = useSignal<TokenList["tokens"]>([]);
+  const tokens = useSignal<TokenList["tokens"] | null>(null);
   const name = useSignal("");
   const rights = useSignal<readonly string[]>(["read", "write"]);
   const made = useSignal<TokenMade | null>(null);
@@ -59,9 +59,9 @@ function Tokens() {
   return (
     <div>
       <h4>{s.set.tokens}</h4>
-      {!tokens.value.length && <p class="note quiet">{s.set.noTokens}</p>}
+      {tokens.value?.length === 0 && <p class="note quiet">{s.set.noTokens}</p>}
       <ul>
-        {tokens.value.map((token) => (
+        {tokens.value?.map((token) => (
           <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => s.set.rights[each]).join(", ")} · {token.last_used_at ? s.set.lastUsed(age(token.last_used_at, now.value)) : s.set.neverUsed}</span><span class="spread" />
             <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{s.set.revoke}</button></li>
         ))}

@@ -9,7 +9,7 @@ import { api } from "../state";
 import { s } from "../strings";
 
 export function Permissions() {
-  const rules = useSignal<RuleList["rules"]>([]);
+  const rules = useSignal<RuleList["rules"] | null>(null);
   const settings = useSignal<readonly SettingTold[]>([]);
   useEffect(() => {
     void attempt(async () => (rules.value = (await api.get<RuleList>("api/rules")).rules));
@@ -17,7 +17,7 @@ export function Permissions() {
   }, []);
   const revoke = (id: string) => attempt(async () => {
     await api.delete(`api/rules/${id}`);
-    rules.value = rules.value.filter((rule) => rule.id !== id);
+    rules.value = rules.value?.filter((rule) => rule.id !== id) ?? null;
   });
   const change: Change = async (name, value) => void (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings);
   return (
@@ -25,9 +25,9 @@ export function Permissions() {
       <h3 id="set-may">{s.set.permissions}</h3>
       {settings.value.filter((each) => each.changeable || each.name === "approvals" || each.name === "resume").map((each) => <Setting key={each.name} told={each} change={change} />)}
       <h4>{s.set.rules}</h4>
-      {!rules.value.length && <p class="note quiet">{s.set.noRules}</p>}
+      {rules.value?.length === 0 && <p class="note quiet">{s.set.noRules}</p>}
       <ul>
-        {rules.value.map((rule) => (
+        {rules.value?.map((rule) => (
           <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? s.set.here : s.set.everywhere}</span><span class="spread" />
             <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${s.set.revoke} ${rule.pattern}`}>{s.set.revoke}</button></li>
         ))}
