@@ -57,7 +57,8 @@ export function Picker({ label, value, offers, placeholder, disabled, choose, ty
       const last = Math.min(found.length || offers.length, SHOWN_MAX) - 1;
       at.value = event.key === "ArrowDown" ? Math.min(at.value + 1, last) : Math.max(at.value - 1, -1);
     } else if (event.key === "Enter" && isOpen.value && found[at.value]) take(found[at.value]?.name ?? "");
-    else if (event.key === "Enter" && typed.value !== null) take(typed.value.trim());
+    // In a form, Enter goes on to send it.
+    else if (event.key === "Enter" && typed.value !== null) return take(typed.value.trim());
     else if (event.key === "Escape" && isOpen.value && found.length) {
       event.stopPropagation();
       close();
