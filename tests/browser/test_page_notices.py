@@ -139,5 +139,5 @@ async def test_a_browser_that_does_not_allow_it_says_so(guest: Guest) -> None:
     await chat.page.get_by_role("button", name="Settings").click()
     wants = chat.page.get_by_label("Tell me when an answer is finished or needs me")
     await wants.click()
-    await expect(chat.told).to_contain_text("This browser blocks notifications from this page.", timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text("This browser blocks notifications", timeout=WAIT_MS)
     await expect(wants).not_to_be_checked()
