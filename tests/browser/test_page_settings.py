@@ -1,12 +1,13 @@
 """Settings: each does what it says, at once and after a reload; what cannot be done cannot be pressed."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from holdfast import __version__
 from holdfast.domain.limits import PASSWORD_CHARS_MIN
@@ -303,6 +304,26 @@ async def test_every_section_is_reached_from_the_top_of_the_settings(guest: Gues
             head = sheet.get_by_role("region", name=name, exact=True).get_by_role("heading").first
             await expect(head).to_be_in_viewport(ratio=1)
             await expect(head).to_be_focused()
+
+
+async def test_a_section_stays_in_view_while_others_are_still_loading(guest: Guest) -> None:
+    chat, clicked = await guest(), asyncio.Event()
+
+    async def answer_later(route: Route) -> None:
+        await clicked.wait()
+        await route.continue_()
+
+    await chat.page.route(re.compile(r"/api/(?!sessions|stream|me)"), answer_later)
+    await section(chat.page, "About")
+    sheet = chat.page.get_by_role("dialog", name="Settings")
+    await sheet.get_by_role("group", name="Sections").get_by_role("button", name="Backups").click()
+    head = sheet.get_by_role("region", name="Backups", exact=True).get_by_role("heading").first
+    await expect(head).to_be_in_viewport(ratio=1)
+    clicked.set()
+    await expect(sheet.get_by_label("Steps in one answer")).to_have_count(1, timeout=WAIT_MS)
+    await chat.page.unroute_all(behavior="wait")
+    await expect(head).to_be_in_viewport(ratio=1)
+    await expect(sheet.get_by_label("Provider")).not_to_be_in_viewport()
 
 
 async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:

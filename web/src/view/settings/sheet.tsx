@@ -1,5 +1,6 @@
 // Settings: which model answers, what it may do, who may come in and from where, how it looks, what is there.
 
+import { useEffect, useRef } from "preact/hooks";
 import { actions } from "../actions";
 import { Sheet } from "../sheet";
 import { me } from "../state";
@@ -32,19 +33,37 @@ export function Settings() {
   );
 }
 
+/** What a reader does to look somewhere else. */
+const MOVES = ["wheel", "touchmove", "pointerdown", "keydown"];
 const TITLES = { model: s.set.model, may: s.set.permissions, mcp: s.set.mcp.title, entry: s.set.entry, channels: s.set.channels, looks: s.set.looks, backups: s.set.backups, about: s.set.about };
 
-/** Lead to each section below. */
+/** Lead to each section below. What is still loading above it does not push it away, until the reader moves. */
 function Sections({ ids }: { ids: readonly (keyof typeof TITLES)[] }) {
+  const links = useRef<HTMLDivElement>(null);
+  const shown = useRef<HTMLElement | null>(null);
+  useEffect(() => {
+    const all = links.current?.parentElement;
+    const sheet = all?.closest("dialog");
+    if (!all || !sheet) return;
+    const leave = () => (shown.current = null);
+    for (const move of MOVES) sheet.addEventListener(move, leave, { passive: true });
+    const observer = new ResizeObserver(() => shown.current?.scrollIntoView());
+    observer.observe(all);
+    return () => {
+      observer.disconnect();
+      for (const move of MOVES) sheet.removeEventListener(move, leave);
+    };
+  }, []);
   const go = (id: string) => {
     const head = document.getElementById(`set-${id}`);
-    head?.closest("section")?.scrollIntoView();
+    shown.current = head?.closest("section") ?? null;
+    shown.current?.scrollIntoView();
     // From there the keyboard goes on.
     head?.setAttribute("tabindex", "-1");
     head?.focus({ preventScroll: true });
   };
   return (
-    <div class="sections" role="group" aria-label={s.set.sections}>
+    <div class="sections" role="group" aria-label={s.set.sections} ref={links}>
       {ids.map((id) => <button key={id} type="button" class="quiet" onClick={() => go(id)}>{TITLES[id]}</button>)}
     </div>
   );
