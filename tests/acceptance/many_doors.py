@@ -42,6 +42,29 @@ async def cache(api: Api) -> Counts:
     return int(hits), {why: int(count) for why, count in _REBUILDS.findall(text)}
 
 
+class Readings:
+    """Checks after each turn that the server which answered it read the conversation back when, and only
+    when, another had answered since. Mostly that is the server that was asked; any may be faster."""
+
+    def __init__(self, *servers: Api) -> None:
+        self._servers = servers
+        self._before: list[Counts] = [(0, {}) for _ in servers]
+        self._last = -1
+        self.answered: list[int] = []
+        """Which server answered each turn."""
+
+    async def check(self) -> None:
+        """One more turn has been answered."""
+        now = [await cache(each) for each in self._servers]
+        (who,) = [n for n, counts in enumerate(now) if counts != self._before[n]]
+        hits, why = self._before[who]
+        reason = "foreign" if why else "new"
+        read = hits, why | {reason: why.get(reason, 0) + 1}
+        assert now[who] == ((hits + 1, why) if who == self._last else read)
+        self._before, self._last = now, who
+        self.answered.append(who)
+
+
 async def let_in(api: Api, telegram: TelegramApi) -> None:
     """Ada may write to the bot."""
     telegram.say(ADA, "hello?")

@@ -1,7 +1,7 @@
 // A question to the owner, above the composer and never in the way: what is to run, where, why, and what is at risk.
 
 import { computed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { divide, isDue } from "../core/cautions";
 import type { Entry } from "../core/entries";
 import { actions, type Answer } from "./actions";
@@ -64,7 +64,8 @@ function Question({ entry, more }: { entry: Entry; more: number; version: number
     busy.value = false;
     if (isThere && (given.scope === "always" || given.scope === "session")) sayAllowed(written, entry.name, given.scope);
   };
-  useEffect(() => {
+  // The keys of a question go with it: before the next one is drawn.
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
       if (event.key === "a") void answer({ decision: "approve" });

@@ -2,7 +2,7 @@
 // answers it. What was asked and answered stays in the conversation as one line.
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { Asked } from "../core/protocol";
 import { actions, type Answer } from "./actions";
@@ -53,7 +53,8 @@ function Choices({ asked: { choices, multiple }, busy, leave, send }: Ways & { a
     picked.value = all;
   };
   const sendAll = () => isChosen.length > 0 && send(isChosen);
-  useEffect(() => {
+  // The keys of a question go with it: before the next one is drawn.
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
       const choice = /^[1-9]$/.test(event.key) ? choices[Number(event.key) - 1] : undefined;

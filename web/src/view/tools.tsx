@@ -2,7 +2,7 @@
 // what was asked for and what came of it.
 
 import { useSignal, useSignalEffect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Entry } from "../core/entries";
 import type { ChangePart } from "../core/protocol";
 import { actions } from "./actions";
@@ -115,7 +115,7 @@ function Inside({ entry, written, output }: { entry: Entry; written: string; out
   const change = changeOf(entry);
   const printed = useRef<HTMLPreElement>(null);
   // Why it failed is said last.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (printed.current && entry.outcome === "failed") printed.current.scrollTop = printed.current.scrollHeight;
   }, [entry.outcome]);
   return (
