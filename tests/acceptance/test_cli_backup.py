@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -179,8 +181,13 @@ def test_ctrl_c_stops_a_backup_and_leaves_nothing_behind(
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert "Traceback" not in told
-    if process.returncode != 0:  # A fast disk may have been quicker than the signal.
-        assert not (tmp_path / "copy.db").exists()
+    copy = tmp_path / "copy.db"
+    if copy.exists():  # It was there before the signal was: then it is whole.
+        with closing(sqlite3.connect(copy)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert db.execute("SELECT count(*) FROM sessions").fetchone() == (60,)
+    else:
+        assert process.returncode != 0
     assert not list(tmp_path.glob(".copy.db.*"))
 
 
