@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
-from playwright.async_api import expect
+from playwright.async_api import Locator, expect
 
 from tests.acceptance.talking import Speaker, speaking
 from tests.acceptance.test_http_models import NOBODY
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import WAIT_MS, Inn
+from tests.browser.driving import WAIT_MS, Chat, Inn
 
 RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
 
@@ -42,13 +42,19 @@ def inn(hosting: Hosting, doorman: Doorman) -> Iterator[Inn]:
         yield inn
 
 
+async def opened_form(chat: Chat) -> Locator:
+    """The form for a model, where OpenAI is chosen."""
+    await chat.page.get_by_role("button", name="Connect a model").click()
+    form = chat.page.get_by_role("region", name="Model", exact=True)
+    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    return form
+
+
 async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it_answers(
     guest: Guest, doorman: Doorman
 ) -> None:
     chat = await guest()
-    await chat.page.get_by_role("button", name="Connect a model").click()
-    form = chat.page.get_by_role("region", name="Model", exact=True)
-    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    form = await opened_form(chat)
     said, test = form.locator("form [role=status]"), form.get_by_role("button", name="Test", exact=True)
     root = doorman.url.removesuffix("/v1")
     host = root.removeprefix("http://")
@@ -100,9 +106,7 @@ async def test_what_is_wrong_is_said_word_for_word_until_it_is_right_and_then_it
 
 async def test_a_test_without_a_key_asks_for_it_in_its_field(guest: Guest) -> None:
     chat = await guest()
-    await chat.page.get_by_role("button", name="Connect a model").click()
-    form = chat.page.get_by_role("region", name="Model", exact=True)
-    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    form = await opened_form(chat)
     await form.get_by_role("button", name="Test", exact=True).click()
     said = form.locator("form [role=status]")
     await expect(said).to_have_text(
@@ -114,9 +118,7 @@ async def test_every_model_that_a_test_found_is_offered_whatever_name_is_filled_
     guest: Guest, doorman: Doorman
 ) -> None:
     chat = await guest()
-    await chat.page.get_by_role("button", name="Connect a model").click()
-    form = chat.page.get_by_role("region", name="Model", exact=True)
-    await form.get_by_label("Provider").select_option("openai", timeout=WAIT_MS)
+    form = await opened_form(chat)
     await form.get_by_label("Base URL").fill(doorman.url)
     await form.get_by_label("Key").fill(RIGHT)
     model, said = form.get_by_role("combobox", name="Model name"), form.locator("form [role=status]")

@@ -16,7 +16,7 @@ NEVER_LATE = """() => {
     const real = setTimeout;
     window.setTimeout = (run, ms, ...given) => (ms >= 5000 ? 0 : real(run, ms, ...given));
 }"""
-"""What would go after seconds stays, so that no test has to be quick."""
+"""Keep on the page what would go after some seconds, so that no test has to be quick."""
 GAP = "(note, question) => question.getBoundingClientRect().top - note.getBoundingClientRect().bottom"
 
 

@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
@@ -17,6 +18,7 @@ from tests.browser.conftest import Guest, Hosting
 from tests.browser.driving import GONE, PHONE, WAIT_MS, Inn, Visitor
 
 PASSWORD, OTHER = "correct horse", "battery staple"
+DESKTOP = {"viewport": {"width": 1280, "height": 800}}
 REFUSED = r"status of 40[0139]"
 ON_TOP = """node => {
     const { x, y, width, height } = node.getBoundingClientRect();
@@ -39,6 +41,15 @@ async def section(page: Page, name: str) -> Locator:
     found = page.get_by_role("region", name=name, exact=True)
     await expect(found).to_be_visible(timeout=WAIT_MS)
     return found
+
+
+async def opened_sheet(guest: Guest, options: dict[str, Any]) -> Locator:
+    """The settings, opened in a browser of that kind."""
+    chat = await guest(**options)
+    if options is PHONE:
+        await chat.button("Conversations").first.tap()
+    await section(chat.page, "About")
+    return chat.page.get_by_role("dialog", name="Settings")
 
 
 async def enter(page: Page, password: str) -> None:
@@ -293,12 +304,8 @@ async def test_what_is_there_is_told(guest: Guest, inn: Inn) -> None:
 
 
 async def test_every_section_is_reached_from_the_top_of_the_settings(guest: Guest) -> None:
-    for options in ({"viewport": {"width": 1280, "height": 800}}, PHONE):
-        chat = await guest(**options)
-        if options is PHONE:
-            await chat.button("Conversations").first.tap()
-        await section(chat.page, "About")
-        sheet = chat.page.get_by_role("dialog", name="Settings")
+    for options in (DESKTOP, PHONE):
+        sheet = await opened_sheet(guest, options)
         for name in ("Backups", "Sign-in and access", "Model"):
             await sheet.get_by_role("group", name="Sections").get_by_role("button", name=name).click()
             head = sheet.get_by_role("region", name=name, exact=True).get_by_role("heading").first
@@ -327,12 +334,8 @@ async def test_a_section_stays_in_view_while_others_are_still_loading(guest: Gue
 
 
 async def test_the_way_out_of_a_long_sheet_stays_in_sight(guest: Guest) -> None:
-    for options in ({"viewport": {"width": 1280, "height": 800}}, PHONE):
-        chat = await guest(**options)
-        if options is PHONE:
-            await chat.button("Conversations").first.tap()
-        await section(chat.page, "About")
-        sheet = chat.page.get_by_role("dialog", name="Settings")
+    for options in (DESKTOP, PHONE):
+        sheet = await opened_sheet(guest, options)
         await sheet.get_by_role("button", name="Sign out").scroll_into_view_if_needed()
         await expect(sheet.get_by_label("Provider")).not_to_be_in_viewport()
         await expect(sheet.get_by_role("button", name="Close")).to_be_in_viewport(ratio=1)

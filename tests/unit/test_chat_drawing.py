@@ -132,7 +132,7 @@ class TestToolLines:
 
 
 def pieces_of(name: str, arguments: dict[str, object], mask: Masking = str) -> Pieces:
-    """How a call that waits to be allowed is drawn, its question first and its keys last."""
+    """Draw a call that waits to be allowed: its question first, its keys last."""
     scene = Scene(SESSION)
     given = json.dumps(arguments)
     scene.listed(Listed(None, (Question("s_1", RUN, "approval", "", CALL, name, given),)))

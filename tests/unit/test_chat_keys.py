@@ -25,7 +25,7 @@ class Typist:
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
         self.line: Callable[[], str] = str
-        """What stands in the line of the prompt that is asked now."""
+        """Returns the text of the prompt's line."""
 
     async def ask(
         self,

@@ -31,7 +31,7 @@ TEXTS = st.lists(WORDS | st.sampled_from(MARKS) | BLOCKS, max_size=30)
 
 
 def drawn(text: str, columns: int = 80) -> str:
-    """What is read on a screen, without how its lines are broken."""
+    """Return the text on a screen without its line breaks."""
     console = Console(file=io.StringIO(), width=columns, legacy_windows=False)
     console.print(rendered(text, columns))
     assert isinstance(console.file, io.StringIO)

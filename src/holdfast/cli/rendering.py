@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.cli.chat.safe import safe
 
 _FENCE = re.compile(r"^[ >*+\-\d.)]*(?:`{3,}[^`\n]*|~{3,}.*)$", re.MULTILINE)
-"""Where code begins: the language that is named there is not shown."""
+"""The first line of a code block. It names the language, which is not shown."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -37,7 +37,7 @@ def rendered(text: str, columns: int) -> RenderableType:
 
 
 def _markdown(text: str, columns: int) -> list[list[Segment]]:
-    from markdown_it import MarkdownIt  # Loaded by whoever draws: no other command waits for it.
+    from markdown_it import MarkdownIt  # Loaded here: commands that draw nothing do not wait for it.
     from rich.markdown import Markdown
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])

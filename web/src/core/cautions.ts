@@ -2,9 +2,9 @@
 
 interface Reason {
   folder: string;
-  /** What is said of this call, always. */
+  /** About this call. Always shown. */
   own: string;
-  /** What holds for every command on this machine, and is said once a day. */
+  /** About every command on this machine. Shown once a day. */
   caution: string;
 }
 
@@ -19,7 +19,7 @@ export function divide(reason: string, known: string): Reason {
 type Store = Pick<Storage, "getItem" | "setItem">;
 const KEY = "holdfast.caution";
 
-/** Whether a caution is to be shown with this call: with the first of a day, however often that is drawn. */
+/** Return whether this call shows the caution: the first call of a day does, however often it is drawn. */
 export function isDue(caution: string, call: string, day: string, store: Store): boolean {
   const today = `${day} ${caution}`;
   const [said, on] = (store.getItem(KEY) ?? "").split("\n");

@@ -24,7 +24,7 @@ export interface Letter {
   seq?: number;
 }
 
-/** Where the server saved a letter. */
+/** The place of a letter in the server's journal. */
 export interface Receipt {
   session: string;
   seq: number;

@@ -22,7 +22,7 @@ export interface Answer {
   arguments?: string;
   reason?: string;
   text?: string;
-  /** What the model is told that a call came to, with `mark_done`. */
+  /** The call's result for the model, with `mark_done`. */
   result?: string;
   choices?: string[];
 }

@@ -31,7 +31,7 @@ interface Given {
 export function Picker({ label, value, offers, placeholder, disabled, choose, typing }: Given) {
   const id = useId();
   const typed = useSignal<string | null>(null);
-  /** What was typed since the list was opened: a name that stands there already leaves nothing out. */
+  /** The text typed since the list was opened. It filters the list; a name that was there before does not. */
   const sought = useSignal("");
   const isOpen = useSignal(false);
   const at = useSignal(-1);

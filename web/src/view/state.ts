@@ -22,7 +22,7 @@ export const hasPassword = signal(false);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
-/** Whether the server has told which conversations there are. */
+/** True once the list of conversations has arrived. */
 export const isListed = signal(false);
 export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
 export const letters = signal<readonly Letter[]>([]);
@@ -114,7 +114,7 @@ function setQuestions(id: string, asked: readonly Question[]): void {
   questions.value = all;
 }
 
-/** How long something can be undone. */
+/** The time in which something can be undone. */
 export const UNDO_MS = 20_000;
 
 /** Say something in passing, with what can be done about it. */

@@ -115,7 +115,7 @@ class Drawing:
         return line
 
     def live(self, scene: Scene, columns: int, rows: int, now_ms: int, keys: str | None = None) -> Pieces:
-        """What is under way, from the top down: the end of what is written, the calls, the question.
+        """Draw what is under way, from the top down: the end of what is written, the calls, the question.
 
         `keys` stands in place of the question's choices.
         """

@@ -70,12 +70,12 @@ class Prompt:
 
     @property
     def line(self) -> str:
-        """What stands in the line now."""
+        """Return the text of the line."""
         return self._session.default_buffer.text
 
     @property
     def is_aside(self) -> bool:
-        """Whether something other than a message is asked for."""
+        """Return whether the prompt asks for something other than a message."""
         return self._label != _LABEL
 
     async def ask(self, label: str = _LABEL, text: str = "") -> str | None:

@@ -39,7 +39,7 @@ MESSAGES_READ = 60
 MESSAGES_SHOWN = 8
 """How much of a conversation is shown when it is opened."""
 SEEN_MS, ANSWERED_MS = 700, 3_000
-"""What is typed so soon after a question came up was not meant for it: a person has to read it first."""
+"""Ignore what is typed so soon after a question came up: nobody has read it yet."""
 Heard = Happened | Listed | Contact | Shown
 _READ_KINDS = (f.MessageSettled, f.RunCompleted, f.RunFailed, f.ToolSettled)
 
@@ -226,12 +226,12 @@ class Talk:
         return self._now_ms() - self._shown_ms >= SEEN_MS
 
     def _is_answer(self, letter: str) -> bool:
-        """Whether a key answers the question on the screen, without Enter."""
+        """Return whether a key answers the question on the screen, without Enter."""
         asked = self._scene.asked
         return bool(asked) and self._is_seen and letter.lower() in keys(asked[0])
 
     def _keys(self) -> str | None:
-        """What can be pressed now; None: what the question itself says."""
+        """Return the line about the keys; None: the question's own."""
         if not self._scene.asked:
             return None
         if self._prompt.is_aside:

@@ -1,6 +1,7 @@
 """`holdfast sessions search`: find conversations by what was said in them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -19,6 +20,7 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
 from holdfast.domain.reading import clean, title_of
+from holdfast.domain.rows import SessionRow
 from holdfast.store.ports import Hit, Snapshot
 
 WordsArgument = Annotated[
@@ -84,15 +86,17 @@ def _conversations(snapshot: Snapshot, hits: Sequence[Hit]) -> list[FoundConvers
     for hit in hits:
         match = Match(hit.message_id, hit.role, hit.at, hit.snippet, hit.marks)
         matches.setdefault(hit.session_id, []).append(match)
-    found: list[FoundConversation] = []
-    for session_id, own in matches.items():
-        try:
-            row = snapshot.session(session_id)
-        except NoSuchSession:
-            continue
-        listed = summary(row, openings(snapshot, (row,)).get(row.id, ""))
-        found.append(FoundConversation(**msgspec.structs.asdict(listed), matches=tuple(own)))
-    return found
+    rows: list[SessionRow] = []
+    for session_id in matches:
+        with suppress(NoSuchSession):
+            rows.append(snapshot.session(session_id))
+    opening = openings(snapshot, rows)
+    return [
+        FoundConversation(
+            **msgspec.structs.asdict(summary(row, opening.get(row.id, ""))), matches=tuple(matches[row.id])
+        )
+        for row in rows
+    ]
 
 
 def _table(found: list[FoundConversation]) -> Table:

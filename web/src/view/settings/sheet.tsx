@@ -33,7 +33,7 @@ export function Settings() {
   );
 }
 
-/** What a reader does to look somewhere else. */
+/** Events by which a reader looks somewhere else. */
 const MOVES = ["wheel", "touchmove", "pointerdown", "keydown"];
 const TITLES = { model: s.set.model, may: s.set.permissions, mcp: s.set.mcp.title, entry: s.set.entry, channels: s.set.channels, looks: s.set.looks, backups: s.set.backups, about: s.set.about };
 

@@ -49,7 +49,7 @@ export const conversation = {
   toolStates: { intended: "not run yet", started: "running", in_doubt: "may have run", resolved: "", settled: "" },
   toolOutcomes: { done: "", failed: "failed", denied: "not allowed", not_run: "not run", unknown: "outcome unknown; the assistant was told so" },
   failedWith: (how: string) => `failed: ${how}`,
-  /** What a tool does, before and after. */
+  /** A tool's verb, before and after it ran. */
   toolNames: {
     shell: ["Run", "Ran"], write_file: ["Write", "Wrote"], edit_file: ["Change", "Changed"], read_file: ["Read", "Read"],
     list_files: ["List", "Listed"], search_files: ["Search files for", "Searched files for"], fetch_url: ["Open", "Opened"],
@@ -82,8 +82,8 @@ export const conversation = {
   mayHaveRun: "The server stopped while this was running. Did it finish?",
   doubts: {
     rerun: ["Run again", "The assistant sees what it prints this time."],
-    mark_done: ["It finished", "The assistant is told that you said so."],
-    skip: ["Carry on without it", "The assistant is told that the outcome is unknown."],
+    mark_done: ["It finished", "Tells the assistant that you said so."],
+    skip: ["Carry on without it", "Tells the assistant that the outcome is unknown."],
   },
   skip: "Skip",
   saidFinished: "The server stopped while this was running. The user said that it finished.",
