@@ -5,12 +5,16 @@ Words: what to try, the data folder, the server's process id, its port, another 
 
 import ctypes
 import errno
+import importlib.util
 import json
 import os
+import platform
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -146,6 +150,92 @@ def removal() -> str:
     return "removed"
 
 
+def program() -> Path:
+    """The folder of the package that the server runs."""
+    found = importlib.util.find_spec("holdfast")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent
+
+
+def changing_the_program() -> str:
+    with (program() / "agent" / "tools" / "search_program.py").open("r+b") as file:
+        return f"opened for writing: {file.name}"
+
+
+def adding_to(folder: Callable[[], Path]) -> Callable[[], str]:
+    def attempt() -> str:
+        planted = folder() / f"planted-{os.getpid()}"
+        planted.touch()
+        planted.unlink()
+        return f"made {planted}"
+
+    return attempt
+
+
+def moving(folder: Callable[[], Path]) -> Callable[[], str]:
+    def attempt() -> str:
+        place = folder()
+        place.rename(place.with_name("aside")).rename(place)
+        return f"moved {place}"
+
+    return attempt
+
+
+def limits() -> str:
+    resource.prlimit(SERVER, resource.RLIMIT_CPU, resource.prlimit(SERVER, resource.RLIMIT_CPU))
+    return "set"
+
+
+def priority() -> str:
+    os.setpriority(os.PRIO_PROCESS, SERVER, os.getpriority(os.PRIO_PROCESS, SERVER))
+    return "set"
+
+
+def priority_by_user() -> str:
+    os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_USER, 0))
+    return "set"
+
+
+def processors() -> str:
+    os.sched_setaffinity(SERVER, os.sched_getaffinity(SERVER))
+    return "set"
+
+
+def scheduling() -> str:
+    os.sched_setscheduler(SERVER, os.sched_getscheduler(SERVER), os.sched_getparam(SERVER))
+    return "set"
+
+
+def parameters_of_scheduling() -> str:
+    os.sched_setparam(SERVER, os.sched_getparam(SERVER))
+    return "set"
+
+
+def attributes_of_scheduling() -> str:
+    attributes = ctypes.create_string_buffer(56)
+    system_call("sched_getattr", SERVER, attributes, ctypes.c_uint(56), ctypes.c_uint(0))
+    system_call("sched_setattr", SERVER, attributes, ctypes.c_uint(0))
+    return "set"
+
+
+def priority_of_reading_and_writing() -> str:
+    system_call("ioprio_set", 1, SERVER, system_call("ioprio_get", 1, SERVER))
+    return "set"
+
+
+def system_call(name: str, *arguments: object) -> int:
+    """Calls for which Python has no function."""
+    numbers = {
+        "x86_64": {"ioprio_set": 251, "ioprio_get": 252, "sched_setattr": 314, "sched_getattr": 315},
+        "aarch64": {"ioprio_set": 30, "ioprio_get": 31, "sched_setattr": 274, "sched_getattr": 275},
+    }
+    libc = ctypes.CDLL(None, use_errno=True)
+    result: int = libc.syscall(numbers[platform.machine()][name], *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
 def environment() -> str:
     return content(f"/proc/{SERVER}/environ")
 
@@ -256,6 +346,20 @@ ATTEMPTS: dict[str, Callable[[], str]] = {
     "move the folder above": move_above,
     "change rights": rights,
     "remove a file": removal,
+    "change the program": changing_the_program,
+    "add to the program": adding_to(program),
+    "add to the environment": adding_to(lambda: Path(sysconfig.get_path("purelib"))),
+    "add to the interpreter": adding_to(lambda: Path(sysconfig.get_path("stdlib"))),
+    "move the program": moving(program),
+    "move the folder above the program": moving(lambda: program().parent),
+    "change limits": limits,
+    "change priority": priority,
+    "change priority by user": priority_by_user,
+    "change priority of reading and writing": priority_of_reading_and_writing,
+    "change processors": processors,
+    "change scheduling": scheduling,
+    "change parameters of scheduling": parameters_of_scheduling,
+    "change attributes of scheduling": attributes_of_scheduling,
     "read the environment": environment,
     "read the memory": memory,
     "read the memory from afar": memory_from_afar,

@@ -156,6 +156,9 @@ def test_the_environment_of_the_server_shows_no_key(guarded: Running) -> None:
         ("cat <(echo substituted) && echo out >/dev/stdout && echo quiet >/dev/null", "substituted\nout"),
         ("echo x | tee a b >/dev/null && ln a c && mv b d && cat c d | wc -l && rm -rf a c d", "2"),
         ("sleep 0.05 & wait; kill -0 $$ && ps -o pid= -p $$ | wc -l", "1"),
+        ("ulimit -n 100 && nice -n 5 python3 -c 'import os, resource;"
+         " os.sched_setaffinity(0, os.sched_getaffinity(0));"
+         " print(os.nice(0), resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[0])'", "5 100"),
         ("head -c 200000 /dev/zero | tr '\\0' x | wc -c; ls /tmp >/dev/null; exit 3", "200000\nexit code 3"),
     ],
 )  # fmt: skip

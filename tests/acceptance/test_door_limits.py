@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.limits import CONNECTION_IDLE_S_MAX, HEAD_BYTES_MAX
+from holdfast.domain.limits import (
+    CONNECTION_IDLE_S_MAX,
+    HEAD_BYTES_MAX,
+    PASSWORD_CHARS_MAX,
+    PUBLIC_BODY_BYTES_MAX,
+)
 from holdfast.server.connections import Patience
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.talking import Api, next_event
@@ -137,6 +142,22 @@ async def test_whoever_is_not_in_has_less_time_for_a_body(tmp_path: Path) -> Non
         await rest(reader)
         slowly.cancel()
         assert time.monotonic() - began < patience.body_s / 2
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_whoever_is_not_in_has_little_room_for_a_body(chunked: bool, tmp_path: Path) -> None:
+    """It is refused before any of it is held: by the length that is said, or where it becomes too long."""
+    size = PUBLIC_BODY_BYTES_MAX + 1
+    length = {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(size)}
+    async with house(tmp_path) as here, door(here) as api, bare(api) as (reader, writer):
+        writer.write(asking("/api/sign-in", "", "POST", **length, **JSON))
+        if chunked:
+            writer.write(f"{size:x}\r\n".encode() + b" " * size)  # And the chunk goes on.
+        async with asyncio.timeout(30):
+            told = await reader.readuntil(b"}")
+        assert told.startswith(b"HTTP/1.1 413 ") and b'"too_large"' in told and b"8000" in told
+        answer = await api.post("/api/sign-in", {"password": "x" * PASSWORD_CHARS_MAX})
+        assert (api.status, answer["code"]) == (401, "sign_in_failed")
 
 
 async def test_what_is_not_http_is_told_so_with_a_code(tmp_path: Path) -> None:

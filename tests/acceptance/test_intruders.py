@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
-from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import talking
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Speaker, talking
 from tests.acceptance.test_sign_in import PASSWORD, by_browser, entered, set_password, sign_in
 
 NOBODY = 65_534
@@ -62,6 +62,38 @@ def test_another_user_of_this_machine_reads_nothing_and_drives_nothing(holdfast:
     assert len(found["answers"]) == len(paths) > 50
     assert set(found["answers"].values()) == {401}
     assert json.loads(server.ask("/api/sessions").body)["sessions"] == []
+
+
+async def test_a_data_folder_that_others_may_enter_holds_nothing_that_they_can_read(
+    speaker: Speaker, tmp_path: Path
+) -> None:
+    """Made by somebody before, and files in it by a version that left them open."""
+    umask, data = os.umask(0o022), tmp_path / "share" / "holdfast"
+
+    def open_to_others() -> dict[str, str]:
+        return {path.name: oct(mode) for path in data.iterdir() if (mode := path.stat().st_mode) & 0o077}
+
+    async def use(command: Holdfast) -> dict[str, str]:
+        server = await asyncio.to_thread(command.serve, "--port", "0")
+        async with talking(server.address) as api:
+            receipt = await api.say(await api.begin(), "run echo made here >file")
+            await api.done(receipt["run_id"])
+            await api.post("/api/backup", {})
+            assert (data / "holdfast.db-shm").exists() and (data / "workspaces").exists()
+            found = open_to_others()
+        server.process.terminate()
+        await asyncio.to_thread(server.process.wait, 60)
+        return found | open_to_others()
+
+    try:
+        data.mkdir(parents=True)
+        with living_in(tmp_path, **environ_of(speaker), HOLDFAST_APPROVALS="allow") as command:
+            assert await use(command) == {}
+            for name in ("holdfast.db", "format", "workspaces"):
+                (data / name).chmod((data / name).stat().st_mode | 0o055)
+            assert await use(command) == {}
+    finally:
+        os.umask(umask)
 
 
 def test_a_log_that_somebody_finds_lets_nobody_in(holdfast: Holdfast) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import ipaddress
 import string
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -220,3 +222,48 @@ async def test_this_machine_is_refused_by_its_name_as_this_machine_looks_it_up(n
     )
     result = await FetchUrl(client).run(call)
     assert "not an address of the internet" in text_of(result.parts or ())
+
+
+ASKS_ITSELF = """
+import asyncio, sys
+from holdfast.agent.tools.addresses import Admission
+from holdfast.agent.tools.arguments import Refused
+from holdfast.agent.tools.web_client import WebClient
+from holdfast.domain.urls import read_url
+
+async def hello(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.0 200 OK\\r\\n\\r\\nhello")
+    writer.close()
+
+async def ask(client, url):
+    try:
+        async with client.get(read_url(url)) as response:
+            return (await response.read()).decode()
+    except Refused as refusal:
+        return str(refusal).partition(":")[2]
+
+async def main():
+    server = await asyncio.start_server(hello, sys.argv[1], 0)
+    port = server.sockets[0].getsockname()[1]
+    host = f"[{sys.argv[1]}]" if ":" in sys.argv[1] else sys.argv[1]
+    for admission in (Admission(), Admission([sys.argv[1]]), Admission([sys.argv[1]], port)):
+        print(await ask(WebClient(admission), f"http://{host}:{port}/"))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a network namespace")
+@pytest.mark.parametrize("address", ["5.5.5.5", "2a00:1450::5"])
+def test_an_address_of_the_internet_that_this_machine_has_is_refused(address: str) -> None:
+    prepare = f'ip link set lo up && ip addr add {address} dev lo && exec "$@"'
+    asks = [sys.executable, "-c", ASKS_ITSELF, address]
+    words = ["unshare", "-rn", "sh", "-c", prepare, "sh", *asks]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "unshare" in told.stderr:
+        pytest.skip("network namespaces cannot be made here")
+    refused, allowed, own = told.stdout.splitlines() or [told.stderr] * 3
+    assert "not an address of the internet" in refused
+    assert allowed == "hello", "who runs the server can allow it"
+    assert "not an address of the internet" in own, "but never the server itself"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools.confinement import NO_WALLS, Walls, confine, places_of
+from holdfast.agent.tools.confinement import NO_WALLS, Walls, confine, places_of, program
 from holdfast.agent.tools.confinement_walls import LANDLOCK, MOUNTS, abi, close_port, identity_of
 from holdfast.domain.ids import SessionId
 from holdfast.engine.workspaces import workspace_of
@@ -54,9 +54,9 @@ def furnish(folder: Path) -> Path:
 @pytest.fixture(params=[MOUNTS, LANDLOCK])
 def walled(request: pytest.FixtureRequest, tmp_path: Path, ports: int) -> Bench:
     store = furnish(tmp_path.resolve())
-    bench = Bench(
-        tmp_path, None, Walls(request.param, ports, identity_of(str(store)), places_of(store)), store
-    )
+    read_only = tuple(map(str, program()))
+    walls = Walls(request.param, ports, identity_of(str(store)), places_of(store), read_only)
+    bench = Bench(tmp_path, None, walls, store)
     bench.workspace = workspace_of(store, OWN, "")
     return bench
 
@@ -199,7 +199,8 @@ def test_what_walls_cannot_do_without_is_found_by_trying(tmp_path: Path, listene
         assert found.walls.way in (MOUNTS, LANDLOCK)
         assert found.made_of.endswith(f"landlock {abi()}")
         told = " ".join(found.gaps)
-        for kept in ("the data folder", "own port", "memory", "stop this server", "disk", "kernel"):
+        kept_out = ("the data folder", "own port", "memory", "stop this server", "disk", "kernel")
+        for kept in (*kept_out, "own program", "limits"):
             assert kept not in told
         assert ("Running as root" in told) == (os.geteuid() == 0)
     finally:
@@ -211,7 +212,8 @@ def test_where_no_walls_can_be_put_up_each_gap_is_told(tmp_path: Path, listener:
     found = confine(furnish(tmp_path), "127.0.0.1", listener.getsockname()[1], ways=())
     assert found[:2] == (NO_WALLS, "none")
     told = " ".join(found.gaps)
-    for lost in ("read the data folder", "change the data folder", "own port", "stop this server"):
+    lost_all = ("read the data folder", "change the data folder", "own port", "stop this server")
+    for lost in (*lost_all, "own program", "limits"):
         assert lost in told
 
 
@@ -219,34 +221,77 @@ PROBE = (
     "import sys; sys.path.append(sys.argv.pop(1)); import confinement_walls as walls, confinement_probe;"
     "sys.argv[6] = str(walls.close_port(int(sys.argv[3]))); confinement_probe.main(walls.enclose)"
 )
+ENCLOSED = (
+    "import runpy, sys; tools, way, identity, store = sys.argv[1:5]; del sys.argv[1:5];"
+    "sys.path.append(tools); import confinement_walls as walls;"
+    "walls.enclose(way, -1, identity, '/', [store], [tools]) if way else None;"
+    "runpy.run_path(tools + '/intruder.py', run_name='__main__')"
+)
+ON_PROCESSES = [attempt for attempt, told in ANNOUNCED_BY.items() if told == "limits, priority"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+class Ordinary:
+    """A user who is not root, their data folder and a copy of the tools, and a process that they run."""
+
+    def __init__(self, folder: Path, python: str, server: int) -> None:
+        self.store, self.tools, self.server = furnish(folder), folder / "tools", server
+        self._python = python
+        shutil.copytree(TOOLS, self.tools, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(INTRUDER, self.tools)
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", str(folder)], check=True)
+
+    def run(self, script: str, *words: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*BECOME, self._python, "-I", "-S", "-c", script, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+
+USER = 12_345
+BECOME = ("setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups")
+
+
+@pytest.fixture
+def ordinary() -> Iterator[Ordinary]:
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    if os.geteuid() != 0 or python is None or not shutil.which("setpriv"):
+        pytest.skip("needs root, a Python that everyone may run, and setpriv")
+    folder = Path(f"/var/tmp/holdfast-test-{os.getpid()}-{time.monotonic_ns()}")
+    with subprocess.Popen([*BECOME, "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline(), "it has become the user"
+            yield Ordinary(folder, python, server.pid)
+        finally:
+            server.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.mark.parametrize(("way", "passed"), [(MOUNTS, []), (LANDLOCK, ["rights"])])
 def test_the_walls_hold_for_an_ordinary_user(
-    tmp_path: Path, listener: socket.socket, way: str, passed: list[str]
+    ordinary: Ordinary, listener: socket.socket, way: str, passed: list[str]
 ) -> None:
-    python, user = shutil.which("python3", path="/usr/bin:/usr/local/bin"), 12_345
-    if python is None or not shutil.which("setpriv"):
-        pytest.skip("needs a Python that everyone may run, and setpriv")
-    folder = Path(f"/var/tmp/holdfast-test-{os.getpid()}-{time.monotonic_ns()}")
-    store = furnish(folder)
-    try:
-        subprocess.run(["chown", "-R", f"{user}:{user}", str(folder)], check=True)
-        shutil.copytree(TOOLS, folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        with subprocess.Popen(["setpriv", "--reuid", f"{user}", "--clear-groups", "sleep", "60"]) as server:
-            words = [str(folder / "tools"), str(store), "127.0.0.1", str(listener.getsockname()[1]),
-                     str(server.pid), way, "0", identity_of(str(store)), str(store)]  # fmt: skip
-            become = ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups"]
-            told = subprocess.run(
-                [*become, python, "-I", "-S", "-c", PROBE, *words], capture_output=True, text=True, timeout=60
-            )
-            server.kill()
-        if told.returncode == 3 and way == MOUNTS:
+    store, port = ordinary.store, listener.getsockname()[1]
+    told = ordinary.run(
+        PROBE, ordinary.tools, store, "127.0.0.1", port, ordinary.server, way, "0",
+        identity_of(str(store)), store, "", ordinary.tools,
+    )  # fmt: skip
+    if told.returncode == 3 and way == MOUNTS:
+        pytest.skip("ordinary users may not mount here")
+    assert (told.returncode, told.stdout.split("\n")) == (0, [*(passed or [""]), ""]), told
+
+
+@pytest.mark.parametrize("way", [MOUNTS, LANDLOCK, ""])
+def test_a_command_changes_no_other_process_of_an_ordinary_user(ordinary: Ordinary, way: str) -> None:
+    """Without walls it does: root is kept from it in other ways too, an ordinary user is not."""
+    store = ordinary.store
+    for attempt in ON_PROCESSES:
+        words = (attempt, store, ordinary.server, 1, OTHER)
+        told = ordinary.run(ENCLOSED, ordinary.tools, way, identity_of(str(store)), store, *words)
+        if "Error" in told.stderr and way == MOUNTS:
             pytest.skip("ordinary users may not mount here")
-        assert (told.returncode, told.stdout.split("\n")) == (0, [*(passed or [""]), ""]), told
-    finally:
-        shutil.rmtree(folder)
+        assert told.stdout.startswith("REFUSED [Errno 1]" if way else "GOT "), (attempt, told)
 
 
 def test_a_further_mount_of_the_disk_is_found(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ RECOVERY_AGE_MS_MAX = 86_400_000
 
 BODY_BYTES_MAX = 8_000_000
 """One request's body: room for the longest message with every character escaped."""
+PUBLIC_BODY_BYTES_MAX = 8_000
+"""The same where nobody has signed in: room for the longest password."""
 STREAM_SESSIONS_MAX = 100
 """Sessions that one connection may follow."""
 STREAM_SEND_BYTES = 256_000

@@ -6,13 +6,15 @@ their connection.
 
 from collections.abc import Callable, Mapping
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.ids import SessionId
+from holdfast.domain.limits import PUBLIC_BODY_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
 from holdfast.server.asgi import ALWAYS, Answer, Application, Receive, Scope, Send, header, send_answer
 from holdfast.server.auth.guard import Guard, Visitor
 from holdfast.server.auth.hosts import Hosts, is_same_origin
 from holdfast.server.auth.rights import right_needed
+from holdfast.server.channels import CALLED_PATHS
 from holdfast.server.files import FILES_PATH
 from holdfast.server.metrics import Metrics
 from holdfast.server.problem import CrossSite, MethodNotAllowed, NotAllowed, NotJson, Stopping, problem
@@ -60,6 +62,8 @@ class Gate:
                 raise Stopping()
             visitor = await self._let_in(scope)
             _check_type(scope)
+            if visitor is None and scope["path"] not in CALLED_PATHS:
+                receive = _bounded(scope, receive)
             if scope["path"] == STREAM_PATH or EVENTS_PATH.fullmatch(scope["path"]):
                 await self._stream(scope, receive, send, visitor)
                 return
@@ -131,6 +135,29 @@ def _has_body(scope: Scope) -> bool:
     return scope["method"] not in _READS and (
         length not in ("", "0") or bool(header(scope, b"transfer-encoding"))
     )
+
+
+def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """Limit a body that comes without a sign-in, before any of it is held. Raises TooLarge."""
+    limit, received = PUBLIC_BODY_BYTES_MAX, 0
+
+    def check(size: int) -> None:
+        if size > limit:
+            raise TooLarge(what="The body", size=f"more than {limit}", limit=limit)
+
+    length = header(scope, b"content-length")
+    check(int(length) if length.isdecimal() else 0)
+
+    async def bounded() -> dict[str, object]:
+        nonlocal received
+        message = await receive()
+        part = message.get("body", b"")
+        assert isinstance(part, bytes)
+        received += len(part)
+        check(received)
+        return message
+
+    return bounded
 
 
 def _extension(scope: Scope, name: str) -> Callable[[], None]:

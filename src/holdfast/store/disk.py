@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +23,19 @@ def sync(path: Path) -> None:
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     finally:
         os.close(handle)
+
+
+def make_own(path: Path) -> None:
+    """Make an empty file for its owner alone, whoever may enter its folder. One that is there stays."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def keep_own(path: Path) -> None:
+    """Take the rights to a file or folder from everybody but its owner. A link is left alone."""
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        if found.st_mode & 0o077 and found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
+            path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
 
 
 def sync_names(folder: Path) -> None:

@@ -3,6 +3,7 @@
 Whatever belongs to this machine, to networks around it or to nobody is refused, in every way of writing it.
 """
 
+import socket
 from collections.abc import Iterable
 from ipaddress import (
     IPv4Address,
@@ -49,8 +50,23 @@ def is_public(address: Address) -> bool:
     return address in _PUBLIC_6 and not any(address in network for network in _NOT_PUBLIC_6)
 
 
+def is_own(address: Address) -> bool:
+    """Return whether this machine itself has the address. Sends nothing."""
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as line:
+        try:
+            # Only to itself does a machine speak from the address that it speaks to.
+            line.connect((str(address), 1))
+        except OSError:
+            return False
+        return ip_address(line.getsockname()[0]) == address
+
+
+def family_of(address: Address) -> socket.AddressFamily:
+    return socket.AF_INET if address.version == 4 else socket.AF_INET6
+
+
 class Admission:
-    """Who may be asked. `allowed` are hosts and networks that are, though they are not public.
+    """Who may be asked. `allowed` are hosts and networks that are, though they are not of the internet.
 
     The server itself, at `own_port`, never is by them: whoever reaches it from this machine may be let in.
     Raises BadUrl for what is neither a host nor a network.
@@ -71,7 +87,7 @@ class Admission:
 
     def admits(self, url: Url, address: Address) -> bool:
         """Whether the page may be asked for at that address, which its host stands for."""
-        if is_public(address):
+        if is_public(address) and not is_own(address):
             return True
         allowed = url.host in self._hosts or any(address in network for network in self._networks)
         return allowed and url.port != self._own_port

@@ -15,6 +15,8 @@ _PROGRAM = (
 _FOLDER = Path(__file__).parent
 _MOUNTS = Path("/proc/self/mountinfo")
 _PROBE_S_MAX = 10.0
+_SHARED = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
+"""Prefixes that an interpreter shares with other programs; its own folders in them are the server's."""
 _SENTENCES = (
     ("read", "A command can read the data folder: every conversation, and the token of this machine."),
     ("write", "A command can change the data folder."),
@@ -22,6 +24,8 @@ _SENTENCES = (
     ("connect", "A command can connect to this server's own port; signing in is all that keeps it out."),
     ("memory", "A command can read the memory of this server and the environment that it was started with."),
     ("signal", "A command can stop this server."),
+    ("program", "A command can change Holdfast's own program, which runs outside of the walls."),
+    ("limits", "A command can change the limits, priority and processors of this server and other programs."),
     ("disks", "A command can read a disk as a device, and so every file on it."),
     ("kernel", "A command can change settings of the kernel, and so run programs outside of its walls."),
 )
@@ -31,7 +35,7 @@ _NOT_LINUX = (
     "A process that a command leaves behind in a group of its own is not found when the command is stopped.",
 )
 _ROOT = (
-    "Running as root, so commands can change any file here except Holdfast's own data."
+    "Running as root, so commands can change any file here except Holdfast's data and program."
     " Use an ordinary user account."
 )
 _STARTERS = "A command can have {names} run programs outside of its walls, which also outlive it."
@@ -45,10 +49,11 @@ class Walls(NamedTuple):
     """An open file, or -1; it stays open as long as commands are started."""
     identity: str
     hidden: tuple[str, ...]
+    read_only: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
         """As the supervisor reads them."""
-        return [self.way, str(self.ports), self.identity, *self.hidden]
+        return [self.way, str(self.ports), self.identity, *self.hidden, "", *self.read_only]
 
     def files(self) -> tuple[int, ...]:
         """What the supervisor must inherit."""
@@ -76,10 +81,11 @@ def confine(folder: Path, host: str, port: int, ways: tuple[str, ...] = (MOUNTS,
     folder = folder.resolve()
     try:
         ports, identity, hidden = close_port(port), identity_of(str(folder)), places_of(folder)
+        read_only = tuple(place for path in program() for place in places_of(path))
     except OSError:
         return Confinement(NO_WALLS, "none", (_NOT_TRIED,))
     for way in ways:
-        walls = Walls(way, ports, identity, hidden)
+        walls = Walls(way, ports, identity, hidden, read_only)
         passed = _tried(walls, folder, host, port)
         if passed is not None:
             return Confinement(walls, _made_of(walls), _gaps(passed))
@@ -122,6 +128,24 @@ def _gaps(passed: list[str]) -> tuple[str, ...]:
     return (*told, _ROOT) if os.geteuid() == 0 else tuple(told)
 
 
+def program() -> list[Path]:
+    """Return the files and folders that the server runs from, as far as its user can change them.
+
+    These are its package, its environment, the interpreter, and every folder that something was imported
+    from. None of them lies in another.
+    """
+    loaded = [file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
+    imported = [path for path in sys.path if path and any(file.startswith(path) for file in loaded)]
+    named = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.executable, *imported)
+    found = {path for path in (Path(each).resolve() for each in named) if path.exists()}.difference(_SHARED)
+    return sorted(
+        path
+        for path in found
+        if os.access(path, os.W_OK) or path.stat().st_uid == os.geteuid()
+        if not any(other in found for other in path.parents)
+    )
+
+
 def places_of(folder: Path) -> tuple[str, ...]:
     """The paths under which the folder is found: its own, and those that further mounts give it."""
     mounts = [_Mount.read(line) for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()]
@@ -133,7 +157,7 @@ def places_of(folder: Path) -> tuple[str, ...]:
     for other in mounts:
         if other.device == holds.device and inside.is_relative_to(other.root):
             place = other.point / inside.relative_to(other.root)
-            if place.is_dir() and place.samefile(folder):
+            if place.exists() and place.samefile(folder):
                 found[place] = None
     return tuple(map(str, found))
 

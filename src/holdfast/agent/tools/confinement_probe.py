@@ -5,6 +5,7 @@ it uses the standard library alone.
 """
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -27,13 +28,14 @@ _STARTERS = (
 )
 
 
-def main(enclose: Callable[[str, int, str, str, list[str]], None]) -> None:
+def main(enclose: Callable[[str, int, str, str, list[str], list[str]], None]) -> None:
     """A line for each thing that got through. Exit code 3: the walls could not be put up."""
-    folder, host, port, server, way, ports, identity, *hidden = sys.argv[1:]
+    folder, host, port, server, way, ports, identity, *places = sys.argv[1:]
+    end = places.index("")
     signal.alarm(8)
     if way:
         try:
-            enclose(way, int(ports), identity, "/", hidden)
+            enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
         except OSError:
             sys.exit(_FAILED)
     tries: dict[str, Callable[[], bool]] = {
@@ -44,6 +46,8 @@ def main(enclose: Callable[[str, int, str, str, list[str]], None]) -> None:
         "connect ": lambda: _opens_fast(host, int(port)),
         "memory": lambda: any(_opens(f"/proc/{server}/{name}", os.O_RDONLY) for name in ("environ", "mem")),
         "signal": lambda: _signals(int(server)),
+        "program": lambda: _makes_folder(os.path.dirname(__file__)),  # noqa: PTH120
+        "limits": lambda: any(_succeeds(attempt) for attempt in _changes(int(server))),
         "disks": _reads_disks,
         "kernel": lambda: _opens("/proc/sys/kernel/core_pattern", os.O_WRONLY),
     }
@@ -69,12 +73,32 @@ def _reads(folder: str) -> bool:
 
 
 def _writes(folder: str) -> bool:
-    made = f"{folder}/tried"
-    if _opens(f"{folder}/format", os.O_WRONLY):
-        return True
+    return _opens(f"{folder}/format", os.O_WRONLY) or _makes_folder(folder)
+
+
+def _makes_folder(folder: str) -> bool:
+    made = f"{folder}/tried-{os.getpid()}"
     os.mkdir(made)  # noqa: PTH102
     os.rmdir(made)  # noqa: PTH106
     return True
+
+
+def _changes(process: int) -> list[Callable[[], bool]]:
+    """Ways to change another process. Each gives it what it has already."""
+
+    def limits() -> bool:
+        resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))
+        return True
+
+    def priority() -> bool:
+        os.setpriority(os.PRIO_PROCESS, process, os.getpriority(os.PRIO_PROCESS, process))
+        return True
+
+    def processors() -> bool:
+        os.sched_setaffinity(process, os.sched_getaffinity(process))
+        return True
+
+    return [limits, priority, processors]
 
 
 def _has_rights(folder: str) -> bool:

@@ -6,8 +6,12 @@ system of its own an empty folder lies over it, so that for the command nothing 
 kernel refuses to open anything in it. It can only be told what is allowed, so every neighbour on the way down
 to the folder is; the folders on the way themselves cannot be listed and get no new entries.
 
+The server's program, interpreter and environment are read-only in both ways: what a command wrote there would
+run outside of the walls.
+
 Either way Landlock refuses to look into processes outside, to signal them, to mount anything, and to connect
 to the closed port or pose as it; root keeps no power over the kernel, and disks cannot be opened as devices.
+A filter for system calls refuses to change limits, priority or processors of other processes.
 """
 
 import ctypes
@@ -53,10 +57,23 @@ _SYSTEM_CALLS = MappingProxyType({
     "aarch64": ((0xC00000B7, 198, 206, 211, 269, -1), (0x40000028, 281, 290, 296, 374, -1)),
     "riscv64": ((0xC00000F3, 198, 206, 211, 269, -1),),
 })  # fmt: skip
+_CALLS_ON_PROCESSES = MappingProxyType(
+    {
+        # By the same audit number: prlimit64, setpriority, ioprio_set; sched_setparam, sched_setscheduler,
+        # sched_setaffinity, sched_setattr.
+        0xC000003E: (302, 141, 251, (142, 144, 203, 314)),
+        0x40000003: (340, 97, 289, (154, 156, 241, 351)),
+        0xC00000B7: (261, 140, 30, (118, 119, 122, 274)),
+        0x40000028: (369, 97, 314, (154, 156, 241, 380)),
+        0xC00000F3: (261, 140, 30, (118, 119, 122, 274)),
+    }
+)
+_PRIORITY_OF_USER, _IO_PRIORITY_OF_USER = 2, 3
+"""Which processes a priority is for: all of a user's, the server's included."""
 _IO_URING_SETUP = 425
 _X32_BIT = 0x40000000
 _MPTCP, _SMC, _AF_SMC, _FASTOPEN = 262, 256, 43, 0x20000000
-_ENOSYS, _EPROTONOSUPPORT = 38, 93
+_EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
 
 
 def abi() -> int:
@@ -86,35 +103,41 @@ def identity_of(path: str) -> str:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def enclose(way: str, ports: int, identity: str, workspace: str, hidden: list[str]) -> None:
+def enclose(
+    way: str, ports: int, identity: str, workspace: str, hidden: list[str], read_only: list[str]
+) -> None:
     """Wall in this process for good. Raises OSError; then it may be walled in part, and must end.
 
-    `hidden` are the paths of one folder, whose identity is known; they and `workspace` are without links. A
-    workspace inside of what is hidden stays usable.
+    `hidden` are the paths of one folder, whose identity is known; they, `read_only` and `workspace` are
+    without links. A workspace inside of what is hidden stays usable.
     """
     version, is_root = abi(), os.geteuid() == 0
     if any(identity_of(folder) != identity for folder in hidden):
         raise OSError("the data folder is not where it was")
     if way == LANDLOCK and version == 0:
         raise OSError("there is no Landlock here")
+    read_only = [path for path in read_only if not any(_is_in(path, folder) for folder in hidden)]
     if way == MOUNTS:
-        _cover(hidden, workspace, is_root)
+        _cover(hidden, read_only, workspace, is_root)
     elif os.path.realpath(workspace) != workspace:
         raise OSError(f"{workspace} has been moved")
     _drop_capabilities()
     _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if version:
-        _restrict(way, version, is_root, identity, workspace, hidden)
+        _restrict(way, version, is_root, identity, workspace, hidden, read_only)
     if version and ports >= 0:
         _check(_LIBC.syscall(_RESTRICT_SELF, ports, 0))
-        _close_side_doors()
+    _filter_calls()
 
 
 # Hiding by mounts.
 
 
-def _cover(hidden: list[str], workspace: str, is_root: bool) -> None:
-    """Lay an empty folder over each of the hidden ones, with a way to the workspace where it lies inside."""
+def _cover(hidden: list[str], read_only: list[str], workspace: str, is_root: bool) -> None:
+    """Lay an empty folder over each of the hidden ones, with a way to the workspace where it lies inside.
+
+    What is `read_only` is laid over itself, and can no longer be written to.
+    """
     user, group = os.geteuid(), os.getegid()
     _check(_LIBC.unshare(_NEWNS if is_root else _NEWNS | _NEWUSER))
     if not is_root:
@@ -125,9 +148,14 @@ def _cover(hidden: list[str], workspace: str, is_root: bool) -> None:
     kept = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.readlink(f"/proc/self/fd/{kept}") != workspace:  # noqa: PTH115
         raise OSError(f"{workspace} has been moved")
+    for above in sorted({above for path in (*hidden, *read_only) for above in _above(path)}):
+        _mount(above, above, "", _BIND | _REC)  # What something is mounted on cannot be renamed.
+    for path in read_only:
+        _mount(path, path, "", _BIND | _REC)
+        # What the system has switched off there stays off: the kernel insists on it.
+        kept_off = os.statvfs(path).f_flag & (_NOSUID | _NODEV | _NOEXEC)
+        _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY | kept_off)
     for folder in hidden:
-        for above in _above(folder):
-            _mount(above, above, "", _BIND | _REC)  # What something is mounted on cannot be renamed.
         _mount("none", folder, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=0700,size=64k,nr_inodes=64")
     if any(_is_in(workspace, folder) for folder in hidden):
         os.makedirs(workspace, 0o700)  # noqa: PTH103
@@ -157,7 +185,13 @@ def _put(path: str, text: str) -> None:
 
 
 def _restrict(
-    way: str, version: int, is_root: bool, identity: str, workspace: str, hidden: list[str]
+    way: str,
+    version: int,
+    is_root: bool,
+    identity: str,
+    workspace: str,
+    hidden: list[str],
+    read_only: list[str],
 ) -> None:
     handled = (1 << _RIGHTS_BY_ABI[version]) - 1 if version < len(_RIGHTS_BY_ABI) else (1 << 16) - 1
     full = handled & ~(_MAKE_BLOCK_DEVICE | _MAKE_CHARACTER_DEVICE)
@@ -166,7 +200,7 @@ def _restrict(
     if is_root:  # Through these, root asks the kernel to run programs outside of all walls.
         limits |= {"/proc": _EXECUTE | _READ | _READ_FOLDER, "/sys": _EXECUTE | _READ | _READ_FOLDER}
     if way == LANDLOCK:
-        limits |= dict.fromkeys(hidden, 0)
+        limits |= dict.fromkeys(hidden, 0) | dict.fromkeys(read_only, _EXECUTE | _READ | _READ_FOLDER)
     else:
         _allow(ruleset, "/", _READ_FOLDER)  # What is hidden is not there to be listed.
     _allow_around(ruleset, "/", full, limits, identity)
@@ -246,8 +280,12 @@ def _drop_capabilities() -> None:
     _check(_LIBC.capset(header, struct.pack("=6I", *fields)))
 
 
-def _close_side_doors() -> None:
-    """Refuse what gets past Landlock's rules for ports: MPTCP, SMC, fast open; io_uring could make them."""
+def _filter_calls() -> None:
+    """Refuse what Landlock has no rules for.
+
+    Ways past its rules for ports: MPTCP, SMC, fast open; io_uring could make them. And changes to limits,
+    priority and processors of other processes.
+    """
     blocks = _SYSTEM_CALLS.get(platform.machine())
     if blocks is None:
         return
@@ -261,12 +299,13 @@ def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: in
     """For one architecture; goes on behind its last step for any other."""
     allow, no_call = _step(0x06, 0x7FFF0000), _step(0x06, 0x00050000 | _ENOSYS)
     no_protocol = _step(0x06, 0x00050000 | _EPROTONOSUPPORT)
+    no_right = _step(0x06, 0x00050000 | _EPERM)
 
     def number() -> bytes:
         return _step(0x20, 0)
 
-    def argument(index: int) -> bytes:
-        return _step(0x20, 16 + 8 * index)
+    def argument(index: int, is_high: bool = False) -> bytes:
+        return _step(0x20, 16 + 8 * index + 4 * is_high)
 
     def if_equal(value: int, then: bytes) -> bytes:
         return _step(0x15, value & 0xFFFFFFFF, 0, len(then) // 8) + then
@@ -284,6 +323,15 @@ def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: in
     body += if_equal(socket, new_socket)
     for call, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
         body += if_equal(call, argument(flags) + if_any(_FASTOPEN, no_protocol) + allow)
+    limit, priority, io_priority, scheduling = _CALLS_ON_PROCESSES[audit]
+    # 0 is the caller itself. Without new limits the old ones are only read.
+    itself = if_equal(0, allow)
+    new_limits = argument(2) + if_any(0xFFFFFFFF, no_right) + argument(2, True) + if_any(0xFFFFFFFF, no_right)
+    body += if_equal(limit, argument(0) + itself + new_limits + allow)
+    for call, of_user in ((priority, _PRIORITY_OF_USER), (io_priority, _IO_PRIORITY_OF_USER)):
+        body += if_equal(call, argument(0) + if_equal(of_user, no_right) + argument(1) + itself + no_right)
+    for call in scheduling:
+        body += if_equal(call, argument(0) + itself + no_right)
     body += if_equal(_IO_URING_SETUP, no_call)
     if refused >= 0:
         body += if_equal(refused, no_call)

@@ -14,7 +14,7 @@ from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_argume
 from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.supervised import Order, Supervised, is_over
-from holdfast.agent.tools.vault import Vault
+from holdfast.agent.tools.vault import Vault, make_workspace
 from holdfast.domain.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -96,7 +96,7 @@ class Shell:
 
     def _order(self, call: ToolRun, arguments: Arguments) -> Order:
         command = arguments.command
-        call.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_workspace(call.workspace)
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self._lock(call.call_id).absolute()
         workspace = self._vault.admitted(call.workspace)

@@ -32,8 +32,9 @@ _CARRY_OUT = f'eval "unset {_COMMAND}; ${_COMMAND}"'
 """What the shell is told on its command line, which everyone can see; its environment others cannot."""
 _LINUX = sys.platform == "linux"
 
-Enclose = Callable[[str, int, str, str, list[str]], None]
-"""Walls in who calls it: the way, the ruleset for ports, what is hidden, the workspace, where it lies."""
+Enclose = Callable[[str, int, str, str, list[str], list[str]], None]
+"""Walls in who calls it: the way, the ruleset for ports, what is hidden, the workspace, where it lies, what
+cannot be changed."""
 
 
 class Order:
@@ -46,7 +47,9 @@ class Order:
         # Files that somebody at the other end talks with the command through; none is -1.
         self.input, self.output = int(words[8]), int(words[9])
         # With no way given there are no walls.
-        self.way, self.ports, self.identity, self.hidden = words[10], int(words[11]), words[12], words[13:]
+        self.way, self.ports, self.identity, places = words[10], int(words[11]), words[12], words[13:]
+        end = places.index("")
+        self.hidden, self.read_only = places[:end], places[end + 1 :]
 
 
 class Wire:
@@ -278,7 +281,9 @@ def _become(order: Order, enclose: Enclose, output: int, errors: int, supervisor
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         if order.way:
-            enclose(order.way, order.ports, order.identity, order.workspace, order.hidden)
+            enclose(
+                order.way, order.ports, order.identity, order.workspace, order.hidden, order.read_only
+            )  # fmt: skip
         os.chdir(order.workspace)
         os.execve(order.shell, [order.shell, "-c", _CARRY_OUT], {**os.environ, _COMMAND: order.command})
     except (OSError, ValueError) as error:

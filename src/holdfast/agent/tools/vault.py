@@ -14,6 +14,12 @@ _OF_SYSTEM = ("/proc", "/sys", "/dev")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+def make_workspace(workspace: Path) -> None:
+    """Make a folder for its owner alone, and the one that it lies in. Raises OSError."""
+    for folder in (workspace.parent, workspace):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 class Vault:
     """Knows the data folder by what it is and not by its name, so that no link or mount leads around."""
 

@@ -14,7 +14,7 @@ from aiohappyeyeballs import AddrInfoType
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from holdfast.agent.tools.addresses import Address, Admission, read_address
+from holdfast.agent.tools.addresses import Address, Admission, family_of, read_address
 from holdfast.agent.tools.arguments import Refused
 from holdfast.agent.tools.unpacking import ACCEPTED
 from holdfast.domain.limits import FETCH_URL_HEAD_BYTES_MAX
@@ -52,7 +52,7 @@ class _Checked(AbstractResolver):
             raise OSError(f"{host} is not what was asked for")
         return [
             ResolveResult(
-                hostname=host, host=str(each), port=port, family=_family(each), proto=0,
+                hostname=host, host=str(each), port=port, family=family_of(each), proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
             for each in self._addresses
@@ -136,10 +136,6 @@ class WebClient:
                     f"{url.place} is not asked: {address} is not an address of the internet, but one of this"
                     " machine or of a network around it; the setting fetch_allow can allow it"
                 )
-
-
-def _family(address: Address) -> socket.AddressFamily:
-    return socket.AF_INET if address.version == 4 else socket.AF_INET6
 
 
 def _told(error: Exception) -> str:

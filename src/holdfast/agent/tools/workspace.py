@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.vault import Vault
+from holdfast.agent.tools.vault import Vault, make_workspace
 from holdfast.domain.limits import PATH_CHARS_MAX, PATH_DEPTH_MAX, PATH_STEPS_MAX
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -38,7 +38,7 @@ class Walk:
 
     def __init__(self, workspace: Path, vault: Vault, new: bool = True) -> None:
         if new:
-            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_workspace(workspace)
         self._roots = (PurePosixPath(os.path.abspath(workspace)), PurePosixPath(workspace.resolve()))  # noqa: PTH100
         self._vault = vault
         self._folders = [os.open(workspace, _FOLDER)]

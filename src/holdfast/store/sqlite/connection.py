@@ -18,6 +18,7 @@ from holdfast.domain.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
+from holdfast.store.disk import make_own
 from holdfast.store.ports import Durability
 
 SQLITE_MIN = (3, 51, 3)
@@ -39,6 +40,7 @@ class Place:
         self.name = str(self.file)
         self.log = folder / "holdfast.db-wal"
         self.journal = folder / "holdfast.db-journal"
+        self.index = folder / "holdfast.db-shm"
         self.stamp = folder / "format"
         """Says that a store was made here: without it an empty folder is a new beginning, with it a loss."""
         self.durability = durability
@@ -51,6 +53,7 @@ def connect(place: Place, *, writes: bool) -> apsw.Connection:
     with translated(place.file, place.wait_s):
         if writes:
             _look_first(place)
+            make_own(place.file)
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writes else 0)
         db = apsw.Connection(str(place.file), flags=flags, vfs=place.vfs, statementcachesize=200)
         try:

@@ -1,6 +1,5 @@
 """From whatever format a file has to this program's, with a copy of the file before each step."""
 
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
-from holdfast.store.disk import sync, sync_names
+from holdfast.store.disk import make_own, replacing, sync, sync_names
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
 from holdfast.store.sqlite.sql import read, run
 
@@ -53,9 +52,8 @@ def prepare(
 def _write_stamp(place: Place, text: bytes) -> None:
     """Whole or not at all: while another is written, the one before stays."""
     if not place.stamp.exists() or place.stamp.read_bytes() != text:
-        part = place.stamp.with_name(f"{place.stamp.name}.{os.getpid()}.part")
-        part.write_bytes(text)
-        part.replace(place.stamp)
+        with replacing(place.stamp) as part:
+            part.write_bytes(text)
 
 
 def _create(db: apsw.Connection) -> None:
@@ -94,6 +92,7 @@ def copy_whole(source: apsw.Connection, path: Path) -> None:
     """Copy a file that nobody else writes to now; the copy appears once it is complete and on disk."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
+    make_own(part)
     target = apsw.Connection(str(part))
     try:
         with target.backup("main", source, "main") as backup:

@@ -17,8 +17,9 @@ from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.store.archive import WORKSPACES
 from holdfast.store.attention import Question, Standing, Survey
-from holdfast.store.disk import locked
+from holdfast.store.disk import keep_own, locked
 from holdfast.store.following import Follower, following, tail
 from holdfast.store.hub import Hub, News, Watch
 from holdfast.store.meter import CommitMeter
@@ -400,6 +401,9 @@ def _move_in(place: Place, clock: Clock) -> ProcessLock:
     with translated(place.folder, place.wait_s):
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network(place.folder)
+        # Others may enter the folder: it was there before, or somebody let them.
+        for path in (place.file, place.log, place.index, place.stamp, place.folder / WORKSPACES):
+            keep_own(path)
         with locked(place.folder, place.wait_s) as is_held:
             if not is_held:
                 raise StoreInUse(path=place.folder)
