@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.tools import confinement_walls
 from holdfast.agent.tools.confinement import NO_WALLS, Walls, confine, places_of, program
 from holdfast.agent.tools.confinement_walls import LANDLOCK, MOUNTS, abi, close_port, identity_of
 from holdfast.domain.ids import SessionId
@@ -22,7 +23,7 @@ from tests.calls import Bench, read_pids, wait_for_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or abi() < 6, reason="needs Landlock's scopes")
 
-TOOLS = Path("src/holdfast/agent/tools").resolve()
+TOOLS = Path(confinement_walls.__file__).parent
 OWN, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
 SECRET = "the secret of the store"
 PASSES_LANDLOCK_ALONE = {"change rights"}
