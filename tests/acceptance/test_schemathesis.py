@@ -91,6 +91,11 @@ parameters."path.name" = {{ dictionary = "agent_names", probability = 0.9 }}
 include-path-regex = "^/api/models/providers/"
 parameters."path.provider" = {{ dictionary = "providers", probability = 0.9 }}
 
+# What a stranger sends is limited before it is read, so that is said first.
+[[operations]]
+include-path = "/api/sign-in"
+checks.negative_data_rejection.expected-statuses = ["400", "401", "403", "413", "415", "422", "429"]
+
 # What is sent by other methods must be JSON before anything else is looked at; that has tests of its own.
 [phases.coverage]
 unexpected-methods = ["PUT", "DELETE", "TRACE"]
