@@ -1,7 +1,9 @@
 """Addresses of pages: every spelling comes out as one, and only those of the internet are let through."""
 
 import asyncio
+import errno
 import ipaddress
+import socket
 import string
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.ports import ToolRun
-from holdfast.agent.tools.addresses import Admission, is_public, read_address
+from holdfast.agent.tools.addresses import Admission, is_own, is_public, read_address
 from holdfast.agent.tools.fetch_url import FetchUrl
 from holdfast.agent.tools.web_client import WebClient, look_up
 from holdfast.domain.ids import CallId
@@ -267,3 +269,11 @@ def test_an_address_of_the_internet_that_this_machine_has_is_refused(address: st
     assert "not an address of the internet" in refused
     assert allowed == "hello", "who runs the server can allow it"
     assert "not an address of the internet" in own, "but never the server itself"
+
+
+def test_no_address_is_this_machines_own_where_its_kind_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert not is_own(ipaddress.ip_address("2a00:1450::5"))

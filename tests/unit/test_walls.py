@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,31 @@ def test_a_workspace_around_the_data_folder_does_not_open_it(walled: Bench) -> N
     assert "holdfast.db" not in call.text
     # The one thing that Landlock alone costs: no new names on the way to the data folder.
     assert (walled.folder / "new").exists() == (walled.walls.way == MOUNTS)
+
+
+def test_a_data_folder_inside_the_program_stays_hidden(walled: Bench) -> None:
+    around = walled.store.parent
+    (around / "module.py").write_text("pass")
+    bench = Bench(walled.folder, None, walled.walls._replace(read_only=(str(around),)), walled.store)
+    bench.workspace = walled.workspace
+    call = bench.shell(
+        f"cat {walled.store}/token; cat {around}/module.py; echo x >{around}/module.py || echo refused"
+    )
+    assert SECRET not in call.text
+    assert "pass" in call.text and "refused" in call.text
+    assert (around / "module.py").read_text() == "pass"
+
+
+def test_the_program_is_what_was_imported_and_nothing_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path.resolve() / "home" / "packages"
+    packages.mkdir(parents=True)
+    module = types.ModuleType("own_module")
+    module.__file__ = str(packages / "own_module.py")
+    monkeypatch.setitem(sys.modules, "own_module", module)
+    monkeypatch.setattr(sys, "path", [str(packages.parent), str(packages)[:-1], str(packages), *sys.path])
+    assert packages in program() and packages.parent not in program()
 
 
 def test_a_workspace_elsewhere_is_as_it_always_was(walled: Bench) -> None:

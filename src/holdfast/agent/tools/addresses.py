@@ -52,13 +52,13 @@ def is_public(address: Address) -> bool:
 
 def is_own(address: Address) -> bool:
     """Return whether this machine itself has the address. Sends nothing."""
-    with socket.socket(family_of(address), socket.SOCK_DGRAM) as line:
-        try:
-            # Only to itself does a machine speak from the address that it speaks to.
+    try:
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as line:
+            # The kernel chooses the destination as the source only if it is this machine's own.
             line.connect((str(address), 1))
-        except OSError:
-            return False
-        return ip_address(line.getsockname()[0]) == address
+            return ip_address(line.getsockname()[0]) == address
+    except OSError:
+        return False  # It has no such addresses, or no way there.
 
 
 def family_of(address: Address) -> socket.AddressFamily:

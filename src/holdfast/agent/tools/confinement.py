@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,8 +136,7 @@ def program() -> list[Path]:
     from. None of them lies in another.
     """
     loaded = [file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    imported = [path for path in sys.path if path and any(file.startswith(path) for file in loaded)]
-    named = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.executable, *imported)
+    named = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.executable, *_sources(loaded))
     found = {path for path in (Path(each).resolve() for each in named) if path.exists()}.difference(_SHARED)
     return sorted(
         path
@@ -144,6 +144,12 @@ def program() -> list[Path]:
         if os.access(path, os.W_OK) or path.stat().st_uid == os.geteuid()
         if not any(other in found for other in path.parents)
     )
+
+
+def _sources(files: Sequence[str]) -> set[str]:
+    """Return the folders of `sys.path` that files were imported from: of each file, the nearest one above."""
+    above = [[path for path in sys.path if path and Path(file).is_relative_to(path)] for file in files]
+    return {max(paths, key=len) for paths in above if paths}
 
 
 def places_of(folder: Path) -> tuple[str, ...]:

@@ -213,15 +213,14 @@ def _restrict(
     os.close(ruleset)
 
 
-def _allow_around(ruleset: int, path: str, full: int, limits: dict[str, int], kept_out: str) -> None:
-    """Allow everything at `path`, but where there is a limit at or below it, no more than that."""
-    if path in limits:
-        _allow(ruleset, path, limits[path])
-    elif not any(_is_in(limited, path) for limited in limits):
-        _allow(ruleset, path, full, kept_out)
-    else:
+def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], kept_out: str) -> None:
+    """Allow `rights` at `path`, and where there is a limit at or below it, no more than that."""
+    rights &= limits.get(path, rights)
+    if not any(limited != path and _is_in(limited, path) for limited in limits):
+        _allow(ruleset, path, rights, kept_out)
+    elif rights:
         for name in _listed(path):
-            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", full, limits, kept_out)
+            _allow_around(ruleset, f"{path.rstrip('/')}/{name}", rights, limits, kept_out)
 
 
 def _allow(ruleset: int, path: str, rights: int, kept_out: str = "") -> None:
