@@ -26,7 +26,7 @@ def sync(path: Path) -> None:
 
 
 def make_own(path: Path) -> None:
-    """Make an empty file for its owner alone, whoever may enter its folder. One that is there stays."""
+    """Make an empty file that only its owner can read, in any folder. An existing file stays."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 

@@ -66,10 +66,10 @@ def family_of(address: Address) -> socket.AddressFamily:
 
 
 class Admission:
-    """Who may be asked. `allowed` are hosts and networks that are, though they are not of the internet.
+    """Decide which addresses may be fetched: public ones, and the hosts and networks in `allowed`.
 
-    The server itself, at `own_port`, never is by them: whoever reaches it from this machine may be let in.
-    Raises BadUrl for what is neither a host nor a network.
+    `allowed` never opens the server itself, at `own_port`: a request from this machine may need no sign-in.
+    Raises BadUrl if an entry is neither a host nor a network.
     """
 
     def __init__(self, allowed: Iterable[str] = (), own_port: int = 0) -> None:
