@@ -2,6 +2,7 @@
 // title counts. Whoever looks at the page, in whichever tab, sees it without.
 
 import { signal } from "@preact/signals";
+import { hasEnded, isOver, type Progress } from "../core/progress";
 import type { Session } from "../core/protocol";
 import { current, hidden, questions, sessions, titleOf } from "./state";
 import { s } from "./strings";
@@ -10,7 +11,7 @@ import { goTo } from "./way";
 const ALLOWED = "holdfast.notify";
 const LOOKED_AT = "holdfast.looked-at";
 /** What was last told of each conversation. */
-const before = new Map<string, { state: string; turns: number; unread: boolean }>();
+const before = new Map<string, Progress>();
 
 /** Conversations that came to an end of their work while nobody looked at them, and that nobody has looked at since. */
 export const finished = signal<ReadonlySet<string>>(new Set());
@@ -42,11 +43,11 @@ export function notify(): void {
   for (const row of sessions.value.values()) {
     const state = questions.value.has(row.id) ? "needs_you" : row.status;
     const was = before.get(row.id);
-    before.set(row.id, { state, turns: row.turns, unread: row.unread });
+    const now = { state, turns: row.turns, unread: row.unread };
+    before.set(row.id, now);
     if (!was) continue;
     const isLookedAt = !hidden.value && current.value === row.id;
-    // Of an answer that took a moment only its end is told, and that there is something to read.
-    const isDone = isOver(state) && (was.state === "working" || (row.unread && (!was.unread || row.turns > was.turns)));
+    const isDone = hasEnded(was, now);
     if (isDone && !isLookedAt) ended.add(row.id);
     else if (isLookedAt || !isOver(state) || (was.unread && !row.unread)) ended.delete(row.id);
     const text = isDone ? doneWords(row, state) : state === "needs_you" && was.state !== state ? s.notifyAsks(titleOf(row)) : "";
@@ -54,10 +55,6 @@ export function notify(): void {
   }
   for (const id of ended) if (!sessions.value.has(id)) ended.delete(id);
   if (String([...ended]) !== String([...finished.peek()])) finished.value = ended;
-}
-
-function isOver(state: string): boolean {
-  return state === "idle" || state === "failed";
 }
 
 function doneWords(row: Session, state: string): string {
