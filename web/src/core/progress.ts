@@ -10,7 +10,7 @@ export function isOver(state: string): boolean {
   return state === "idle" || state === "failed";
 }
 
-/** Whether the work ended between the two. The feed may leave out that it began, or that it went on after a question. */
+/** Return whether the work ended between the two. The feed may leave out that it began, or that it went on after a question. */
 export function hasEnded(was: Progress, is: Progress): boolean {
   return isOver(is.state) && (!isOver(was.state) || (is.unread && (!was.unread || is.turns > was.turns)));
 }
