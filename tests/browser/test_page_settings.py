@@ -231,6 +231,37 @@ async def test_what_it_may_do_and_what_a_restart_does_are_changed_here_and_hold_
         await settled("resume", "auto")
 
 
+async def test_saving_one_setting_keeps_what_is_typed_into_another(guest: Guest, inn: Inn) -> None:
+    chat, typed = await guest(), asyncio.Event()
+
+    async def answer_later(route: Route) -> None:
+        if route.request.method == "PATCH":
+            await typed.wait()
+        await route.continue_()
+
+    may = await section(chat.page, "What it may do")
+    steps, tokens = may.get_by_label("Steps in one answer"), may.get_by_label("Tokens in one answer")
+    await expect(steps).to_be_visible(timeout=WAIT_MS)
+    await chat.page.route("**/api/settings", answer_later)
+    await steps.fill("8")
+    await tokens.fill("9000")  # Leaving the first field saves it.
+    typed.set()
+    saved = may.locator(".setting").filter(has_text="Steps in one answer").get_by_role("status")
+    await expect(saved).to_have_text("Saved", timeout=WAIT_MS)
+    await expect(tokens).to_have_value("9000")
+    await tokens.press("Enter")
+    async with talking(inn.server.address) as api:
+
+        async def both_are_saved() -> bool:
+            told = (await api.get("/api/settings"))["settings"]
+            return {"run_steps_max": 8, "run_tokens_max": 9000}.items() <= {
+                each["name"]: each["value"] for each in told if not isinstance(each["value"], list)
+            }.items()
+
+        await until(both_are_saved, WAIT_MS / 1000)
+        await api.ask("PATCH", "/api/settings", {"run_steps_max": None, "run_tokens_max": None})
+
+
 async def test_an_answer_that_came_to_its_limit_says_which_one_also_after_a_reload(
     guest: Guest, inn: Inn
 ) -> None:

@@ -1,7 +1,7 @@
 // What the agent may do without asking, and the settings that can be changed here.
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
@@ -52,29 +52,34 @@ function Setting({ told, change }: { told: SettingTold; change: Change }) {
   const label = s.set.names[told.name] ?? told.name.replaceAll("_", " ");
   const fixed = !told.changeable;
   const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
-  const field = useRef<HTMLInputElement>(null);
-  // Show what is saved, but leave what was refused where it can be mended.
-  useEffect(() => void (field.current && !wrong.value && (field.current.value = shown)), [told]);
-  const save = async (typed: string) => {
+  // Text that is not saved yet: the answer to another setting leaves it alone, and refused text can be corrected.
+  const unsaved = useSignal<string | null>(null);
+  const type = (text: string) => {
+    unsaved.value = text;
+    isSaved.value = false;
+  };
+  const save = async (text: string) => {
     wrong.value = "";
     try {
-      await change(told.name, valueOf(typed, told.value));
+      await change(told.name, valueOf(text, told.value));
+      if (unsaved.value !== text) return; // More was typed meanwhile.
+      unsaved.value = null;
       isSaved.value = true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       wrong.value = error.problem.code === "bad_setting" ? s.set.mustBe(told.allowed) : error.message;
     }
   };
-  const same = { id, disabled: fixed, "aria-describedby": `${id}-help ${id}-said`, "aria-invalid": wrong.value ? true : undefined, onInput: () => (isSaved.value = false) } as const;
+  const same = { id, disabled: fixed, "aria-describedby": `${id}-help ${id}-said`, "aria-invalid": wrong.value ? true : undefined, value: unsaved.value ?? shown } as const;
   return (
     <div class="setting">
       <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
       {choices ? (
-        <select {...same} value={shown} onChange={(event) => void save(event.currentTarget.value)}>
+        <select {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)}>
           {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{s.set.choices[told.name]?.[each] ?? each}</option>)}
         </select>
       ) : (
-        <input {...same} ref={field} defaultValue={shown} onChange={(event) => void save(event.currentTarget.value)} />
+        <input {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)} />
       )}
       <p class={wrong.value ? "note wrong" : "note good"} id={`${id}-said`} role="status">{wrong.value || (isSaved.value && s.set.saved)}</p>
     </div>
