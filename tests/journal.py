@@ -8,7 +8,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.book import MemoryBook
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.codec import Event, Unknown, encode
-from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.domain.ids import Ids, RunId, Seq, SessionId
 from holdfast.domain.projections import project
 from holdfast.domain.rows import MessageRow, RunRow, ToolRow
 
@@ -89,6 +89,13 @@ class _Book(MemoryBook):
 
     def written(self, row: MessageRow) -> Sequence[Event]:
         return self._journal.written(row)
+
+    def removals(self) -> Sequence[Event]:
+        kinds = ("turns_undone", "turns_restored", "session_cleared")
+        return [event for event in self._journal.events if event.kind in kinds]
+
+    def completions(self, after: Seq) -> Sequence[Event]:
+        return [e for e in self._journal.events if e.kind == "run_completed" and e.seq > after]
 
 
 def _subject(event: Event) -> str:

@@ -134,6 +134,8 @@ class Entry:
             self._why = "foreign"
         if not is_next and any(event.kind in _ENDINGS for event in change.events):
             self._doubt("foreign")
+        if any(event.kind == "turns_restored" for event in change.events):
+            self._doubt("stale")  # What was restored may never have been read.
         self._head = max(self._head, change.last_seq)
         self._add(change)
 

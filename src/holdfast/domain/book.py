@@ -4,12 +4,12 @@ Decisions read a `View`; `projections.project` writes a `Book`. `MemoryBook` is 
 without a store; a store has its own, over its tables.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.facts import AnyFact
-from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.ids import CallId, RunId, Seq
 from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 
@@ -23,6 +23,15 @@ class View(Protocol):
         """The live turns from `from_turn` on, oldest first."""
 
     def last_live_turn(self) -> TurnRow | None: ...
+    def all_turns(self) -> Sequence[TurnRow]:
+        """Return every turn, whatever its status, in order."""
+
+    def removals(self) -> Sequence[Event]:
+        """Return the events that undid, restored or cleared turns, in order."""
+
+    def completions(self, after: Seq) -> Iterable[Event]:
+        """Yield the events after `after` that completed a run, in order."""
+
     def run(self, run_id: RunId) -> RunRow | None: ...
     def open_runs(self) -> Sequence[RunRow]:
         """The runs that are not over, in the order of their turns."""
@@ -94,6 +103,15 @@ class MemoryBook:
     def last_live_turn(self) -> TurnRow | None:
         live = self.live_turns(0)
         return live[-1] if live else None
+
+    def all_turns(self) -> Sequence[TurnRow]:
+        return sorted(self.turns.values(), key=lambda row: row.turn)
+
+    def removals(self) -> Sequence[Event]:
+        return ()  # Rows alone, as in `written`.
+
+    def completions(self, after: Seq) -> Iterable[Event]:
+        return ()
 
     def run(self, run_id: RunId) -> RunRow | None:
         return self.runs.get(run_id)

@@ -35,6 +35,12 @@ def mark(book: Book, turn: int, owner: str, at: Instant) -> None:
         book.put_debt(DebtRow(_next(book), ((turn, turn),), turn, at, at, owner=owner))
 
 
+def mark_again(book: Book, turn: int, owner: str, at: Instant) -> None:
+    """Mark a completed turn that was restored, unless memory has it, will get it, or must not have it."""
+    if not any(debt.state != "void" and turn in numbers_in(debt.turns) for debt in book.debts_from(turn)):
+        mark(book, turn, owner, at)
+
+
 def undo(book: Book, from_turn: int) -> None:
     """Turns from `from_turn` on are undone: they leave what nobody was told; what was begun is taken back."""
     for debt in book.debts_from(from_turn):

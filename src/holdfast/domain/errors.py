@@ -61,6 +61,12 @@ class NoSuchTurn(HoldfastError):
     code, status = "no_such_turn", 404
 
 
+class RestoreRefused(HoldfastError):
+    """Turn {turn} cannot be restored: {why}."""
+
+    code, status = "restore_refused", 409
+
+
 class NoSuchTool(HoldfastError):
     """There is no tool call {call_id} in this run."""
 

@@ -165,6 +165,19 @@ class TurnsUndone(Fact, frozen=True):
     reason: Literal["undo", "edit", "retry"] = "undo"
 
 
+class TurnsRestored(Fact, frozen=True):
+    """`turns` are live again; every other live turn from `from_turn` on (0: none) is no longer live.
+
+    With the reason `version`, the two are versions of the same message. `owed` names the restored turns that
+    memory is owed again, each with the agent that commits it.
+    """
+
+    turns: Ranges
+    from_turn: int = 0
+    reason: Literal["undo", "version"] = "undo"
+    owed: tuple[tuple[int, str], ...] = ()
+
+
 # Runs: the work done for a turn.
 
 
@@ -421,7 +434,7 @@ class DeliveryInDoubt(Fact, frozen=True):
 AnyFact = (
     SessionCreated | SessionRenamed | SessionConfigured | SessionForked | SessionCleared
     | SessionCompacted | SessionContinued | SessionArchived | SessionDeleted
-    | TurnAccepted | TurnQueued | TurnDequeued | TurnSteered | TurnsUndone
+    | TurnAccepted | TurnQueued | TurnDequeued | TurnSteered | TurnsUndone | TurnsRestored
     | RunStarted | RunWaiting | RunResumed | RunCompleted | RunCancelled | RunFailed | RunInterrupted
     | RecoveryPending | RecoveryFinished | ContextPrepared
     | ModelStepStarted | ModelStepSettled | ModelStepRetried

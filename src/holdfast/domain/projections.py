@@ -20,6 +20,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.ranges import numbers_in
 from holdfast.domain.rows import (
     MessageRow,
     Pending,
@@ -33,8 +34,8 @@ from holdfast.domain.rows import (
 
 _MOVES_CONTEXT = frozenset({
     f.SessionConfigured, f.SessionCleared, f.SessionCompacted, f.SessionForked, f.SessionContinued,
-    f.TurnAccepted, f.TurnSteered, f.TurnsUndone, f.MessageSettled, f.ToolSettled, f.ToolResolved,
-    f.RunInterrupted, f.RunCancelled, f.RunFailed, f.ContextPrepared,
+    f.TurnAccepted, f.TurnSteered, f.TurnsUndone, f.TurnsRestored, f.MessageSettled, f.ToolSettled,
+    f.ToolResolved, f.RunInterrupted, f.RunCancelled, f.RunFailed, f.ContextPrepared,
 })  # fmt: skip
 _IS_ACTIVITY = frozenset({
     f.SessionCreated, f.TurnAccepted, f.TurnSteered, f.ToolSettled,
@@ -121,6 +122,20 @@ def _session_cleared(book: Book, fact: f.SessionCleared, at: _At) -> None:
 def _turns_undone(book: Book, fact: f.TurnsUndone, at: _At) -> None:
     _end_turns(book, list(book.live_turns(fact.from_turn)), "undone")
     debts.undo(book, fact.from_turn)
+
+
+def _turns_restored(book: Book, fact: f.TurnsRestored, at: _At) -> None:
+    if fact.from_turn:
+        _end_turns(book, list(book.live_turns(fact.from_turn)), "undone")
+        debts.undo(book, fact.from_turn)
+    back = [turn for number in numbers_in(fact.turns) if (turn := book.turn(number)) is not None]
+    for turn in back:
+        book.put_turn(replace(turn, status="live"))
+    row = book.session()
+    if row is not None:
+        book.put_session(replace(row, live_turns=row.live_turns + len(back)))
+    for number, owner in fact.owed:
+        debts.mark_again(book, number, owner, at.at)
 
 
 def _end_turns(book: Book, turns: list[TurnRow], status: Any) -> None:
@@ -411,6 +426,7 @@ _RULES: Mapping[type, Callable[[Book, Any, _At], None]] = MappingProxyType({
     f.TurnDequeued: _turn_dequeued,
     f.TurnSteered: _turn_steered,
     f.TurnsUndone: _turns_undone,
+    f.TurnsRestored: _turns_restored,
     f.RunStarted: _run_started,
     f.RunWaiting: _run_waiting,
     f.RunResumed: _run_resumed,

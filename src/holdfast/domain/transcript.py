@@ -15,6 +15,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.ranges import numbers_in
 from holdfast.domain.rows import MessageRow, MessageStatus, ToolRow, ToolState
 from holdfast.domain.streams import OutputFold, StreamFold
 
@@ -102,6 +103,7 @@ class TranscriptFold:
         self._where: dict[str, Place] = {}
         self._open: dict[RunId, set[Place]] = {}
         self._compactions: list[f.SessionCompacted] = []
+        self._void: list[f.SessionCompacted] = []
         self._prepared: dict[RunId, f.ContextPrepared] = {}
         self._first = 0
         self._rests_on: f.SessionCompacted | None = None
@@ -129,8 +131,11 @@ class TranscriptFold:
             case f.ContextPrepared():
                 self._prepared[fact.run_id] = fact
             case f.TurnsUndone():
-                self._live = {turn for turn in self._live if turn < fact.from_turn}
-                self._compactions = [c for c in self._compactions if _last(c) < fact.from_turn]
+                self._remove_from(fact.from_turn)
+            case f.TurnsRestored():
+                if fact.from_turn:
+                    self._remove_from(fact.from_turn)
+                self._restore(numbers_in(fact.turns))
             case f.SessionCleared():
                 self._live = {turn for turn in self._live if turn > fact.through_turn}
                 self._compactions = [c for c in self._compactions if _start(c) > fact.through_turn]
@@ -254,6 +259,18 @@ class TranscriptFold:
                 self._move(fact.call_id, "resolved")
             case f.TurnSteered():
                 self._leave(fact)
+
+    def _remove_from(self, first: int) -> None:
+        self._live = {turn for turn in self._live if turn < first}
+        self._void += [c for c in self._compactions if _last(c) >= first]
+        self._compactions = [c for c in self._compactions if _last(c) < first]
+
+    def _restore(self, turns: Sequence[int]) -> None:
+        """Make the turns live again, and with them every summary that covers live turns alone."""
+        self._live |= set(turns)
+        standing = [c for c in self._void if self._live.issuperset(numbers_in(c.covers))]
+        self._void = [c for c in self._void if c not in standing]
+        self._compactions = sorted([*self._compactions, *standing], key=_last)
 
     def _leave(self, fact: f.TurnSteered) -> None:
         """The message that was told to another turn's run is no longer where it waited."""

@@ -4,7 +4,7 @@ Each returns the facts of one transaction, or raises and nothing has happened. A
 things are already as asked. Whether a send repeats an earlier one (its key) is the store's to say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from holdfast.domain import debts, runs
@@ -15,6 +15,7 @@ from holdfast.domain.errors import (
     Busy,
     NoSuchSession,
     NoSuchTurn,
+    RestoreRefused,
     RunRefused,
     SessionExists,
     SessionMoved,
@@ -25,6 +26,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
 from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
 from holdfast.domain.parts import AnyPart, text_of
 from holdfast.domain.ranges import numbers_in, ranges_of
+from holdfast.domain.removals import History
 from holdfast.domain.rows import RunRow, SessionRow, TurnRow
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
@@ -176,6 +178,43 @@ def undo(
     return [*_cancel_all(view, doomed, written), f.TurnsUndone(turn.turn, reason)]
 
 
+def restore(
+    view: View, session_id: SessionId, turn_id: TurnId | None = None, written: Written | None = None
+) -> list[f.AnyFact]:
+    """Make a removed turn live again, with all before it and those that were removed with it.
+
+    Without `turn_id`, the turns that were undone last. Live turns that do not belong to them are removed, and
+    their runs cancelled. A turn that is live stays as it is. Raises NoSuchSession, NoSuchTurn, SessionMoved,
+    RestoreRefused.
+    """
+    row = _session(view, session_id)
+    _check_not_moved(view, row)
+    every = {turn.turn: turn for turn in view.all_turns()}
+    history = History(list(every.values()), view.removals())
+    number = history.last_undone() if turn_id is None else history.number(turn_id)
+    if number is None:
+        raise NoSuchTurn(session_id=session_id, turn=turn_id or "none was removed")
+    found = every[number]
+    if found.status == "live":
+        return []
+    wanted = history.wanted(found.turn)
+    if any(every[turn].status == "cleared" for turn in wanted):
+        raise RestoreRefused(turn=turn_id, why="the context was cleared since")
+    back = [every[turn] for turn in wanted if every[turn].status != "live"]
+    from_turn = next((turn.turn for turn in view.live_turns(0) if turn.turn not in wanted), 0)
+    doomed = [run for run in view.open_runs() if from_turn and run.turn >= from_turn]
+    is_version = from_turn and history.first_version(from_turn) == history.first_version(back[0].turn)
+    return [
+        *_cancel_all(view, doomed, written),
+        f.TurnsRestored(
+            turns=ranges_of(turn.turn for turn in back),
+            from_turn=from_turn,
+            reason="version" if is_version else "undo",
+            owed=tuple(_owed(view, back)) if row.remember else (),
+        ),
+    ]
+
+
 def clear(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
     """No longer show the model any turn so far; runs under way are cancelled.
 
@@ -216,16 +255,16 @@ def compact(
 
 
 def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) -> Sequence[TurnRow]:
-    """The live turns after those that `before` stands for; raises SummaryRefused if it stands no longer.
+    """Return the live turns after those that `before` covers. Raises SummaryRefused if one was removed since.
 
-    A turn that is not live never is again, so that counting those is enough: however many there are, none of
-    them is read.
+    While a turn is live, all before it are: the last covered turn speaks for the others.
     """
-    covers = before.covers if before is not None else ()
-    since = view.live_turns(covers[-1][1] + 1 if covers else 0)
-    if row.live_turns - len(since) != sum(last - first + 1 for first, last in covers):
+    if before is None or not before.covers:
+        return view.live_turns(0)
+    last = view.turn(before.covers[-1][1])
+    if last is None or last.status != "live":
         raise SummaryRefused(session_id=row.id, why="it was changed meanwhile")
-    return since
+    return view.live_turns(last.turn + 1)
 
 
 def check_not_moved(view: View, session_id: SessionId) -> None:
@@ -249,6 +288,20 @@ def _session(view: View, session_id: SessionId) -> SessionRow:
 
 def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
     return next((turn for turn in reversed(view.live_turns(0)) if turn.id == turn_id), None)
+
+
+def _owed(view: View, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
+    """Yield the turns that memory was owed when they were completed, each with the agent that commits it."""
+    for turn in turns:
+        run = view.run(turn.run_id) if turn.run_id is not None else None
+        if run is None or run.status != "completed":
+            continue
+        for event in view.completions(turn.seq):
+            fact = event.fact
+            if isinstance(fact, f.RunCompleted) and fact.run_id == run.id:
+                if fact.owed:
+                    yield turn.turn, fact.owner
+                break
 
 
 def _accept(

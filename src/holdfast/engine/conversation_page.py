@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import RunId, Seq, SessionId
+from holdfast.domain.removals import History
 from holdfast.domain.rows import MessageRow, RunRow, ToolRow
 from holdfast.store.attention import Question
 from holdfast.store.ports import Message, Snapshot
@@ -18,7 +19,7 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
 
     `tools` are the open calls on the page. `questions` is empty unless one of them waits for a person.
     `prepared` is what memory brought to the runs on the page. Only the newest page has the `summary` that
-    stands for older turns.
+    stands for older turns. There is no `history` where no turn was ever removed.
     """
 
     messages: tuple[Message, ...]
@@ -29,6 +30,7 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
     questions: Sequence[Question]
     prepared: Sequence[Event]
     summary: Event | None
+    history: History | None
 
     @property
     def pending_runs(self) -> frozenset[RunId]:
@@ -54,7 +56,13 @@ def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, lim
         questions=_questions(snapshot, session_id) if any(t.approval in _ASKED for t in tools) else (),
         prepared=_prepared(snapshot, session_id, answers) if answers else (),
         summary=snapshot.summary(session_id)[0] if before is None else None,
+        history=_history(snapshot, session_id),
     )
+
+
+def _history(snapshot: Snapshot, session_id: SessionId) -> History | None:
+    removals = snapshot.removals(session_id)
+    return History(snapshot.turns(session_id), removals) if removals else None
 
 
 def _prepared(snapshot: Snapshot, session_id: SessionId, answers: Sequence[MessageRow]) -> Sequence[Event]:

@@ -125,6 +125,15 @@ class Verbs:
             session_id, lambda view: turns.undo(view, session_id, turn_id, "undo", view.written), expect
         )
 
+    async def restore(self, session_id: SessionId, turn_id: TurnId | None, expect: Seq | None = None) -> None:
+        """Make removed turns live again: with no `turn_id`, those that were undone last.
+
+        Raises NoSuchTurn, RestoreRefused, SessionMoved.
+        """
+        await self._change(
+            session_id, lambda view: turns.restore(view, session_id, turn_id, view.written), expect
+        )
+
     async def replace(
         self,
         session_id: SessionId,

@@ -10,6 +10,7 @@ from holdfast.domain.facts import Effect, Failure, Resume, Role, ToolOutcome, Wa
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
 from holdfast.domain.parts import AnyPart
+from holdfast.domain.removals import Removal
 from holdfast.domain.rows import (
     Approval,
     MessageStatus,
@@ -179,6 +180,13 @@ class TurnReceipt(msgspec.Struct, frozen=True):
     session_id: str
 
 
+class Removed(msgspec.Struct, frozen=True):
+    """The event that removed a turn, and whether another version took its place."""
+
+    seq: Seq
+    replaced: bool
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the conversation, as it reads at the page's `head`.
 
@@ -187,7 +195,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
     run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all
     that it was sent for this answer; `began_at` is when it was asked for that, where that is known: `at` is
-    when the answer ended.
+    when the answer ended. The message that begins a turn has `versions`, the turns of all its versions where
+    it has several, and `removed` where the turn is undone.
     """
 
     id: str
@@ -215,6 +224,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: Asked | None = None
     context_tokens: int | None = None
     began_at: Instant | None = None
+    versions: tuple[str, ...] = ()
+    removed: Removed | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -378,7 +389,10 @@ def message_of(
     approval: Approval = "",
     waits: attention.Question | None = None,
     memories: tuple[str, ...] = (),
+    versions: tuple[str, ...] = (),
+    removal: Removal | None = None,
 ) -> Message:
+    begins = entry.place == 0
     return Message(
         entry.id, entry.role, entry.status, entry.turn, entry.place, turn.live, entry.late, entry.at,
         entry.run_id or (turn.run_id if entry.role == "user" else None), entry.parts, turn.id or None,
@@ -386,4 +400,5 @@ def message_of(
         entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
         entry.ms or None, memories, asked_of(waits) if waits else None,
         entry.weight[1] if len(entry.weight) == 2 else None, entry.began_at or None,
+        versions if begins else (), Removed(removal.seq, removal.replaced) if removal and begins else None,
     )  # fmt: skip

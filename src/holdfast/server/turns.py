@@ -13,6 +13,7 @@ from holdfast.domain.errors import (
     NoSuchSession,
     NoSuchTurn,
     NothingToSummarise,
+    RestoreRefused,
     RunRefused,
     SeqMismatch,
     SessionMoved,
@@ -66,6 +67,7 @@ class TurnRoutes:
         files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
         edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
         session = answers(200, Session, examples.SESSION, *changed, sends=True)
+        restored = answers(200, Session, examples.SESSION, *changed, RestoreRefused, sends=True)
         gone = (NoSuchSession, SuccessorDeleted)
         said = answers(202, TurnReceipt, examples.RECEIPT, *gone, KeyReused, Busy, *files, sends=True)
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)
@@ -78,6 +80,7 @@ class TurnRoutes:
             post(f"{base}/turns", status_code=202, responses=said)(self.send),
             get(f"{base}/messages", responses=read)(self.messages),
             post(f"{base}/undo", status_code=200, responses=session)(self.undo),
+            post(f"{base}/restore", status_code=200, responses=restored)(self.restore),
             post(f"{base}/retry", status_code=202, responses=receipt)(self.retry),
             post(f"{base}/edit", status_code=202, responses=edited)(self.edit),
             post(f"{base}/fork", status_code=201, responses=forked)(self.fork),
@@ -117,6 +120,8 @@ class TurnRoutes:
         approvals = {str(tool.id): tool.approval for tool in page.tools}
         questions = {each.call_id: each for each in page.questions if each.call_id is not None}
         memories = _memories(page)
+        versions = page.history.versions() if page.history is not None else {}
+        removed = page.history.removed if page.history is not None else {}
         messages = tuple(
             message_of(
                 turn,
@@ -124,6 +129,8 @@ class TurnRoutes:
                 approvals.get(entry.id, ""),
                 questions.get(CallId(entry.id)),
                 memories.get(entry.id, ()),
+                versions.get(turn.turn, ()),
+                removed.get(turn.turn),
             )
             for turn in fold.transcript().turns
             for entry in turn.entries
@@ -137,6 +144,14 @@ class TurnRoutes:
         """Take back a turn and all after it."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         await self._engine.verbs.undo(SessionId(session_id), turn_id, expected(if_match))
+        return await self._session(SessionId(session_id))
+
+    async def restore(
+        self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
+    ) -> Session:
+        """Restore a removed turn, with all before it and those removed with it, in place of what followed."""
+        turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
+        await self._engine.verbs.restore(SessionId(session_id), turn_id, expected(if_match))
         return await self._session(SessionId(session_id))
 
     async def retry(

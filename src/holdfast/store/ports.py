@@ -257,6 +257,12 @@ class Snapshot(Protocol):
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]: ...
 
+    def turns(self, session_id: SessionId) -> Sequence[TurnRow]:
+        """Return every turn, whatever its status, in order."""
+
+    def removals(self, session_id: SessionId) -> Sequence[Event]:
+        """Return the events that undid, restored or cleared turns, in order."""
+
     def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]: ...
 
     def run(self, run_id: RunId) -> tuple[SessionId, RunRow]: ...

@@ -1,17 +1,18 @@
 """A session's rows in SQLite, as `domain.projections` reads and writes them inside a transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
 import apsw
 
 from holdfast.domain.codec import Event
-from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.ids import CallId, RunId, Seq
 from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import DELETED
+from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
-from holdfast.store.sqlite.sql import one, rows, run
+from holdfast.store.sqlite.sql import each, one, rows, run
 
 
 class SqlBook:
@@ -62,6 +63,15 @@ class SqlBook:
     def last_live_turn(self) -> TurnRow | None:
         found = self._all(TURNS, "last_live_turn")
         return found[0] if found else None
+
+    def all_turns(self) -> Sequence[TurnRow]:
+        return self._all(TURNS, "all_turns")
+
+    def removals(self) -> Sequence[Event]:
+        return [event_of(row) for row in rows(self._db, "removals", self._no)]
+
+    def completions(self, after: Seq) -> Iterable[Event]:
+        return map(event_of, each(self._db, "completions", self._no, after))
 
     def run(self, run_id: RunId) -> RunRow | None:
         return self._runs.get(self._no, run_id)

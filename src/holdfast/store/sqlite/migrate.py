@@ -13,7 +13,7 @@ from holdfast.store.disk import make_own, replacing, sync, sync_names
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
 from holdfast.store.sqlite.sql import read, run
 
-FORMAT = 5
+FORMAT = 6
 
 
 def migrations() -> Mapping[int, str]:

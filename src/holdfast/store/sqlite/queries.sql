@@ -97,7 +97,15 @@ SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns
 WHERE session = ? AND status = 'live' ORDER BY turn DESC LIMIT 1;
 
 -- name: all_turns
-SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns WHERE session = ?;
+SELECT turn, id, seq, status, run_id, key, key_digest, replaces FROM turns WHERE session = ? ORDER BY turn;
+
+-- name: removals
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ? AND kind IN ('turns_undone', 'turns_restored', 'session_cleared') ORDER BY seq;
+
+-- name: completions
+SELECT seq, at, kind, version, body FROM events
+WHERE session = ? AND seq > ? AND kind = 'run_completed' ORDER BY seq;
 
 -- name: put_turn
 INSERT OR REPLACE INTO turns (session, turn, id, seq, status, run_id, key, key_digest, replaces)

@@ -1,4 +1,4 @@
--- Holdfast's store, format 5.
+-- Holdfast's store, format 6.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
@@ -31,6 +31,9 @@ CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
 CREATE INDEX events_prepared ON events (session, seq) WHERE kind = 'context_prepared';
 -- Summaries: the newest that stands is read with it too.
 CREATE INDEX events_compacted ON events (session, seq) WHERE kind = 'session_compacted';
+-- What undid, restored or cleared turns: restoring a turn replays them.
+CREATE INDEX events_removals ON events (session, seq)
+    WHERE kind IN ('turns_undone', 'turns_restored', 'session_cleared');
 
 CREATE TABLE deltas (
     position INTEGER PRIMARY KEY,

@@ -8,7 +8,7 @@ import apsw
 from holdfast.domain.codec import Event
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.attention import Standing
 from holdfast.store.ports import Message, MessagePage, SessionPage, Snapshot
 from holdfast.store.sqlite import debts, shelf, standing, views
@@ -39,6 +39,12 @@ class SqliteSnapshot:
 
     def prepared(self, session_id: SessionId, from_turn: int, before: Seq | None = None) -> Sequence[Event]:
         return views.prepared(self._db, session_id, from_turn, before)
+
+    def turns(self, session_id: SessionId) -> Sequence[TurnRow]:
+        return views.turns(self._db, session_id)
+
+    def removals(self, session_id: SessionId) -> Sequence[Event]:
+        return views.removals(self._db, session_id)
 
     def summary(self, session_id: SessionId) -> tuple[Event | None, Seq]:
         return views.summary(self._db, session_id)

@@ -60,6 +60,11 @@ def rows(db: apsw.Connection, name: str, *args: Any) -> list[tuple[Any, ...]]:
     return db.execute(SQL[name], args).fetchall()
 
 
+def each(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the query called `name`, read one by one."""
+    yield from db.execute(SQL[name], args)
+
+
 def value(db: apsw.Connection, name: str, *args: Any) -> Any:
     """The only value of the query called `name`, which always has one row."""
     return db.execute(SQL[name], args).fetchall()[0][0]

@@ -11,11 +11,11 @@ from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
 from holdfast.domain.facts import SessionCompacted
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import RunRow, SessionRow, ToolRow
+from holdfast.domain.rows import RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.contents import content
-from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS
+from holdfast.store.sqlite.rows import MESSAGES, RUNS, SESSIONS, TOOLS, TURNS
 from holdfast.store.sqlite.sql import one, rows, snapshot, value
 
 LAST = 1 << 62
@@ -110,6 +110,16 @@ def prepared(
     no, _ = locate(db, session_id)
     end = before if before is not None else LAST
     return [event_of(row) for row in rows(db, "prepared_from", no, from_turn, end)]
+
+
+def turns(db: apsw.Connection, session_id: SessionId) -> Sequence[TurnRow]:
+    no, _ = locate(db, session_id)
+    return [TURNS.read(row) for row in rows(db, "all_turns", no)]
+
+
+def removals(db: apsw.Connection, session_id: SessionId) -> Sequence[Event]:
+    no, _ = locate(db, session_id)
+    return [event_of(row) for row in rows(db, "removals", no)]
 
 
 def summary(db: apsw.Connection, session_id: SessionId) -> tuple[Event | None, Seq]:
