@@ -99,7 +99,7 @@ async def test_a_migrated_store_is_too_new_for_this_program(tmp_path: Path) -> N
 def without_memory(place: Place) -> None:
     """Make it a store of format 2, as it was before there was any memory, or any chat app."""
     db = connect(place, writes=True)
-    db.execute("DROP INDEX events_prepared; DROP INDEX events_compacted;")
+    db.execute("DROP INDEX events_prepared; DROP INDEX events_compacted; DROP INDEX events_removals;")
     db.execute("ALTER TABLE sessions DROP COLUMN remember;")
     for table in (
         "debts", "notes", "note_words", "note_tellings", "notes_forgotten", "notes_forgotten_key",

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 CommandName = Literal[
-    "new", "undo", "retry", "stop", "status", "sessions", "switch", "title", "model",
+    "new", "undo", "restore", "retry", "stop", "status", "sessions", "switch", "title", "model",
     "agent", "agents",
     "approve", "deny", "memory", "summarise", "continue", "help",
 ]  # fmt: skip
@@ -26,6 +26,7 @@ class Explained(msgspec.Struct, frozen=True):
 COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
     "new": Explained("", "Begin another conversation."),
     "undo": Explained("", "Take back the last message and its answer."),
+    "restore": Explained("", "Bring back what was taken back last."),
     "retry": Explained("", "Answer the last message again."),
     "stop": Explained("", "Stop the answer under way."),
     "status": Explained("", "Say what is going on here."),

@@ -30,6 +30,11 @@ from holdfast.gateway.router import NOWHERE, Done, Place, said
 from holdfast.store.attention import Question
 from holdfast.store.ports import Store
 
+_NOTHING = MappingProxyType({
+    "undo": "There is nothing to take back.",
+    "restore": "There is nothing to bring back.",
+    "retry": "There is nothing to answer again.",
+})  # fmt: skip
 ANSWERED = "This was answered already, or is no longer asked."
 OVERTAKEN = "Something was said here meanwhile, so nothing was changed. Say it again if you still want it."
 IN_WORDS = "This wants an answer: press one of its buttons, or write it. /deny leaves it unanswered."
@@ -156,8 +161,8 @@ class Answering:
     async def change(
         self, row: InboundRow, session_id: SessionId, turn_id: TurnId | None, verb: str
     ) -> Done | None:
-        """Take back or answer again, unless that was done or something was said since. `verb`: which."""
-        nothing = "There is nothing to take back." if verb == "undo" else "There is nothing to answer again."
+        """Undo, restore or retry (`verb`), unless that was done or something was said since."""
+        nothing = _NOTHING[verb]
         assigned = await self._assign(row, session_id)
         if assigned is None:
             return None
@@ -165,7 +170,7 @@ class Answering:
             return said(nothing)
         for _ in range(_TRIES_MAX):
             facts, head = await self._since(assigned)
-            if any(isinstance(fact, f.TurnsUndone) for fact in facts):
+            if any(isinstance(fact, f.TurnsUndone | f.TurnsRestored) for fact in facts):
                 return Done()
             if any(isinstance(fact, f.TurnAccepted) for fact in facts):
                 return said(OVERTAKEN)
@@ -188,6 +193,8 @@ class Answering:
     async def _change_at(self, session_id: SessionId, turn_id: TurnId | None, verb: str, head: Seq) -> None:
         if verb == "undo":
             await self._engine.verbs.undo(session_id, turn_id, head)
+        elif verb == "restore":
+            await self._engine.verbs.restore(session_id, turn_id, head)
         else:
             await self._engine.replace(session_id, turn_id, None, head)
 

@@ -65,7 +65,7 @@ class Commands:
         match command.name:
             case "new":
                 return await self._new(row, place)
-            case "undo" | "retry":
+            case "undo" | "restore" | "retry":
                 return await self._answering.change(row, place.session_id, None, command.name)
             case "stop":
                 return await self._answering.stop(row, place)

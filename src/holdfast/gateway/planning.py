@@ -19,12 +19,13 @@ from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
 from holdfast.domain.parts import AnyPart, File, text_of
 from holdfast.domain.questions import TOOL as ASK_USER
+from holdfast.domain.ranges import numbers_in
 from holdfast.gateway import asking
 from holdfast.gateway.activity import line_of
 from holdfast.gateway.asking import Question
 from holdfast.gateway.presses import Press
 from holdfast.gateway.splitting import split
-from holdfast.gateway.taking_back import Undone
+from holdfast.gateway.taking_back import Restored, Undone
 from holdfast.gateway.writing import GOES_ON, Writing
 
 _QUOTED_CHARS_MAX = 280
@@ -84,7 +85,7 @@ class Plan:
         self._calls: dict[str, f.ToolIntended] = {}
         self._undone: str = ""
         self._taken_back: list[Undone] = []
-        self._newly_undone: list[Undone] = []
+        self._removals: list[Undone | Restored] = []
         self._moved_at: Seq = 0
         self._fresh: dict[tuple[str, int], NewDelivery] = {}
 
@@ -112,9 +113,9 @@ class Plan:
         self._fresh.clear()
         return fresh
 
-    def take_undone(self) -> list[Undone]:
-        """What was taken back since the last time: what was said there before is to say so."""
-        found, self._newly_undone = self._newly_undone, []
+    def take_removals(self) -> list[Undone | Restored]:
+        """Return what was removed or restored since the last time: messages sent before are to say so."""
+        found, self._removals = self._removals, []
         return found
 
     @property
@@ -168,8 +169,10 @@ class Plan:
                 self._part(fact)
             case f.MessageSettled():
                 self._settle(fact)
-            case f.TurnAccepted() | f.TurnsUndone() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
-                self._add_turn(event.seq, fact)
+            case f.TurnsUndone() | f.TurnsRestored():
+                self._add_removal(event.seq, fact)
+            case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
+                self._add_turn(fact)
             case f.ToolIntended() | f.ToolSettled():
                 self._add_call(fact)
             case f.ApprovalRequested() | f.ApprovalResolved() | f.ToolInDoubt() | f.ToolResolved():
@@ -181,7 +184,7 @@ class Plan:
 
     # Turns.
 
-    def _add_turn(self, seq: Seq, fact: f.AnyFact) -> None:
+    def _add_turn(self, fact: f.AnyFact) -> None:
         match fact:
             case f.TurnAccepted():
                 if fact.run_id is not None:
@@ -189,21 +192,35 @@ class Plan:
                     self._echo(fact)
                 self._undone = ""
                 self._taken_back = [each.before(fact.turn) for each in self._taken_back]
-                self._newly_undone = [each.before(fact.turn) for each in self._newly_undone]
-            case f.TurnsUndone():
-                self._undone = fact.reason
-                undone = Undone(fact.from_turn, fact.reason)
-                self._taken_back.append(undone)
-                self._newly_undone.append(undone)
-                said = {"undo": "Taken back.", "retry": "Answering again.", "edit": ""}[fact.reason]
-                if said:
-                    self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
+                self._removals = [
+                    each.before(fact.turn) if isinstance(each, Undone) else each for each in self._removals
+                ]
             case f.TurnQueued() | f.TurnDequeued():
                 run = self._run(fact.run_id, fact.turn)
                 run.status = "queued" if isinstance(fact, f.TurnQueued) else "working"
             case f.TurnSteered():
                 # What was said is told already; its turn is part of another now.
                 self._runs = {name: run for name, run in self._runs.items() if run.turn != fact.from_turn}
+
+    def _add_removal(self, seq: Seq, fact: f.TurnsUndone | f.TurnsRestored) -> None:
+        match fact:
+            case f.TurnsUndone():
+                self._undone = fact.reason
+                self._take_back(Undone(fact.from_turn, fact.reason))
+                said = {"undo": "Taken back.", "retry": "Answering again.", "edit": ""}[fact.reason]
+            case f.TurnsRestored():
+                restored = frozenset(numbers_in(fact.turns))
+                if fact.from_turn:
+                    self._take_back(Undone(fact.from_turn, "undo"))
+                self._taken_back = [each.without(restored) for each in self._taken_back]
+                self._removals.append(Restored(restored))
+                said = "Restored." if fact.reason == "undo" else "Another version was chosen."
+        if said:
+            self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
+
+    def _take_back(self, undone: Undone) -> None:
+        self._taken_back.append(undone)
+        self._removals.append(undone)
 
     def _echo(self, fact: f.TurnAccepted) -> None:
         """A person's words that came through another door."""

@@ -1,6 +1,6 @@
 """Saying of an answer in a chat that it counts no more: its turn was taken back, or is answered again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -24,9 +24,15 @@ class Undone(msgspec.Struct, frozen=True):
     from_turn: int
     reason: Literal["undo", "edit", "retry"]
     through: int | None = None
+    restored: frozenset[int] = frozenset()
 
     def holds(self, turn: int) -> bool:
-        return self.from_turn <= turn and (self.through is None or turn <= self.through)
+        is_later = self.through is not None and turn > self.through
+        return self.from_turn <= turn and not is_later and turn not in self.restored
+
+    def without(self, turns: Iterable[int]) -> "Undone":
+        """The same, now that `turns` were restored."""
+        return replace(self, restored=self.restored.union(turns))
 
     def before(self, turn: int) -> "Undone":
         """The same, now that `turn` has begun."""
@@ -43,8 +49,28 @@ class Undone(msgspec.Struct, frozen=True):
 
     def among(self, said: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
         """Those answers of `said` that are of these turns, marked. `turns`: of each message."""
-        return [
-            replace(each, body=self.marked(each.body))
-            for each in said
-            if each.kind == "answer" and each.source in turns and self.holds(turns[each.source])
-        ]
+        return [replace(each, body=self.marked(each.body)) for each in _answers(said, turns, self.holds)]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """Turns that are live again."""
+
+    turns: frozenset[int]
+
+    def among(self, said: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
+        """Return the answers of these turns in `said` that were marked, without their mark."""
+        found = _answers(said, turns, self.turns.__contains__)
+        return [replace(each, body=_unmarked(each.body)) for each in found if each.body.is_taken_back]
+
+
+def _answers(
+    said: list[NewDelivery], turns: Mapping[str, int], holds: Callable[[int], bool]
+) -> list[NewDelivery]:
+    return [
+        each for each in said if each.kind == "answer" and each.source in turns and holds(turns[each.source])
+    ]
+
+
+def _unmarked(body: Outgoing) -> Outgoing:
+    end = next((end for end in _ENDS if body.text.endswith(end)), "")
+    return replace(body, text=body.text.removesuffix(end).rstrip(), is_taken_back=False)

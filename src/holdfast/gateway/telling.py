@@ -23,7 +23,7 @@ from holdfast.gateway.planning import Plan
 from holdfast.gateway.ports import ChannelFailure
 from holdfast.gateway.router import followed
 from holdfast.gateway.state import Ledger
-from holdfast.gateway.taking_back import Undone
+from holdfast.gateway.taking_back import Restored, Undone
 from holdfast.gateway.writing import GOES_ON
 from holdfast.store.ports import Follower, Store
 
@@ -257,8 +257,8 @@ class Telling:
         """Plan what is new. False: the chat is somewhere else."""
         plan, key = following.plan, following.route.chat.route
         fresh, done = plan.take(), plan.done
-        for undone in plan.take_undone():
-            fresh += await self._taken_back(following, undone, fresh)
+        for removal in plan.take_removals():
+            fresh += await self._remarked(following, removal, fresh)
         if not fresh and done == following.cursor:
             return True
         if not await self._store.plan(key, following.route.session_id, following.cursor, done, fresh):
@@ -268,10 +268,10 @@ class Telling:
             self._planned()
         return True
 
-    async def _taken_back(
-        self, following: _Following, undone: Undone, fresh: list[NewDelivery]
+    async def _remarked(
+        self, following: _Following, removal: Undone | Restored, fresh: list[NewDelivery]
     ) -> list[NewDelivery]:
-        """What the chat was told of turns that are taken back, or is about to be, as it reads from now on."""
+        """Return the chat's messages about turns that were removed or restored, as they read from now on."""
         if not self._ledger.channel.abilities.edits:
             return []
         route = following.route
@@ -280,7 +280,7 @@ class Telling:
         rows = await self._store.deliveries(route.chat.route, _TAKEN_BACK_MAX)
         told = [NewDelivery(row.source, row.piece, row.kind, row.body) for row in rows]
         known = {(each.source, each.piece): each for each in (*told, *fresh)}
-        return undone.among(list(known.values()), turns)
+        return removal.among(list(known.values()), turns)
 
     def _begin(self, route: RouteRow) -> _Following:
         abilities = self._ledger.channel.abilities

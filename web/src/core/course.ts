@@ -16,8 +16,9 @@ export class Course {
         this.summary = { through_turn: event.covers.at(-1)?.[1] ?? 0, text: event.summary, at: event.at };
         return;
       case "turns_undone":
+      case "turns_restored":
         // Whatever stood for a turn that was taken back stands no more.
-        if (event.from_turn <= (this.summary?.through_turn ?? 0)) this.summary = null;
+        if (event.from_turn && event.from_turn <= (this.summary?.through_turn ?? 0)) this.summary = null;
         return;
       case "session_cleared":
         this.summary = null;

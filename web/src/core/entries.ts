@@ -38,11 +38,18 @@ export interface Entry {
   version: number;
 }
 
+/** The event that removed a turn, and whether another version took its place. */
+export type Removed = NonNullable<Message["removed"]>;
+
 export interface Turn {
   turn: number;
   id: string;
   run_id: string | null;
   live: boolean;
+  /** Null while it is live, and where the context was cleared. */
+  removed: Removed | null;
+  /** The turns of all versions of its message, oldest first; empty where there is only one. */
+  versions: readonly string[];
   /** Ascending by place. */
   entries: Entry[];
   /** What memory brought to it. */

@@ -4,7 +4,7 @@
 
 import { Course } from "./course";
 import { fresh, spot, type Entry, type Turn } from "./entries";
-import type { AnyEvent, ApprovalResolvedEvent, MessageList, ToolCallPart } from "./protocol";
+import type { AnyEvent, ApprovalResolvedEvent, MessageList, ToolCallPart, TurnsRestoredEvent } from "./protocol";
 import { Remembering } from "./remembering";
 import { Runs } from "./runs";
 import { Turns } from "./turns";
@@ -43,6 +43,7 @@ export class Conversation {
     for (const message of page.messages) {
       const turn = this.told.turn(message.turn);
       turn.live = message.live;
+      if (message.place === 0) Object.assign(turn, { removed: message.removed ?? null, versions: message.versions ?? [] });
       if (message.turn_id) turn.id = message.turn_id;
       if (message.memories?.length) turn.memories = message.memories;
       this.told.put(fresh({ ...message, parts: [...message.parts] }));
@@ -81,9 +82,11 @@ export class Conversation {
         this.deleted = true;
         return;
       case "turns_undone":
-        return this.told.endTurns((turn) => turn >= event.from_turn);
+        return this.told.endTurns((turn) => turn >= event.from_turn, { seq: event.seq, replaced: (event.reason ?? "undo") !== "undo" });
+      case "turns_restored":
+        return this.restore(event);
       case "session_cleared":
-        return this.told.endTurns((turn) => turn <= event.through_turn);
+        return this.told.endTurns((turn) => turn <= event.through_turn, null);
       case "session_continued":
         return this.leaveFrom(event.from_turn || Infinity);
       default:
@@ -97,6 +100,7 @@ export class Conversation {
       case "turn_accepted": {
         const turn = this.told.turn(event.turn);
         Object.assign(turn, { id: event.turn_id, run_id: event.run_id ?? null, live: true });
+        if (event.replaces) this.told.addVersion(event.turn_id, event.replaces);
         return this.told.put(fresh({ ...spot(event, 0), id: event.message_id, role: "user", parts: [...event.parts] }));
       }
       case "turn_steered":
@@ -179,6 +183,12 @@ export class Conversation {
 
   private resolve(event: ApprovalResolvedEvent): void {
     this.told.change(event.call_id, { approval: event.decision, ...(event.reason ? { reason: event.reason } : {}) });
+  }
+
+  private restore(event: TurnsRestoredEvent): void {
+    const { seq, from_turn, turns } = event;
+    if (from_turn) this.told.endTurns((turn) => turn >= from_turn, { seq, replaced: event.reason === "version" });
+    this.told.restoreTurns(turns);
   }
 
   private drop(number: number): void {

@@ -1,7 +1,7 @@
 // What memory was told of a conversation, and what it still has to be told: stretches of completed turns, folded
 // from events as the server folds them (tests/vectors/memory holds both to it).
 
-import type { AnyEvent, WaitingMemory } from "./protocol";
+import type { AnyEvent, TurnsRestoredEvent, WaitingMemory } from "./protocol";
 
 /** As many turns as one stretch may grow to. */
 const TURNS_MAX = 200;
@@ -31,7 +31,7 @@ export class Remembering {
   /** When it was remembered before what was seen of it here, if it was. */
   rememberedAt = 0;
   private readonly turnOf = new Map<string, number>();
-  private readonly undone: [number, number][] = [];
+  private readonly undone = new Set<number>();
   private lastTurn = 0;
   /** Whether all of the journal was seen; else a new stretch is numbered below zero until the server says its number. */
   private isWhole = false;
@@ -70,6 +70,8 @@ export class Remembering {
         return event.owed ? this.mark(this.turnOf.get(event.run_id) ?? 0, event.owner ?? "", event.at) : undefined;
       case "turns_undone":
         return this.undo(event.from_turn, event.at);
+      case "turns_restored":
+        return this.restore(event);
       case "memory_commit_started":
         return this.change(event.segment, event.at, { state: "committing", turns: numbersIn(event.turns), owner: event.owner });
       case "memory_committed":
@@ -118,8 +120,15 @@ export class Remembering {
     else this.put(this.next(), [turn], at, { owner });
   }
 
+  /** Removed turns are live again: those that memory neither has nor is to be told of are told again. */
+  private restore(event: TurnsRestoredEvent): void {
+    if (event.from_turn) this.undo(event.from_turn, event.at);
+    for (const turn of numbersIn(event.turns)) this.undone.delete(turn);
+    for (const [turn, owner] of event.owed ?? []) this.mark(turn, owner, event.at);
+  }
+
   private undo(from_turn: number, at: number): void {
-    this.undone.push([from_turn, this.lastTurn]);
+    for (let turn = from_turn; turn <= this.lastTurn; turn++) this.undone.add(turn);
     this.rememberedAt = 0;
     for (const each of this.stretches.values()) {
       if ((each.turns.at(-1) ?? 0) < from_turn) continue;
@@ -143,7 +152,7 @@ export class Remembering {
     if (outcome === "failed") return this.change(n, at, { detail, retry_at });
     const isKept = outcome === "cannot" && stretch.state === "paid";
     this.change(n, at, { state: isKept ? "paid" : "void", retraction: outcome, retry_at: 0, detail });
-    const standing = isKept ? [] : stretch.turns.filter((turn) => !this.undone.some(([first, last]) => first <= turn && turn <= last));
+    const standing = isKept ? [] : stretch.turns.filter((turn) => !this.undone.has(turn));
     if (standing.length) this.put(this.next(), standing, at, { owner: stretch.owner });
   }
 

@@ -1,7 +1,7 @@
 // Where everything that was said stands: turns with their entries, by number and by name. It is told what to write
 // where, and knows neither events nor runs.
 
-import { isOpen, type Entry, type Status, type Turn } from "./entries";
+import { isOpen, type Entry, type Removed, type Status, type Turn } from "./entries";
 import type { ToolCallPart } from "./protocol";
 
 export class Turns {
@@ -23,7 +23,7 @@ export class Turns {
   turn(number: number): Turn {
     let turn = this.turns.get(number);
     if (!turn) {
-      turn = { turn: number, id: "", run_id: null, live: false, entries: [], memories: [], version: 0 };
+      turn = { turn: number, id: "", run_id: null, live: false, removed: null, versions: [], entries: [], memories: [], version: 0 };
       this.turns.set(number, turn);
       this.order = null;
     }
@@ -49,10 +49,29 @@ export class Turns {
     this.order = null;
   }
 
-  endTurns(isMeant: (turn: number) => boolean): void {
+  endTurns(isMeant: (turn: number) => boolean, removed: Removed | null): void {
     for (const turn of this.turns.values()) {
       if (!turn.live || !isMeant(turn.turn)) continue;
-      turn.live = false;
+      Object.assign(turn, { live: false, removed });
+      this.redraw(turn);
+    }
+  }
+
+  restoreTurns(ranges: readonly (readonly [number, number])[]): void {
+    for (const turn of this.turns.values()) {
+      if (!ranges.some(([first, last]) => first <= turn.turn && turn.turn <= last)) continue;
+      Object.assign(turn, { live: true, removed: null });
+      this.redraw(turn);
+    }
+  }
+
+  /** A turn is another version of the one that it replaces, and of whatever that one replaced. */
+  addVersion(id: string, replaces: string): void {
+    const known = [...this.turns.values()].find((turn) => turn.id === replaces)?.versions ?? [];
+    const versions = [...(known.length ? known : [replaces]), id];
+    for (const turn of this.turns.values()) {
+      if (!versions.includes(turn.id)) continue;
+      turn.versions = versions;
       this.redraw(turn);
     }
   }

@@ -10,7 +10,7 @@ import { attaching, forgetFiles } from "./attaching";
 import { forgetDraft, text } from "./drafting";
 import { discard, whoAmI } from "./following";
 import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
-import { api, ask, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
+import { api, ask, chosen, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
 import { s } from "./strings";
 import { goTo } from "./way";
 
@@ -64,7 +64,20 @@ export const actions = {
   },
 
   retry: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "retry"), turn_id ? { turn_id } : {}))),
-  undo: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "undo"), turn_id ? { turn_id } : {}))),
+  undo: (turn_id: string | null = null) =>
+    here((id) =>
+      attempt(async () => {
+        await api.post(at(id, "undo"), turn_id ? { turn_id } : {});
+        say(s.undone, { text: s.undo, run: () => attempt(() => api.post(at(id, "restore"), turn_id ? { turn_id } : {})) });
+      }),
+    ),
+  /** Without a turn, bring back what was undone last. */
+  restore: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "restore"), turn_id ? { turn_id } : {}))),
+  /** Show another version of a message and what followed it. */
+  choose: (turn: string, label: string) => {
+    chosen.value = { turn, label };
+    return actions.restore(turn);
+  },
   /** Other words for a message; its files stay with it. */
   edit: (turn_id: string, text: string, attachments: readonly { id: string; name: string }[]) =>
     here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text, ...(attachments.length ? { attachments } : {}) }))),
@@ -219,6 +232,7 @@ function switchTo(words: string): void {
 export const slash: Record<string, (rest: string) => unknown> = {
   new: () => goTo(""),
   undo: () => actions.undo(),
+  restore: () => actions.restore(),
   retry: () => actions.retry(),
   stop: () => actions.stop(),
   status: () => say(session.value ? s.status[session.value.status] : s.status.idle),

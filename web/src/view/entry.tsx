@@ -13,7 +13,7 @@ import { lazily, modules } from "./lazily";
 import { Markdown } from "./markdown";
 import { AskedLine } from "./question";
 import { costOf } from "./spent";
-import { open } from "./state";
+import { chosen, open } from "./state";
 import { s } from "./strings";
 import { Steady } from "./steady";
 import { textOf, ToolGroup } from "./tools";
@@ -49,12 +49,13 @@ function isSilent(entry: Entry): boolean {
   return entry.parts.every((part) => part.type === "tool_call" || ("text" in part && !part.text.trim()));
 }
 
-export function TurnView({ turn }: { turn: Turn; version: number }) {
+/** `offersRestore`: it is the first of the turns that were removed with it. */
+export function TurnView({ turn, offersRestore }: { turn: Turn; version: string; offersRestore: boolean }) {
   const work = turn.run_id ? open.conversation.work.get(turn.run_id) : undefined;
   const shown = pieces(turn);
   const drawn = shown.map((piece) => <Steady key={piece.key} version={`${piece.version} ${turn.live}`} draw={() => <PieceView piece={piece} turn={turn} />} />);
   const id = turn.id || `turn-${turn.turn}`;
-  if (!turn.live) return <TakenBack id={id} turn={turn}>{drawn}</TakenBack>;
+  if (!turn.live) return <Removed id={id} turn={turn} offersRestore={offersRestore}>{drawn}</Removed>;
   return (
     <section class="turn" id={id}>
       {drawn}
@@ -92,12 +93,15 @@ function FromMemory({ texts }: { texts: readonly string[] }) {
   );
 }
 
-/** Still readable, and out of the way. */
-function TakenBack({ id, turn, children }: { id: string; turn: Turn; children: ComponentChildren }) {
+/** Still readable, and out of the way. One that another version replaced is seen only when its words are searched for. */
+function Removed({ id, turn, offersRestore, children }: { id: string; turn: Turn; offersRestore: boolean; children: ComponentChildren }) {
   const asked = turn.entries[0];
   return (
-    <details class="turn gone" id={id}>
-      <summary><span class="note quiet">{s.takenBack}</span> <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span></summary>
+    <details class={turn.removed?.replaced ? "turn gone replaced" : "turn gone"} id={id}>
+      <summary>
+        <span class="note quiet">{turn.removed ? s.removed : s.cleared}</span> <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span>
+        {turn.removed && turn.id && offersRestore && <button type="button" onClick={(event) => (event.preventDefault(), void actions.restore(turn.id))}>{s.restore}</button>}
+      </summary>
       {children}
     </details>
   );
@@ -205,9 +209,28 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
   );
 }
 
+/** Leads to the other versions of a message and its answer; not while something is being answered, which would end. */
+function Versions({ turn }: { turn: Turn }) {
+  const at = turn.versions.indexOf(turn.id);
+  if (at < 0) return null;
+  const isBusy = [...open.conversation.work.values()].some((work) => !OVER.has(work.status));
+  const button = (label: string, sign: string, to: number) => {
+    const id = turn.versions[to];
+    return (
+      <button type="button" class="quiet" aria-label={label} disabled={!id || isBusy} onClick={() => id && void actions.choose(id, label)}
+        ref={(node) => void (chosen.value?.turn === turn.id && chosen.value.label === label && node && ((chosen.value = null), node.focus()))}>{sign}</button>
+    );
+  };
+  return (
+    <span class="versions" role="group" aria-label={s.versions}>
+      {button(s.versionBefore, "‹", at - 1)}<span>{at + 1}/{turn.versions.length}</span>{button(s.versionAfter, "›", at + 1)}
+    </span>
+  );
+}
+
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
-  const again = turn.id && <span class="again">{answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
+  const again = turn.id && <span class="again"><Versions turn={turn} /> {answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
   // An answer that was copied into a branch has no work of its own there; one that no model wrote is a summary.
   if (!work) return turn.entries.some((entry) => entry.role === "assistant" && entry.model) ? <Footer turn={turn}>{again}</Footer> : null;
   switch (work.status) {

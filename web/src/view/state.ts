@@ -72,6 +72,9 @@ export const waiting = computed(() => [...questions.value.values()].flat());
 /** What a conversation is called: until it has a title, how it begins. */
 export const titleOf = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
 
+/** The version of a message that was just chosen, and by which button: the same one has the keyboard there. */
+export const chosen = signal<{ turn: string; label: string } | null>(null);
+
 export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !leaving.value.has(row.id)));
 
 export const shelf = computed<Shelf>(() => (showsArchived.value ? "archive" : "list"));

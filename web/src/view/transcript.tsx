@@ -46,7 +46,12 @@ export function Transcript() {
     if (busy.current || open.conversation.before === null) return;
     busy.current = true;
     try {
-      await loadEarlier();
+      // A page of replaced turns adds nothing to see, so nothing else would ask for the next one.
+      for (let height = -1; height < 0 || height === box.current?.scrollHeight; ) {
+        height = box.current?.scrollHeight ?? 0;
+        if (!(await loadEarlier())) break;
+        await new Promise(requestAnimationFrame);
+      }
     } finally {
       busy.current = false;
     }
@@ -122,7 +127,9 @@ export function Transcript() {
           {isEmpty && <Greeting />}
           <CameFrom />
           {turns.flatMap((turn, place) => {
-            const view = <Steady key={turn.turn} version={turn.version} draw={() => <TurnView turn={turn} version={turn.version} />} />;
+            const offersRestore = turn.removed !== null && turns[place - 1]?.removed?.seq !== turn.removed.seq;
+            const version = `${turn.version} ${offersRestore}`;
+            const view = <Steady key={turn.turn} version={version} draw={() => <TurnView turn={turn} version={version} offersRestore={offersRestore} />} />;
             const ends = summary && turn.turn <= summary.through_turn && (turns[place + 1]?.turn ?? Infinity) > summary.through_turn;
             return ends ? [view, <Summarised key={`summary ${summary.at}`} summary={summary} />] : [view];
           })}

@@ -61,7 +61,7 @@ class Commands:
         match command.name:
             case "new":
                 await self.begin()
-            case "undo" | "retry":
+            case "undo" | "restore" | "retry":
                 await self._client.ask("POST", f"{self._path}/{command.name}", object)
             case "stop":
                 await self.stop()

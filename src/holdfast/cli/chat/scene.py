@@ -240,7 +240,9 @@ class Scene:
                 return self._over(fact)
             case f.RunStarted() | f.RunWaiting() | f.RunResumed():
                 return self._moved(fact)
-            case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered() | f.TurnsUndone():
+            case f.TurnsUndone() | f.TurnsRestored():
+                return self._removed(fact)
+            case f.TurnAccepted() | f.TurnQueued() | f.TurnDequeued() | f.TurnSteered():
                 return self._turn(fact)
             case _:
                 return self._call(fact, at) or self._rest(fact)
@@ -313,9 +315,7 @@ class Scene:
         said = self.queued.pop(run_id, None)
         return [] if said is None else [said]
 
-    def _turn(
-        self, fact: f.TurnAccepted | f.TurnQueued | f.TurnDequeued | f.TurnSteered | f.TurnsUndone
-    ) -> list[Shown]:
+    def _turn(self, fact: f.TurnAccepted | f.TurnQueued | f.TurnDequeued | f.TurnSteered) -> list[Shown]:
         match fact:
             case f.TurnAccepted():
                 return self._accepted(fact)
@@ -328,11 +328,17 @@ class Scene:
             case f.TurnSteered():
                 self.queued = {run: said for run, said in self.queued.items() if said != _said(fact.parts)}
                 return [_said(fact.parts)]
-            case f.TurnsUndone():
-                self._retries = fact.reason == "retry"
-                told = {"undo": "Taken back, with what came after it.", "retry": "Answering again."}
-                return [Notice(told.get(fact.reason, "Said differently:"))]
         return []
+
+    def _removed(self, fact: f.TurnsUndone | f.TurnsRestored) -> list[Shown]:
+        if isinstance(fact, f.TurnsRestored):
+            return [Notice("Restored." if fact.reason == "undo" else "Another version was chosen.")]
+        self._retries = fact.reason == "retry"
+        told = {
+            "undo": "Taken back, with what came after it. /restore brings it back.",
+            "retry": "Answering again.",
+        }
+        return [Notice(told.get(fact.reason, "Said differently:"))]
 
     def _accepted(self, fact: f.TurnAccepted) -> list[Shown]:
         # A retry says the same again; nobody needs to read it twice.

@@ -67,6 +67,8 @@ export interface Message {
   readonly asked?: Asked | null;
   readonly context_tokens?: number | null;
   readonly began_at?: number | null;
+  readonly versions?: readonly (string)[];
+  readonly removed?: Removed | null;
 }
 
 export interface TextPart {
@@ -112,6 +114,11 @@ export interface Asked {
   readonly question: string;
   readonly choices: readonly (string)[];
   readonly multiple: boolean;
+}
+
+export interface Removed {
+  readonly seq: number;
+  readonly replaced: boolean;
 }
 
 export interface Run {

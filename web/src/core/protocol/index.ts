@@ -4,7 +4,7 @@ import type { ChangePart, FilePart, ReasoningPart, TextPart, ToolCallPart } from
 import type { DeliveryInDoubtEvent, MemoryCommitFailedEvent, MemoryCommitStartedEvent, MemoryCommittedEvent, MemoryForgottenEvent, MemoryInDoubtEvent, MemoryResolvedEvent } from "./memory_events";
 import type { ApprovalRequestedEvent, ApprovalResolvedEvent, MessageSettledEvent, QuestionAnsweredEvent, QuestionAskedEvent, QuestionClosedEvent, ReasoningAppendedEvent, TextAppendedEvent, ToolArgumentsAppendedEvent, ToolInDoubtEvent, ToolIntendedEvent, ToolOutputAppendedEvent, ToolResolvedEvent, ToolSettledEvent, ToolStartedEvent } from "./message_events";
 import type { ContextPreparedEvent, FilesRestoredEvent, ModelStepRetriedEvent, ModelStepSettledEvent, ModelStepStartedEvent, RecoveryFinishedEvent, RecoveryPendingEvent, RunCancelledEvent, RunCompletedEvent, RunFailedEvent, RunInterruptedEvent, RunResumedEvent, RunStartedEvent, RunWaitingEvent } from "./run_events";
-import type { SessionArchivedEvent, SessionClearedEvent, SessionCompactedEvent, SessionConfiguredEvent, SessionContinuedEvent, SessionCreatedEvent, SessionDeletedEvent, SessionForkedEvent, SessionRenamedEvent, TurnAcceptedEvent, TurnDequeuedEvent, TurnQueuedEvent, TurnSteeredEvent, TurnsUndoneEvent } from "./session_events";
+import type { SessionArchivedEvent, SessionClearedEvent, SessionCompactedEvent, SessionConfiguredEvent, SessionContinuedEvent, SessionCreatedEvent, SessionDeletedEvent, SessionForkedEvent, SessionRenamedEvent, TurnAcceptedEvent, TurnDequeuedEvent, TurnQueuedEvent, TurnSteeredEvent, TurnsRestoredEvent, TurnsUndoneEvent } from "./session_events";
 
 export type AnyPart =
   TextPart | ReasoningPart | ToolCallPart | FilePart | ChangePart;
@@ -24,6 +24,7 @@ export type AnyEvent =
   | TurnDequeuedEvent
   | TurnSteeredEvent
   | TurnsUndoneEvent
+  | TurnsRestoredEvent
   | RunStartedEvent
   | RunWaitingEvent
   | RunResumedEvent

@@ -128,3 +128,13 @@ export interface TurnsUndoneEvent {
   readonly from_turn: number;
   readonly reason?: "edit" | "retry" | "undo";
 }
+
+export interface TurnsRestoredEvent {
+  readonly seq: number;
+  readonly at: number;
+  readonly kind: "turns_restored";
+  readonly turns: readonly (readonly [number, number])[];
+  readonly from_turn?: number;
+  readonly reason?: "undo" | "version";
+  readonly owed?: readonly (readonly [number, string])[];
+}
