@@ -65,6 +65,7 @@ class RestoreRefused(HoldfastError):
     """Turn {turn} cannot be restored: {why}."""
 
     code, status = "restore_refused", 409
+    remedy = "Branch the conversation, or say it again."
 
 
 class NoSuchTool(HoldfastError):
