@@ -282,7 +282,7 @@ async def test_prompts_are_completed_and_called(
     await chat.message.fill("/help")
     await chat.message.press("Enter")
     sheet = page.get_by_role("dialog", name="Keyboard and commands")
-    for line in ("Ctrl K", "/undoTake back the last message", "/re-viewLook closely at $ARGUMENTS, please."):
+    for line in ("Ctrl K", "/undoUndo the last message", "/re-viewLook closely at $ARGUMENTS, please."):
         await expect(sheet).to_contain_text(line, timeout=WAIT_MS)
 
 

@@ -1,11 +1,19 @@
-"""What was said is changed afterwards: edited, taken back, answered again, branched off."""
+"""A conversation is changed: edited, undone, restored, answered again, branched off."""
+
+import re
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Locator, expect
 
 from tests.browser.driving import WAIT_MS, Chat
 
-NO_LONGER = "No longer part of the conversation."
+
+def _versions(chat: Chat) -> Locator:
+    return chat.log.get_by_role("group", name="Versions")
+
+
+def _starts(text: str) -> re.Pattern[str]:
+    return re.compile("^" + re.escape(text))
 
 
 async def _talk(chat: Chat) -> None:
@@ -26,7 +34,10 @@ async def test_an_edited_message_takes_the_place_of_what_came_after(chat: Chat) 
         "a better thing", timeout=WAIT_MS
     )
     await chat.answered()
-    await expect(chat.log.get_by_text(NO_LONGER)).to_have_count(2)
+    await expect(_versions(chat)).to_have_text("‹2/2›")
+    # What was replaced is behind the switch and nowhere else.
+    await expect(chat.log.locator(".gone")).to_have_count(2)
+    await expect(chat.log.get_by_text("the second thing").locator("visible=true")).to_have_count(0)
     before = await chat.log.inner_text()
     await chat.page.reload()
     await chat.answered()
@@ -57,27 +68,100 @@ async def test_an_edited_message_is_sent_and_left_by_the_keys_that_the_composer_
     await expect(chat.turns).to_have_count(1)
 
 
-async def test_what_is_taken_back_stays_readable_and_is_no_longer_part_of_it(chat: Chat) -> None:
+async def test_what_is_undone_stays_readable_and_is_restored_from_there(chat: Chat) -> None:
     await _talk(chat)
-    await chat.turns.last.get_by_role("button", name="Take back from here").click()
+    await chat.say("the third thing")
+    await chat.answered(3)
+    await chat.turns.nth(1).get_by_role("button", name="Undo from here").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text("Removed from here on.")
     gone = chat.log.locator(".gone")
-    await expect(gone).to_contain_text(NO_LONGER)
-    await expect(gone).to_contain_text("the second thing")
-    # Nothing can be done with it any more.
-    await expect(gone.get_by_role("button")).to_have_count(0)
+    await expect(gone).to_have_text([_starts("Removed the second thing"), _starts("Removed the third thing")])
+    # All that was removed at once comes back at once: there is one button for it.
+    restore = chat.log.get_by_role("button", name="Restore")
+    await expect(restore).to_have_count(1)
     await chat.say("something new")
     await chat.answered(2)
-    await expect(chat.turns).to_have_count(2)
+    for _ in range(2):
+        await expect(restore).to_have_count(1)
+        await expect(gone).to_have_count(2)
+        await chat.page.reload()
+        await chat.answered(2)
+    await restore.click()
+    await expect(chat.turns).to_have_count(3, timeout=WAIT_MS)
+    await chat.reads("the third thing")
+    # What was said instead is out of the way now, and can come back as well.
+    await expect(gone).to_have_text([_starts("Removed something new")])
+    await restore.click()
+    await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
+    await expect(gone).to_have_count(2)
 
 
-async def test_an_answer_that_is_tried_again_is_replaced(chat: Chat) -> None:
+async def test_an_undo_is_undone_by_the_button_beside_what_is_said_of_it(chat: Chat) -> None:
+    await _talk(chat)
+    await chat.turns.first.get_by_role("button", name="Undo from here").click()
+    await expect(chat.turns).to_have_count(0, timeout=WAIT_MS)
+    await chat.told.get_by_role("button", name="Undo").click()
+    await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
+    await expect(chat.log.locator(".gone")).to_have_count(0)
+
+
+async def test_undo_and_restore_by_command(chat: Chat) -> None:
+    await _talk(chat)
+    await chat.say("/undo")
+    await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
+    await chat.say("/restore")
+    await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
+    chat.visitor.excuse("status of 404")
+    await chat.say("/restore")
+    await expect(chat.told).to_contain_text("There is no message here to do that with.", timeout=WAIT_MS)
+
+
+async def test_an_answer_that_is_tried_again_has_versions_to_choose_from(chat: Chat) -> None:
     await _talk(chat)
     await chat.turns.last.get_by_role("button", name="Try again").click()
-    await expect(chat.log.get_by_text(NO_LONGER)).to_have_count(1, timeout=WAIT_MS)
+    await expect(_versions(chat)).to_have_text("‹2/2›", timeout=WAIT_MS)
     await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
     await chat.answered(2)
     await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text("the second thing")
+    await chat.say("only after the second version")
+    await chat.answered(3)
+    before, after = (chat.button(f"{which} version") for which in ("Previous", "Next"))
+    await expect(after).to_be_disabled()
+    # By keyboard, there and back: the button that was pressed keeps the focus.
+    await before.focus()
+    await before.press("Enter")
+    await expect(_versions(chat)).to_have_text("‹1/2›", timeout=WAIT_MS)
+    await expect(chat.turns).to_have_count(2)
+    await expect(chat.log).to_be_visible()
+    await expect(
+        chat.log.get_by_text("only after the second version").locator("visible=true")
+    ).to_have_count(0)
+    await expect(before).to_be_disabled()
+    await chat.page.reload()
+    await expect(_versions(chat)).to_have_text("‹1/2›", timeout=WAIT_MS)
+    await after.focus()
+    await after.press("Enter")
+    await expect(_versions(chat)).to_have_text("‹2/2›", timeout=WAIT_MS)
+    await expect(chat.turns).to_have_count(3)
+    await expect(before).to_be_enabled()
+    await chat.reads("only after the second version")
+
+
+async def test_three_versions_are_walked_one_by_one_and_the_button_keeps_the_focus(chat: Chat) -> None:
+    await chat.say("the first thing")
+    await chat.answered()
+    for number in (2, 3):
+        await chat.turns.last.get_by_role("button", name="Try again").click()
+        await expect(_versions(chat)).to_have_text(f"‹{number}/{number}›", timeout=WAIT_MS)
+        await chat.answered()
+    before = chat.button("Previous version")
+    await before.focus()
+    for number in (2, 1):
+        await expect(before).to_be_focused()
+        await before.press("Enter")
+        await expect(_versions(chat)).to_have_text(f"‹{number}/3›", timeout=WAIT_MS)
+    await expect(before).to_be_disabled()
 
 
 async def test_a_branch_holds_what_was_said_up_to_there_and_is_listed_under_its_parent(chat: Chat) -> None:
@@ -90,7 +174,7 @@ async def test_a_branch_holds_what_was_said_up_to_there_and_is_listed_under_its_
     # What was copied can be answered again as what was not.
     await expect(chat.turns.get_by_role("button", name="Details of this answer")).to_have_count(1)
     await chat.turns.get_by_role("button", name="Try again").click()
-    await expect(chat.log.get_by_text(NO_LONGER)).to_have_count(1)
+    await expect(_versions(chat)).to_have_text("‹2/2›", timeout=WAIT_MS)
     await chat.answered()
     listed = chat.page.get_by_role("navigation").get_by_role("listitem")
     at = await listed.evaluate_all(

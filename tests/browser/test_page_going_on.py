@@ -54,8 +54,8 @@ async def test_older_messages_are_summarised_and_stay_readable(guest: Guest, inn
         await chat.reads("one")
         await chat.page.reload()
         await chat.answered(4)
-    # Whatever stood for a message that is taken back stands no more.
-    await chat.turns.nth(1).get_by_role("button", name="Take back from here").click()
+    # Whatever stood for a message that is undone stands no more.
+    await chat.turns.nth(1).get_by_role("button", name="Undo from here").click()
     await expect(line(chat)).to_have_count(0, timeout=WAIT_MS)
 
 

@@ -13,6 +13,7 @@ from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.projections import fold
+from holdfast.domain.removals import History
 from holdfast.domain.rows import SessionRow
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.server.shapes import MessageList, message_of, run_of, used
@@ -111,11 +112,20 @@ class Readers:
             transcript.add(event)
         open_calls = {str(tool.id): tool for run in book.runs for tool in book.open_tools(run)}
         reasons = {e.fact.call_id: e.fact for e in events if isinstance(e.fact, f.ApprovalRequested)}
+        removals = [e for e in events if isinstance(e.fact, f.TurnsUndone | f.TurnsRestored | f.SessionCleared)]
+        history = History([*book.turns.values()], removals)
+        versions = history.versions()
         messages = []
         for turn in transcript.transcript().turns:
             for entry in turn.entries:
                 tool = open_calls.get(entry.id)
-                message = message_of(turn, entry, tool.approval if tool is not None else "")
+                message = message_of(
+                    turn,
+                    entry,
+                    tool.approval if tool is not None else "",
+                    versions=versions.get(turn.turn, ()),
+                    removal=history.removed.get(turn.turn),
+                )
                 if tool is not None and tool.approval == "requested":
                     message = msgspec.structs.replace(message, reason=reasons[tool.id].reason)
                 messages.append(message)

@@ -38,6 +38,15 @@ async def answer_and_retry(here: House, session_id: SessionId) -> None:
     await here.until_run(again.run_id, "completed")
 
 
+async def restore_and_choose_a_version(here: House, session_id: SessionId) -> None:
+    """Restore what was undone, which removes what followed it; then go back to the other version."""
+    page = await here.store.snapshot(lambda snapshot: snapshot.turns(session_id))
+    last = next(row for row in reversed(page) if row.status == "live")
+    await here.engine.verbs.restore(session_id, None)
+    await here.engine.verbs.restore(session_id, last.replaces)
+    await here.engine.verbs.restore(session_id, last.id)
+
+
 async def approve_a_call(here: House, session_id: SessionId) -> None:
     here.model.steps = [[*WORDS, *calls("lever")], says("pulled")]
     sent = await here.say(session_id, "Pull it")
@@ -59,6 +68,7 @@ DEEDS: tuple[Callable[[House, SessionId], Awaitable[None]], ...] = (
     approve_a_call,
     stream_and_undo,
     answer_and_retry,
+    restore_and_choose_a_version,
 )
 
 

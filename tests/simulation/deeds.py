@@ -194,6 +194,12 @@ def undo(scene: Scene) -> Facts:
     return turns.undo(scene.view, scene.session_id, named, "undo", scene.written)
 
 
+def restore(scene: Scene) -> Facts:
+    removed = [turn for turn in scene.view.all_turns() if turn.status == "undone"]
+    named = removed[scene.pick % len(removed)].id if removed and scene.pick % 3 else None
+    return turns.restore(scene.view, scene.session_id, named, scene.written)
+
+
 def edit(scene: Scene) -> Facts:
     live = scene.view.live_turns(0)
     if not live:
@@ -232,7 +238,7 @@ def come_from_the_future(scene: Scene) -> Facts:
 Deed = Callable[[Scene], Facts]
 DEEDS: Mapping[Deed, int] = MappingProxyType({
     accept: 3, start: 12, step: 8, say: 12, call: 10, settle: 12, mis_settle: 1, use_tool: 30, end: 2,
-    accept_somehow: 4, go_on: 6, recover: 2, steer: 6, undo: 1, edit: 1, clear: 1, compact: 1, title: 2,
+    accept_somehow: 4, go_on: 6, recover: 2, steer: 6, undo: 1, restore: 2, edit: 1, clear: 1, compact: 1, title: 2,
     come_from_the_future: 2,
 })  # fmt: skip
 """Each with how often it is tried: what ends things seldom, or few sessions would grow interesting."""

@@ -60,8 +60,8 @@ WORK: dict[Deed, int] = {
     deeds.use_tool: 24, deeds.end: 4, deeds.go_on: 4, deeds.recover: 2, deeds.steer: 6,
 }  # fmt: skip
 PEOPLE: dict[Deed, int] = {
-    deeds.accept: 6, deeds.accept_somehow: 4, deeds.undo: 2, deeds.edit: 2, deeds.clear: 1, deeds.title: 3,
-    deeds.come_from_the_future: 1, answer: 3, cancel: 1,
+    deeds.accept: 6, deeds.accept_somehow: 4, deeds.undo: 2, deeds.restore: 2, deeds.edit: 2, deeds.clear: 1,
+    deeds.title: 3, deeds.come_from_the_future: 1, answer: 3, cancel: 1,
 }  # fmt: skip
 
 
@@ -151,6 +151,8 @@ class Cached(RuleBasedStateMachine):
             self.they_moved = self.they_moved or receipt.context_before != receipt.context_after
             self.they_wrote = True
         elif self.they_wrote and any(isinstance(fact, ENDINGS) for fact in facts):
+            self.in_doubt = True
+        if any(isinstance(fact, f.TurnsRestored) for fact in facts):
             self.in_doubt = True
         if by == OURS and facts:
             # One that was read while it went on hears from our next change where it stands, unless others

@@ -116,7 +116,7 @@ class Conversation(RuleBasedStateMachine):
             case "steer":
                 self.steer(takes=yes)
             case "take back":
-                how = data.draw(st.sampled_from(["undo", "undo from", "retry", "clear"]))
+                how = data.draw(st.sampled_from(["undo", "undo from", "retry", "restore", "restore", "clear"]))
                 self.take_back(pick, how, yes)
             case "compact":
                 self.compact(pick)
@@ -184,6 +184,8 @@ class Conversation(RuleBasedStateMachine):
         known = self.journal.written if written else None
         if live and how == "retry":
             self.retry(live[pick % len(live)])
+        elif how == "restore":
+            self.restore(pick, known)
         elif how == "clear":
             self.commit(turns.clear(self.journal.book, SESSION, known))
             assert not self.journal.book.live_turns(0) and not self.journal.book.open_runs()
@@ -194,6 +196,16 @@ class Conversation(RuleBasedStateMachine):
                 from_turn = (named or live[-1]).turn
                 assert all(turn.turn < from_turn for turn in self.journal.book.live_turns(0))
                 assert all(run.turn < from_turn for run in self.journal.book.open_runs())
+
+    def restore(self, pick: int, known: endings.Written | None) -> None:
+        book = self.journal.book
+        removed = [turn for turn in book.turns.values() if turn.status == "undone"]
+        if removed:
+            named = removed[pick % len(removed)]
+            if self.attempt(lambda: turns.restore(book, SESSION, named.id, known)):
+                live = [turn.turn for turn in book.live_turns(0)]
+                assert named.turn in live
+                assert all(run.turn in live for run in book.open_runs())
 
     def retry(self, chosen: TurnRow) -> None:
         book = self.journal.book

@@ -47,3 +47,29 @@ test("an open question says what it asks, and no longer once it is over", () => 
     ["asked", { question: "Why?", choices: [], multiple: false }],
   ]);
 });
+
+test("a removed turn says which event removed it, and whether another version replaced it", () => {
+  const vector = JSON.parse(readFileSync(new URL("another_version_chosen.json", FOLDER), "utf8")) as Vector;
+  const conversation = new Conversation();
+  const seen = () => conversation.ordered().map((turn) => [turn.id, turn.removed, turn.versions]);
+  for (const event of vector.events.slice(0, 11)) conversation.add(event);
+  expect(seen()).toEqual([
+    ["t_1", { seq: 8, replaced: true }, ["t_1", "t_3"]],
+    ["t_2", { seq: 8, replaced: true }, []],
+    ["t_3", null, ["t_1", "t_3"]],
+  ]);
+  for (const event of vector.events.slice(11)) conversation.add(event);
+  expect(seen()).toEqual([
+    ["t_1", null, ["t_1", "t_3"]],
+    ["t_2", null, []],
+    ["t_3", { seq: 12, replaced: true }, ["t_1", "t_3"]],
+    ["t_4", null, []],
+  ]);
+});
+
+test("what is undone and restored was never replaced", () => {
+  const vector = JSON.parse(readFileSync(new URL("undone_turns_restored.json", FOLDER), "utf8")) as Vector;
+  const conversation = new Conversation();
+  for (const event of vector.events) conversation.add(event);
+  expect(conversation.ordered().map((turn) => turn.removed)).toEqual([null, null, { seq: 12, replaced: false }]);
+});

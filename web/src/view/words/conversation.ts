@@ -115,6 +115,7 @@ export const conversation = {
     session_moved: "This conversation goes on in a new one.",
     successor_deleted: "This conversation went on in one that was deleted. Branch it to go on.",
     nothing_to_summarise: "There is nothing to summarise yet.",
+    no_such_turn: "There is no message here to do that with.",
     restore_refused: "The context was cleared since, so this cannot be restored.",
     summary_refused: "The conversation changed meanwhile. Try again.",
   } as Record<string, string>,
