@@ -241,8 +241,13 @@ def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
     screen.until("^  Say hello to everyone here", READY)
     assert said(running, first, "user") == ["first words", "Say hello to everyone here."]
     screen.type("/undo")
-    screen.until("— Taken back")
+    screen.until("— Removed")
     assert said(running, first, "user") == ["first words"]
+    screen.type("/restore")
+    screen.until("— Restored")
+    assert said(running, first, "user") == ["first words", "Say hello to everyone here."]
+    screen.type("/undo")
+    screen.until(r"Restored\. —\s+— Removed")
     screen.type("/new")
     screen.until("^ Untitled · openai:small · ready")
     screen.type("/title Another one")
@@ -256,7 +261,7 @@ def test_commands_are_carried_out_and_one_that_there_is_not_sends_nothing(
     screen.type("/memory")
     screen.until("has no memory|remembered")
     screen.type("/help")
-    screen.until("/undo: Take back the last message", "Ctrl.D leaves")
+    screen.until("/undo: Undo the last message", "Ctrl.D leaves")
 
 
 def test_another_agent_is_chosen_prompts_are_completed_and_the_conversation_moves_on(

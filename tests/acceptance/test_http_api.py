@@ -188,6 +188,61 @@ async def test_turns_are_taken_back_asked_again_and_put_differently(server: Runn
         assert (api.status, cleared["turns"]) == (200, 0)
 
 
+async def test_removed_turns_are_restored_and_versions_chosen(server: Running) -> None:
+    async with talking(server.address) as api:
+        session = await api.begin()
+        base = f"/api/sessions/{session}"
+
+        async def shown() -> list[tuple[str, bool, Any, Any]]:
+            """Return the words of each message, whether it is live, its versions and what removed it."""
+            asked = [entry for entry in await api.entries(session) if entry["role"] == "user"]
+            return [
+                (each["parts"][0]["text"], each["live"], each.get("versions"), each.get("removed"))
+                for each in asked
+            ]
+
+        first, second = [await api.say(session, text) for text in ("One", "Two")]
+        for sent in (first, second):
+            await api.done(sent["run_id"])
+        nothing = await api.post(f"{base}/restore")
+        assert (api.status, nothing["code"]) == (404, "no_such_turn")
+        undone = await api.post(f"{base}/undo", {"turn_id": first["turn_id"]})
+        removed = {"seq": undone["head"], "replaced": False}
+        assert await shown() == [("One", False, None, removed), ("Two", False, None, removed)]
+        stale = {"If-Match": str(undone["head"] - 1)}
+        refused = await api.post(f"{base}/restore", {}, headers=stale)
+        assert (api.status, refused["code"]) == (409, "seq_mismatch")
+        restored = await api.post(f"{base}/restore", {})
+        assert (api.status, restored["turns"]) == (200, 2)
+        assert await shown() == [("One", True, None, None), ("Two", True, None, None)]
+        again = await api.post(f"{base}/restore", {"turn_id": first["turn_id"]})
+        assert again["head"] == restored["head"], "what is live already stays as it is"
+
+        retried = await api.post(f"{base}/retry", {"turn_id": first["turn_id"]})
+        await api.done(retried["run_id"])
+        versions = [first["turn_id"], retried["turn_id"]]
+        at = (await shown())[0][3]["seq"]
+        replaced = {"seq": at, "replaced": True}
+        assert await shown() == [
+            ("One", False, versions, replaced),
+            ("Two", False, None, replaced),
+            ("One", True, versions, None),
+        ]
+        chosen = await api.post(f"{base}/restore", {"turn_id": first["turn_id"]})
+        assert chosen["turns"] == 2
+        assert await shown() == [
+            ("One", True, versions, None),
+            ("Two", True, None, None),
+            ("One", False, versions, {"seq": chosen["head"], "replaced": True}),
+        ]
+
+        await api.post(f"{base}/clear")
+        refused = await api.post(f"{base}/restore", {"turn_id": first["turn_id"]})
+        assert (api.status, refused["code"]) == (409, "restore_refused")
+        unknown = await api.post(f"{base}/restore", {"turn_id": "t_nowhere"})
+        assert (api.status, unknown["code"]) == (404, "no_such_turn")
+
+
 async def test_without_a_body_the_last_turn_is_meant(server: Running) -> None:
     async with talking(server.address) as api:
         session = await api.begin()

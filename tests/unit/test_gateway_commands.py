@@ -38,13 +38,31 @@ async def test_new_begins_another_conversation_that_names_the_one_before(tmp_pat
 async def test_undo_takes_back_the_last_message_and_its_answer(tmp_path: Path) -> None:
     async with house(tmp_path) as home, desk(home) as at:
         home.model.steps = [says("one"), says("two")]
-        assert await typed(at, "/undo") == "There is nothing to take back."
+        assert await typed(at, "/undo") == "There is nothing to undo."
         await typed(at, "first")
         await typed(at, "second")
-        assert await typed(at, "/undo") == "*Taken back.*"
+        assert await typed(at, "/undo") == "*Removed.*"
         assert (await home.store.session(await at.session())).live_turns == 1
         await typed(at, "/undo")
-        assert await typed(at, "/undo") == "There is nothing to take back."
+        assert await typed(at, "/undo") == "There is nothing to undo."
+
+
+async def test_restore_brings_back_what_was_undone_last_and_unmarks_its_answer(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, desk(home) as at:
+        home.model.steps = [says("one"), says("two"), says("three")]
+        assert await typed(at, "/restore") == "There is nothing to restore."
+        await typed(at, "first")
+        await typed(at, "second")
+        await typed(at, "/undo")
+        assert "two\n\n*Removed.*" in at.app.texts()
+        await typed(at, "instead")
+        assert await typed(at, "/restore") == "*Restored.*"
+        # What followed the undo is removed now, and says so; what is back no longer does.
+        said = [text for text in at.app.texts() if text.startswith(("one", "two", "three"))]
+        assert said == ["one", "two", "three\n\n*Removed.*"]
+        session_id = await at.session()
+        rows = await home.store.snapshot(lambda snapshot: snapshot.turns(session_id))
+        assert [row.turn for row in rows if row.status == "live"] == [1, 2]
 
 
 async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
@@ -54,7 +72,7 @@ async def test_undo_works_while_the_answer_streams(tmp_path: Path) -> None:
         at.app.say("first")
         await at.shown("begun …")
         await typed(at, "/undo")
-        assert [text.rstrip() for text in at.app.texts()] == ["begun\n\n*Taken back.*", "*Taken back.*"]
+        assert [text.rstrip() for text in at.app.texts()] == ["begun\n\n*Removed.*", "*Removed.*"]
         assert (await home.store.session(await at.session())).live_turns == 0
 
 
@@ -95,7 +113,7 @@ async def test_what_is_answered_after_turns_were_taken_back_while_the_app_was_aw
         assert said == (
             ["one\n\n*Answered again below.*", "two", "three"]
             if verb == "retry"
-            else ["one\n\n*Taken back.*", "two"]
+            else ["one\n\n*Removed.*", "two"]
         )
 
 

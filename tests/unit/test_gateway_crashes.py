@@ -21,7 +21,7 @@ from tests.mortal import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, Fate, Mortal
 from tests.parlour import ADA, Desk, Parlour, ParlourChannel, gateway_of
 
 NEVER = 10**9
-TAKEN_BACK = "\n\n*Taken back.*"
+TAKEN_BACK = "\n\n*Removed.*"
 STORY = ("hello", "/new", "more", "/undo")
 
 
@@ -106,7 +106,7 @@ async def test_death_at_each_step_loses_nothing_and_does_nothing_twice(
             "answer 0",
             "A new conversation. The old one is in /sessions.",
             f"answer 2{TAKEN_BACK}",
-            "*Taken back.*",
+            "*Removed.*",
         ]
         # Before a step is mostly after the one before, so one of the four looks at all of them.
         for at in range(1, len(steps) + 1, 1 if dedupes and is_after else 3):

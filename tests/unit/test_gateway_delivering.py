@@ -244,13 +244,13 @@ async def test_an_answer_whose_message_cannot_be_edited_any_more_is_sent_as_a_ne
 async def test_an_answer_that_ends_as_one_that_was_taken_back_is_not_taken_for_one(tmp_path: Path) -> None:
     app, end = Parlour(), asyncio.Event()
     async with house(tmp_path) as home, desk(home, app) as at:
-        home.model.steps = [[*says("It reads:")[:1], end, *says("\n\n*Taken back.*")]]
+        home.model.steps = [[*says("It reads:")[:1], end, *says("\n\n*Removed.*")]]
         app.say("1")
         await at.shown("It reads: …")
         app.edit_faults = ["forbidden"] * 100
         end.set()
         await at.quiet()
-        assert app.texts() == ["It reads: …", "It reads:\n\n*Taken back.*"]
+        assert app.texts() == ["It reads: …", "It reads:\n\n*Removed.*"]
 
 
 class Loose:

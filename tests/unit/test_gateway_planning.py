@@ -75,7 +75,10 @@ def test_words_that_were_changed_are_shown_and_what_is_answered_again_is_not_sai
     )
     assert told([f.TurnsUndone(1, "retry"), again]) == ["*Answering again.*"]
     assert told([f.TurnsUndone(1, "edit"), again]) == ["> **You** (edited): hello"]
-    assert told([f.TurnsUndone(1)]) == ["*Taken back.*"]
+    assert told([f.TurnsUndone(1)]) == ["*Removed.*"]
+    assert told([f.TurnsUndone(1), f.TurnsRestored(((1, 1),))])[-1] == "*Restored.*"
+    chosen = f.TurnsRestored(((1, 1),), 2, "version")
+    assert told([f.TurnsUndone(1, "retry"), chosen])[-1] == "*Another version was chosen.*"
 
 
 def test_a_failure_says_why_and_can_be_tried_again() -> None:

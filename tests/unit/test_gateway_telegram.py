@@ -116,10 +116,10 @@ async def test_what_was_taken_back_says_so_in_the_chat(tmp_path: Path) -> None:
             api.say(ADA, said)
             await api.until(lambda many=n, last=answer: api.texts(ADA)[many - 1 :] == [last])  # type: ignore[misc]
         api.say(ADA, "/undo")
-        await api.until(lambda: api.texts(ADA)[2:] == ["Three.\n\nTaken back.", "Taken back."])
+        await api.until(lambda: api.texts(ADA)[2:] == ["Three.\n\nRemoved.", "Removed."])
         api.say(ADA, "/undo")
-        await api.until(lambda: api.texts(ADA)[1] == "Two.\n\nTaken back.")
-        assert api.texts(ADA)[0] == "One." and api.texts(ADA)[2] == "Three.\n\nTaken back."
+        await api.until(lambda: api.texts(ADA)[1] == "Two.\n\nRemoved.")
+        assert api.texts(ADA)[0] == "One." and api.texts(ADA)[2] == "Three.\n\nRemoved."
 
 
 # Groups and chats that change.

@@ -25,8 +25,8 @@ class Explained(msgspec.Struct, frozen=True):
 
 COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
     "new": Explained("", "Begin another conversation."),
-    "undo": Explained("", "Take back the last message and its answer."),
-    "restore": Explained("", "Bring back what was taken back last."),
+    "undo": Explained("", "Undo the last message and its answer."),
+    "restore": Explained("", "Restore what was undone last."),
     "retry": Explained("", "Answer the last message again."),
     "stop": Explained("", "Stop the answer under way."),
     "status": Explained("", "Say what is going on here."),

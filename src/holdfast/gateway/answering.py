@@ -31,8 +31,8 @@ from holdfast.store.attention import Question
 from holdfast.store.ports import Store
 
 _NOTHING = MappingProxyType({
-    "undo": "There is nothing to take back.",
-    "restore": "There is nothing to bring back.",
+    "undo": "There is nothing to undo.",
+    "restore": "There is nothing to restore.",
     "retry": "There is nothing to answer again.",
 })  # fmt: skip
 ANSWERED = "This was answered already, or is no longer asked."

@@ -207,7 +207,7 @@ class Plan:
             case f.TurnsUndone():
                 self._undone = fact.reason
                 self._take_back(Undone(fact.from_turn, fact.reason))
-                said = {"undo": "Taken back.", "retry": "Answering again.", "edit": ""}[fact.reason]
+                said = {"undo": "Removed.", "retry": "Answering again.", "edit": ""}[fact.reason]
             case f.TurnsRestored():
                 restored = frozenset(numbers_in(fact.turns))
                 if fact.from_turn:

@@ -11,11 +11,12 @@ from holdfast.domain.chats import NewDelivery, Outgoing
 from holdfast.gateway.writing import GOES_ON
 
 _MARKS: Mapping[str, str] = MappingProxyType({
-    "undo": "\n\n*Taken back.*",
-    "edit": "\n\n*Taken back.*",
+    "undo": "\n\n*Removed.*",
+    "edit": "\n\n*Removed.*",
     "retry": "\n\n*Answered again below.*",
 })  # fmt: skip
-_ENDS = tuple(mark.lstrip() for mark in _MARKS.values())
+_ENDS = (*(mark.lstrip() for mark in _MARKS.values()), "*Taken back.*")
+"""The last is how format 5 and earlier said it."""
 
 
 class Undone(msgspec.Struct, frozen=True):

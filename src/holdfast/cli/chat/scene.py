@@ -335,7 +335,7 @@ class Scene:
             return [Notice("Restored." if fact.reason == "undo" else "Another version was chosen.")]
         self._retries = fact.reason == "retry"
         told = {
-            "undo": "Taken back, with what came after it. /restore brings it back.",
+            "undo": "Removed, with what came after it. /restore brings it back.",
             "retry": "Answering again.",
         }
         return [Notice(told.get(fact.reason, "Said differently:"))]
