@@ -254,7 +254,10 @@ async def test_prompts_are_completed_and_called(
     await chat.message.press_sequentially("/re")
     listed = page.get_by_role("listbox")
     await expect(listed.get_by_role("option")).to_have_text(
-        [*map(re.compile, ("/restore", "/retry", "/remember")), "/re-view Look closely at $ARGUMENTS, please."],
+        [
+            *map(re.compile, ("/restore", "/retry", "/remember")),
+            "/re-view Look closely at $ARGUMENTS, please.",
+        ],
         timeout=WAIT_MS,
     )
     await chat.message.press("ArrowUp")

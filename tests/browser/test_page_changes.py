@@ -134,9 +134,9 @@ async def test_an_answer_that_is_tried_again_has_versions_to_choose_from(chat: C
     await expect(_versions(chat)).to_have_text("‹1/2›", timeout=WAIT_MS)
     await expect(chat.turns).to_have_count(2)
     await expect(chat.log).to_be_visible()
-    await expect(
-        chat.log.get_by_text("only after the second version").locator("visible=true")
-    ).to_have_count(0)
+    await expect(chat.log.get_by_text("only after the second version").locator("visible=true")).to_have_count(
+        0
+    )
     await expect(before).to_be_disabled()
     await chat.page.reload()
     await expect(_versions(chat)).to_have_text("‹1/2›", timeout=WAIT_MS)

@@ -28,9 +28,7 @@ async def test_the_first_run_greets_says_which_model_answers_and_offers_three_th
     await offered.first.click()
     await chat.answered()
     # It was sent, and answered: the model repeats what it is told.
-    await expect(chat.log.get_by_role("article", name="You")).to_have_text(
-        text + "EditUndo from hereBranch"
-    )
+    await expect(chat.log.get_by_role("article", name="You")).to_have_text(text + "EditUndo from hereBranch")
     await expect(chat.log.get_by_role("article", name="Assistant")).to_contain_text(text)
     await expect(chat.log.get_by_role("heading", name="What can I do for you?")).to_have_count(0)
     await expect(chat.page.get_by_role("heading", name=TITLE)).to_be_visible(timeout=WAIT_MS)

@@ -112,7 +112,9 @@ class Readers:
             transcript.add(event)
         open_calls = {str(tool.id): tool for run in book.runs for tool in book.open_tools(run)}
         reasons = {e.fact.call_id: e.fact for e in events if isinstance(e.fact, f.ApprovalRequested)}
-        removals = [e for e in events if isinstance(e.fact, f.TurnsUndone | f.TurnsRestored | f.SessionCleared)]
+        removals = [
+            e for e in events if isinstance(e.fact, f.TurnsUndone | f.TurnsRestored | f.SessionCleared)
+        ]
         history = History([*book.turns.values()], removals)
         versions = history.versions()
         messages = []

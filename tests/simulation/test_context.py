@@ -116,7 +116,9 @@ class Conversation(RuleBasedStateMachine):
             case "steer":
                 self.steer(takes=yes)
             case "take back":
-                how = data.draw(st.sampled_from(["undo", "undo from", "retry", "restore", "restore", "clear"]))
+                how = data.draw(
+                    st.sampled_from(["undo", "undo from", "retry", "restore", "restore", "clear"])
+                )
                 self.take_back(pick, how, yes)
             case "compact":
                 self.compact(pick)
