@@ -135,13 +135,7 @@ def test_turns_undone_while_they_are_told_are_taken_back_and_the_rest_is_owed_an
     owing.undo(3)
     assert owing.book.debts[1].retraction == "wanted"
     assert not owing.forget(1, "done")  # Not while it is being told.
-    match end:
-        case "pay":
-            owing.pay(row)
-        case "fail":
-            owing.fail(row)
-        case _:
-            owing.lose(row, end == "lose_keyed")
+    _end(owing, row, end)
     assert debts.oldest(owing.book) is None  # It is not told again: it is taken back first.
     assert owing.book.debts[1].retry_at == 0
     owing.forget(1, "done")

@@ -53,17 +53,19 @@ def delete(
     # The store is closed while a person thinks.
     found, saved = carry_out(context, look, **settings)
     row, title = found.row, title_of(found.row.title, found.opening)
-    those = f" and the {counted(saved, 'note')} saved from it" if notes and saved else ""
+    those = f"the {counted(saved, 'note')} saved from it"
+    gone, stay = (f" and {those}", "") if notes and saved else ("", f"Memory keeps {those}" if saved else "")
     if not yes:
-        question = f"Delete “{title}” ({counted(row.live_turns, 'turn')}){those} for good?"
+        hint = f"{stay}; `--notes` deletes them too. " if stay else ""
+        question = f"{hint}Delete “{title}” ({counted(row.live_turns, 'turn')}){gone} for good?"
         typer.confirm(question, abort=True, err=True)
     carry_out(context, remove, **settings)
     if as_json:
         give(Deleted(row.id, row.title, saved, notes))
     else:
-        print(f"Deleted “{title}”{those}.")
-        if saved and not notes:
-            print(f"Memory keeps the {counted(saved, 'note')} saved from it; `--notes` deletes those too.")
+        print(f"Deleted “{title}”{gone}.")
+        if stay:
+            print(f"{stay}. You can delete them on the memory page.")
         print(
             "Its space is given back by a running server within minutes, "
             "or by `holdfast doctor` once a minute has passed."
