@@ -86,11 +86,9 @@ def note_outcome(
             debt = replace(debt, state="paid", receipt=fact.receipt, failure=None, retry_at=0)
         case f.MemoryCommitFailed():
             retry_at = 0 if debt.retraction else fact.retry_at
-            debt = _unless_buried(
-                book, replace(debt, state="failed", failure=fact.failure, retry_at=retry_at)
-            )
+            debt = replace(debt, state="failed", failure=fact.failure, retry_at=retry_at)
         case f.MemoryInDoubt():
-            debt = _unless_buried(book, replace(debt, state="in_doubt", retry_at=0))
+            debt = replace(debt, state="in_doubt", retry_at=0)
         case f.MemoryResolved(decision="retry") if debt.retraction == "cannot":
             _owe_rest(book, replace(debt, state="void", retry_at=0), at)
             return
@@ -100,7 +98,7 @@ def note_outcome(
             debt = replace(debt, state="paid", failure=None, retry_at=0)
         case f.MemoryResolved():
             debt = replace(debt, state="dropped", retraction="", retry_at=0)
-    book.put_debt(debt)
+    book.put_debt(_unless_buried(book, debt))
 
 
 def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
