@@ -80,6 +80,10 @@ class Owing:
         self.decide(lambda view: turns.clear(view, self.id))
         return self
 
+    def delete(self, notes: bool = False) -> "Owing":
+        self.decide(lambda view: turns.delete(view, self.id, notes=notes))
+        return self
+
     def start(self, owner: str = "me") -> DebtRow:
         """Begin to tell the oldest; it must be one that can be."""
         row = debts.oldest(self.book)

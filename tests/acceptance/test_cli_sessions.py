@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from holdfast.domain.codec import Unknown
+from holdfast.domain.memories import NewNote, Origin
 from tests.acceptance.conftest import Holdfast
 from tests.stories import Story, in_store, keep, trip
 
@@ -175,10 +176,7 @@ def test_a_damaged_event_is_told_and_not_guessed(holdfast: Holdfast, folder: Pat
 def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: Path) -> None:
     story, other = trip(), Story("Stays")
     keep(folder, story, other)
-    unsure = subprocess.run(
-        [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", story.id],
-        env=holdfast.environ, input="n\n", capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    unsure = asked_about(holdfast, "n", story.id)
     assert unsure.returncode == 1
     assert "Delete “A trip to Reykjavík ✈” (2 turns) for good?" in unsure.stderr
     assert story.id in holdfast.run("sessions", "list").stdout
@@ -188,6 +186,37 @@ def test_delete_asks_first_and_then_really_deletes(holdfast: Holdfast, folder: P
     assert story.id not in holdfast.run("sessions", "list").stdout
     again = holdfast.run("sessions", "delete", story.id, "--yes", "--json")
     assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "no_such_session")
+
+
+def test_delete_says_how_many_notes_stay_and_deletes_them_if_told_to(
+    holdfast: Holdfast, folder: Path
+) -> None:
+    kept, gone = Story("Kept notes"), Story("No notes")
+    keep(folder, kept, gone)
+    for story in (kept, gone):
+        note_down(folder, story, f"About {story.id}.", f"More about {story.id}.")
+    unsure = asked_about(holdfast, "n", kept.id)
+    assert "Memory keeps the 2 notes saved from it; `--notes` deletes them too. Delete “Kept" in unsure.stderr
+    told = holdfast.run("sessions", "delete", kept.id, "--yes").stdout
+    assert "Memory keeps the 2 notes saved from it. You can delete them on the memory page." in told
+    sure = asked_about(holdfast, "y", gone.id, "--notes")
+    assert "Delete “No notes” (0 turns) and the 2 notes saved from it for good?" in sure.stderr
+    assert "Deleted “No notes” and the 2 notes saved from it." in sure.stdout
+    left = in_store(folder, lambda store: store.notes("", "", None, 10)).memories
+    assert sorted(note.text for note in left) == [f"About {kept.id}.", f"More about {kept.id}."]
+
+
+def asked_about(holdfast: Holdfast, answer: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run `holdfast sessions delete` and give it an answer."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast", "sessions", "delete", *words],
+        env=holdfast.environ, input=f"{answer}\n", capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def note_down(folder: Path, story: Story, *texts: str) -> None:
+    origin, notes = Origin("model", story.id, 1, 1), [NewNote(text) for text in texts]
+    in_store(folder, lambda store: store.add_notes(f"key of {story.id}", "", origin, "", notes))
 
 
 def test_a_reader_that_goes_away_is_no_error_to_tell(holdfast: Holdfast, folder: Path) -> None:

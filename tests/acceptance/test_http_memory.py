@@ -213,24 +213,38 @@ async def test_what_is_dropped_is_never_remembered(server: Running, model: Remem
         assert (model.extractions, await texts(api)) == ([], [])
 
 
-async def test_what_a_deleted_conversation_owes_is_listed_as_such_and_can_be_dropped(
+async def test_deleting_a_conversation_drops_what_memory_was_not_told(
     server: Running, model: Rememberer
 ) -> None:
     async with talking(server.address) as api:
-        session = await tell(api)
+        session, untried = await tell(api), await tell(api, "I live in Bonn.")
         model.extraction.status = 400
-        await api.ask("DELETE", f"/api/sessions/{session}")
-
-        async def has_failed() -> bool:
-            return [each["state"] for each in await waiting(api)] == ["failed"]
-
-        await until(has_failed)
-        (owed,) = await waiting(api)
-        assert (owed["session_id"], owed["deleted"]) == (session, True)
         assert (await commit(api, session_id=session))["outcome"] == "failed"
         model.extraction.status = 0
-        assert await decide(api, session, 1, "drop") == 204
-        assert (await waiting(api), (await commit(api))["outcome"], await texts(api)) == ([], "nothing", [])
+        for each in (session, untried):
+            await api.ask("DELETE", f"/api/sessions/{each}")
+        assert await waiting(api) == []
+        assert ((await commit(api))["outcome"], await texts(api)) == ("nothing", [])
+        assert len(model.extractions) == 1
+
+
+async def test_notes_are_deleted_with_their_conversation_if_that_is_asked_for(
+    server: Running, model: Rememberer
+) -> None:
+    async with talking(server.address) as api:
+        session, other = await tell(api), await tell(api, "I live in Bonn.")
+        await commit(api)
+        (mine,) = [note for note in (await api.get("/api/memory"))["memories"] if note["text"] == NOTED]
+        await api.ask("PATCH", f"/api/memory/{mine['id']}", {"text": "Rex is the user's dog."})
+        assert (await api.get(f"/api/sessions/{session}"))["notes"] == 1
+        assert (await api.get("/api/sessions"))["sessions"][0]["notes"] is None
+        problem = await api.ask("DELETE", f"/api/sessions/{session}?notes=burn")
+        assert (api.status, problem["code"]) == (400, "bad_request") and "notes: " in problem["detail"]
+        await api.ask("DELETE", f"/api/sessions/{session}?notes=delete")
+        assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
+        await until_nothing_waits(api)
+        await api.ask("DELETE", f"/api/sessions/{other}?notes=keep")
+        assert api.status == 204 and await texts(api) == ["The user lives in Bonn."]
 
 
 async def test_what_waited_is_let_be_when_a_conversation_is_not_to_be_remembered(
@@ -239,9 +253,6 @@ async def test_what_waited_is_let_be_when_a_conversation_is_not_to_be_remembered
     async with talking(server.address) as api:
         session, other = await tell(api), await tell(api, "I live in Bonn.")
         await api.ask("PATCH", f"/api/sessions/{session}", {"remember": False})
-        assert [each["session_id"] for each in await waiting(api)] == [other]
-        # So a conversation that is deleted next is not remembered.
-        await api.ask("DELETE", f"/api/sessions/{session}")
         assert [each["session_id"] for each in await waiting(api)] == [other]
         assert (await commit(api))["paid"] == 1
         assert len(model.extractions) == 1 and NOTED not in await texts(api)

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import TITLE, speaking, talking
+from tests.acceptance.talking import TITLE, speaking, talking, until
 from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
 from tests.remembering_model import Rememberer
@@ -35,19 +35,16 @@ async def delete(chat: Chat) -> None:
     await expect(row).to_have_count(0)
 
 
-async def test_a_deleted_conversation_is_remembered_unless_one_says_otherwise(
+async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_undo(
     visitor: Visitor, server: Running, model: Rememberer
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
     await tell(chat, "My dog is called Rex.")
-    await delete(chat)
-    await expect(chat.told).to_contain_text("still will be", timeout=WAIT_MS)
-    # Not before there was time to think again, though the page has left it.
-    assert model.extractions == []
-    await chat.told.get_by_role("button", name="Don't remember it").click()
-    await expect(chat.told).to_contain_text("will not be", timeout=WAIT_MS)
     async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        pass
+        await delete(chat)
+        await expect(chat.told).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
+        async with talking(server.address) as api:
+            assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
     assert (await deleted.value).status == 204
     async with talking(server.address) as api:
         assert (await api.get("/api/memory/waiting"))["waiting"] == []
@@ -55,19 +52,62 @@ async def test_a_deleted_conversation_is_remembered_unless_one_says_otherwise(
     assert model.extractions == []
 
 
-async def test_a_conversation_that_is_about_to_be_deleted_comes_back_whole(
+async def noted(chat: Chat, server: Running) -> str:
+    """Have a conversation from which one note was saved, and delete it; returns its id."""
+    session = await tell(chat, "My dog is called Rex.")
+    async with talking(server.address) as api:
+        assert (await api.post("/api/memory/commit", {}))["outcome"] == "paid"
+    await delete(chat)
+    await expect(chat.told).to_contain_text("1 note was saved from it.", timeout=WAIT_MS)
+    return session
+
+
+async def known(server: Running) -> int:
+    async with talking(server.address) as api:
+        return len((await api.get("/api/memory"))["memories"])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_notes_of_a_deleted_conversation_go_only_if_one_says_so(
+    visitor: Visitor, server: Running, wanted: bool
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        await noted(chat, server)
+        if wanted:
+            await chat.told.get_by_role("button", name="Delete the notes too").click()
+            await expect(chat.told).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
+        assert await known(server) == 1  # Not while it can be undone.
+    assert (await deleted.value).status == 204
+    assert await known(server) == (0 if wanted else 1)
+
+
+async def test_undo_brings_back_a_conversation_whose_notes_were_to_go_too(
     visitor: Visitor, server: Running
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
-    told_in = await tell(chat, "My dog is called Rex.")
-    await delete(chat)
-    await chat.told.get_by_role("button", name="Don't remember it").click(timeout=WAIT_MS)
+    session = await noted(chat, server)
+    await chat.told.get_by_role("button", name="Delete the notes too").click()
     await chat.told.get_by_role("button", name="Undo").click(timeout=WAIT_MS)
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await expect(row).to_have_count(1, timeout=WAIT_MS)
+    await chat.page.goto("about:blank")  # Nothing is left to be done by one who leaves.
     async with talking(server.address) as api:
-        assert (await api.get(f"/api/sessions/{told_in}"))["remember"] is True
-        assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
+        assert (await api.get(f"/api/sessions/{session}"))["notes"] == 1
+
+
+async def test_one_who_leaves_the_page_has_deleted_the_notes_too_if_that_was_chosen(
+    visitor: Visitor, server: Running
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    await noted(chat, server)
+    await chat.told.get_by_role("button", name="Delete the notes too").click()
+    await chat.page.goto("about:blank")
+
+    async def are_gone() -> bool:
+        return await known(server) == 0
+
+    await until(are_gone)
 
 
 async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(

@@ -6,19 +6,22 @@ import pytest
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import BadCursor, NoSuchMemory, TooLarge
-from holdfast.domain.ids import SessionId
+from holdfast.domain.facts import SessionCreated, SessionDeleted
+from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, NewNote, Origin
-from holdfast.store.ports import Store
+from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 
 ORIGIN = Origin("model", SessionId("s_1"), 2, 5)
 
 
-async def tell(store: Store, key: str, *fresh: str | NewNote, scope: str = "") -> list[Memory]:
+async def tell(
+    store: Store, key: str, *fresh: str | NewNote, scope: str = "", origin: Origin = ORIGIN
+) -> list[Memory]:
     """What telling `fresh` under `key` gives; the receipt is checked."""
     notes = [NewNote(each) if isinstance(each, str) else each for each in fresh]
-    receipt, kept = await store.add_notes(key, f"receipt of {key}", ORIGIN, scope, notes)
+    receipt, kept = await store.add_notes(key, f"receipt of {key}", origin, scope, notes)
     assert receipt == f"receipt of {key}"
     return list(kept)
 
@@ -126,6 +129,45 @@ async def test_taking_a_telling_back_brings_back_what_it_replaced(store: Store) 
     assert await found(store, "bonn porto dog") == ["The user lives in Bonn."]
     assert await store.forget_telling("b") == 0
     assert await store.note(old.id) == old
+
+
+async def test_deleting_a_session_with_its_notes_deletes_all_of_them_and_no_other(
+    store: Store, clock: FakeClock
+) -> None:
+    here = Origin("model", await begin(store, clock), 1, 2)
+    (bonn, tea) = await tell(store, "a", "The user lives in Bonn.", "The user likes tea.")
+    (porto, dog) = await tell(
+        store, "b", NewNote("The user lives in Porto.", (bonn.id,)), "The user has a dog.", origin=here
+    )
+    await tell(store, "c", NewNote("The user likes green tea.", (tea.id,)), scope="writer", origin=here)
+    await tell(store, "call_1", "The user sails.", origin=here)
+    await tell(store, "d", NewNote("The user has two dogs.", (dog.id,)))
+    clock.advance(1)
+    await store.edit_note(porto.id, "The user lives in Lima.")
+    assert await store.count_notes_of_session(here.session_id) == 3
+    await store.append(Append(here.session_id, (SessionDeleted(notes=True),)))
+    assert await store.count_notes_of_session(here.session_id) == 0
+    # What was replaced from there holds again, and what was replaced later does not.
+    assert await texts(store) == ["The user lives in Bonn.", "The user likes tea.", "The user has two dogs."]
+    assert await texts(store, "writer") == [] and await found(store, "lima sails") == []
+    assert await store.forget_telling("d") == 1
+    assert await texts(store) == ["The user lives in Bonn.", "The user likes tea."]
+
+
+async def test_deleting_a_session_keeps_its_notes_unless_that_is_asked_for(
+    store: Store, clock: FakeClock
+) -> None:
+    here = Origin("model", await begin(store, clock), 1, 1)
+    await tell(store, "a", "The user lives in Bonn.", origin=here)
+    await store.append(Append(here.session_id, (SessionDeleted(),)))
+    assert await store.count_notes_of_session(here.session_id) == 1
+    assert await texts(store) == ["The user lives in Bonn."]
+
+
+async def begin(store: Store, clock: FakeClock) -> SessionId:
+    session_id = Ids(clock).session()
+    await store.append(Append(session_id, (SessionCreated(),)))
+    return session_id
 
 
 async def test_taking_back_the_middle_of_a_chain_leaves_its_end(store: Store) -> None:

@@ -94,6 +94,58 @@ async def test_a_call_cut_off_in_the_middle_is_in_doubt_where_no_key_is_taken(
         assert sorted(len(line["said"]) for line in written(diary)) == [2, 2]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("point", ["owed", "before", "after"])
+async def test_what_memory_was_not_told_of_a_deleted_conversation_is_never_told(
+    tmp_path: Path, point: str, keyed: bool
+) -> None:
+    """M16: by no process, though the one that told memory of it was killed after the deletion."""
+    diary = tmp_path / "diary"
+    other = Resident(tmp_path / "data", diary, keyed, point)
+    async with home(tmp_path / "data", Diary(diary, keyed)) as here:
+        await here.here.engine.verbs.delete(other.session_id)
+        other.kill()
+    told, keeper = len(written(diary)), Diary(diary, keyed)
+    assert told == (point == "after")
+    async with home(tmp_path / "data", keeper) as here:
+        assert await here.lifecycle.settle(other.session_id, asked=True) == Outcome("nothing")
+        assert await here.lifecycle.totals() == (0, 0)
+        assert len(written(diary)) == told and not keeper.calls
+
+
+async def test_a_call_that_fails_after_its_conversation_was_deleted_is_not_made_again(tmp_path: Path) -> None:
+    """M16"""
+    keeper = Keeper()
+    keeper.hold, keeper.answers = asyncio.Event(), [ProviderFailure(detail="down")]
+    async with home(tmp_path, keeper) as here:
+        session_id = await here.here.begin()
+        await here.turn(session_id, "one")
+        commit = asyncio.create_task(here.lifecycle.settle(session_id, asked=True))
+        await keeper.called.wait()
+        await here.here.engine.delete(session_id)
+        keeper.hold.set()
+        assert (await commit).status == "failed"
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("nothing")
+        assert await here.lifecycle.totals() == (0, 0) and len(keeper.calls) == 1
+
+
+async def test_a_turn_that_is_answered_while_its_conversation_is_deleted_is_not_owed(tmp_path: Path) -> None:
+    """M16: the deletion comes from another process."""
+    lever, keeper = Lever("lever", "pure"), Keeper()
+    lever.hold = asyncio.Event()
+    async with home(tmp_path, keeper, levers=(lever,)) as here, home(tmp_path, Keeper()) as there:
+        session_id = await here.here.begin()
+        here.here.model.steps = [calls("lever"), says("Noted.")]
+        await here.here.say(session_id, "one")
+        async with asyncio.timeout(SOON_S):
+            await lever.started.wait()
+        await there.here.engine.delete(session_id)
+        lever.hold.set()
+        await here.here.until_at_rest()
+        assert await here.lifecycle.settle(session_id, asked=True) == Outcome("nothing")
+        assert await here.lifecycle.totals() == (0, 0) and not keeper.calls
+
+
 async def test_a_call_in_doubt_is_made_again_where_people_have_chosen_that(tmp_path: Path) -> None:
     """M16"""
     diary = tmp_path / "diary"

@@ -166,14 +166,26 @@ async def test_undone_while_it_was_told_and_then_killed_only_what_stands_is_kept
         await home.remembered(talk, 1)
 
 
-async def test_killed_after_a_deletion_what_was_completed_before_it_is_still_told() -> None:
+async def test_killed_after_a_deletion_what_was_not_told_before_it_is_never_told() -> None:
     async with household() as home:
         talk = await _talk(home, DOG)
-        home.witness.order("commit", "before", "kill")
         await home.ask("DELETE", f"/api/sessions/{talk.session_id}")
-        await home.buried_and_started()
-        await home.remembered(talk, 1)
+        await home.kill_and_start()
+        assert (await home.ask("POST", "/api/memory/commit", {}))[1]["outcome"] == "nothing"
+        assert home.witness.calls("commit") == [] and await home.waiting() == []
         assert (await home.ask("GET", f"/api/sessions/{talk.session_id}"))[0] == 404
+
+
+async def test_killed_after_a_deletion_with_the_notes_memory_still_forgets_what_it_was_told() -> None:
+    async with household() as home:
+        talk = await _talk(home, DOG)
+        await home.ask_to_remember(talk)
+        await home.remembered(talk, 1)
+        home.witness.order("retract", "before", "kill")
+        await home.ask("DELETE", f"/api/sessions/{talk.session_id}?notes=delete")
+        await home.buried_and_started()
+        await home.witness.until(lambda: not home.witness.turns(talk.session_id), "nothing that is kept")
+        await home.until_waiting(lambda rows: not rows, "an end of waiting")
 
 
 @pytest.mark.parametrize(

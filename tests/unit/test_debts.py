@@ -10,6 +10,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import DebtRefused, NoSuchDebt, ProviderCannot, ProviderFailure
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX, PURGE_AFTER_MS, SEGMENT_TURNS_MAX
+from holdfast.domain.rows import DebtRow
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.resting import Rests
 from holdfast.store.sqlite.store import SqliteStore
@@ -56,6 +57,77 @@ def test_clearing_leaves_everything_owed() -> None:
     assert owing.told == [("owed", ((1, 2),))]
 
 
+def test_deleting_drops_all_that_memory_was_not_told() -> None:
+    owing = Owing().turns(1, "a").turns(1, "b").turns(1, "c").turns(1, "d")
+    owing.pay(owing.start("a"))
+    owing.lose(owing.start("b"), takes_key=False)
+    owing.fail(owing.start("c"))
+    assert [state for state, _ in owing.told] == ["paid", "in_doubt", "failed", "owed"]
+    owing.delete()
+    assert [state for state, _ in owing.told] == ["paid", "dropped", "dropped", "dropped"]
+    assert not owing.book.open_debts() and owing.book.debts[3].retry_at == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "state"), [("pay", "paid"), ("fail", "dropped"), ("lose_keyed", "dropped"), ("lose", "dropped")]
+)
+def test_what_is_being_told_when_a_conversation_is_deleted_is_not_tried_again(end: str, state: str) -> None:
+    owing = Owing().turns(1)
+    row = owing.start()
+    owing.delete()
+    assert owing.told == [("committing", ((1, 1),))]
+    _end(owing, row, end)
+    assert owing.told == [(state, ((1, 1),))] and not owing.book.open_debts()
+
+
+@pytest.mark.parametrize("outcome", ["done", "cannot"])
+@pytest.mark.parametrize("end", ["pay", "lose"])
+def test_what_was_undone_is_forgotten_after_a_deletion_and_the_rest_is_not_owed_anew(
+    end: str, outcome: str
+) -> None:
+    owing = Owing().turns(2)
+    _end(owing, owing.start(), end)
+    owing.undo(2).delete()
+    assert owing.book.debts[1].retraction == "wanted"
+    owing.forget(1, "failed", retry_at=99)
+    assert owing.book.open_debts()
+    owing.forget(1, outcome)
+    assert not owing.book.open_debts() and len(owing.book.debts) == 1
+
+
+@pytest.mark.parametrize("end", ["pay", "fail", "lose_keyed", "lose"])
+def test_deleting_with_the_notes_has_memory_forget_all_that_it_may_have(end: str) -> None:
+    owing = Owing().turns(1, "a").turns(1, "b")
+    row = owing.start("a")
+    if end in ("pay", "fail"):
+        _end(owing, row, end)
+        owing.delete(notes=True)
+    else:
+        owing.delete(notes=True)
+        _end(owing, row, end)
+    assert [debt.n for debt in owing.book.open_debts()] == [1]
+    assert owing.book.debts[1].retraction == "wanted" and debts.oldest(owing.book) is None
+    owing.forget(1, "done")
+    assert not owing.book.open_debts()
+
+
+def test_deleting_without_the_notes_takes_nothing_back() -> None:
+    owing = Owing().turns(1)
+    owing.pay(owing.start())
+    owing.delete()
+    assert owing.book.debts[1].retraction == "" and not owing.book.open_debts()
+
+
+def _end(owing: Owing, row: DebtRow, end: str) -> None:
+    match end:
+        case "pay":
+            owing.pay(row)
+        case "fail":
+            owing.fail(row)
+        case _:
+            owing.lose(row, takes_key=end == "lose_keyed")
+
+
 @pytest.mark.parametrize("end", ["pay", "fail", "lose_keyed", "lose"])
 def test_turns_undone_while_they_are_told_are_taken_back_and_the_rest_is_owed_anew(end: str) -> None:
     owing = Owing().turns(3)
@@ -63,13 +135,7 @@ def test_turns_undone_while_they_are_told_are_taken_back_and_the_rest_is_owed_an
     owing.undo(3)
     assert owing.book.debts[1].retraction == "wanted"
     assert not owing.forget(1, "done")  # Not while it is being told.
-    match end:
-        case "pay":
-            owing.pay(row)
-        case "fail":
-            owing.fail(row)
-        case _:
-            owing.lose(row, end == "lose_keyed")
+    _end(owing, row, end)
     assert debts.oldest(owing.book) is None  # It is not told again: it is taken back first.
     assert owing.book.debts[1].retry_at == 0
     owing.forget(1, "done")
@@ -233,25 +299,28 @@ async def test_a_fork_inherits_no_debt(tmp_path: Path) -> None:
         assert await here.debts(child) == [] and await here.states(session_id) == ["owed"]
 
 
-@pytest.mark.parametrize("end", ["paid", "dropped"])
-async def test_a_deleted_conversation_is_kept_until_it_is_paid_or_dropped(tmp_path: Path, end: str) -> None:
+async def test_a_deleted_conversation_is_kept_until_memory_has_forgotten_what_it_is_to_forget(
+    tmp_path: Path,
+) -> None:
     keeper, clock = Keeper(), FakeClock()
-    keeper.answers = [ProviderFailure(detail="down")]
+    keeper.retractions = [ProviderFailure(detail="down")]
     async with home(tmp_path, keeper, clock=clock) as here:
         session_id = await here.here.begin()
         await here.turn(session_id, "one")
-        await here.here.engine.delete(session_id)
-        await here.until_states(session_id, "failed", buried=True)
+        await here.lifecycle.settle(session_id)
+        await here.here.engine.delete(session_id, notes=True)
+        await here.here.until(lambda: _is_asked_to_forget(keeper), "a request to forget")
         clock.advance(PURGE_AFTER_MS + 1)
         assert (await here.here.store.sweep()).sessions == 0
-        if end == "paid":
-            assert await here.lifecycle.settle(session_id, asked=True) == Outcome("paid", 1)
-            assert [said.text for said in keeper.calls[-1].messages] == ["one", "Noted."]
-        else:
-            await here.lifecycle.resolve(session_id, 1, "drop")
+        await here.lifecycle.settle(session_id, asked=True)
+        assert keeper.kept == {} and len(keeper.retracted) == 2
         await here.here.begin()  # The newest event of all stays until another one follows it.
         assert (await here.here.store.sweep()).sessions == 1
         assert await here.debts(session_id, buried=True) == []
+
+
+async def _is_asked_to_forget(keeper: Keeper) -> bool:
+    return bool(keeper.retracted)
 
 
 async def test_a_conversation_deleted_while_it_is_told_is_paid_all_the_same(tmp_path: Path) -> None:

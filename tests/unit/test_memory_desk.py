@@ -324,14 +324,18 @@ async def test_a_person_decides_what_becomes_of_what_is_owed(tmp_path: Path) -> 
             await here.desk.resolve(session_id, 1, "drop")
 
 
-async def test_what_a_deleted_conversation_owes_is_shown_told_and_can_be_dropped(tmp_path: Path) -> None:
+async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_can_be_dropped(
+    tmp_path: Path,
+) -> None:
     async with room(tmp_path) as here:
         one, two = await here.owe("One"), await here.owe("Two")
+        assert (await here.desk.commit(None)).paid == 2
         for session_id in (one, two):
-            await here.store.append(Append(session_id, (f.SessionDeleted(),)))
+            await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
         assert [each.buried for each in await here.waiting()] == [True, True]
         await here.desk.resolve(one, 1, "drop")
-        assert (await here.desk.commit(two)).outcome == "paid"
+        assert [each.session_id for each in await here.waiting()] == [two]
+        assert (await here.desk.commit(two)).outcome == "nothing"
         assert await here.waiting() == []
 
 
@@ -361,7 +365,8 @@ async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) ->
     async with room(tmp_path) as here:
         session_id = await here.owe("One", turns=1)
         events = list(await here.store.read(session_id, 0, 100))
-        await here.store.append(Append(session_id, (f.SessionDeleted(),)))
+        assert (await here.desk.commit(session_id)).outcome == "paid"
+        await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
         await here.store.adopt(session_id, events)
         assert [each.buried for each in await here.waiting()] == [True, False]
         await here.desk.resolve(session_id, 1, "drop", deleted=True)

@@ -54,6 +54,15 @@ def undo(book: Book, from_turn: int) -> None:
             book.put_debt(replace(debt, retraction="wanted", retry_at=0))
 
 
+def bury(book: Book, takes_back: bool) -> None:
+    """Drop what memory was not told of a deleted session; with `takes_back`, have memory forget the rest."""
+    if takes_back:
+        undo(book, 0)
+    for debt in book.open_debts():
+        if _is_untold(debt):
+            book.put_debt(replace(debt, state="dropped", retry_at=0))
+
+
 def note_started(book: Book, fact: f.MemoryCommitStarted, at: Instant) -> None:
     debt = book.debt(fact.segment)
     if debt is not None:
@@ -89,7 +98,7 @@ def note_outcome(
             debt = replace(debt, state="paid", failure=None, retry_at=0)
         case f.MemoryResolved():
             debt = replace(debt, state="dropped", retraction="", retry_at=0)
-    book.put_debt(debt)
+    book.put_debt(_unless_buried(book, debt))
 
 
 def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
@@ -106,7 +115,7 @@ def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
     retraction: Retraction = "cannot" if fact.outcome == "cannot" else "done"
     debt = replace(debt, retraction=retraction, failure=fact.failure, retry_at=0)
     if fact.outcome == "cannot" and debt.state in ("paid", "in_doubt"):
-        book.put_debt(debt)
+        book.put_debt(_unless_buried(book, debt))
     else:
         _owe_rest(book, replace(debt, state="void"), at)
 
@@ -114,15 +123,33 @@ def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
 def _owe_rest(book: Book, debt: DebtRow, at: Instant) -> None:
     """`debt` is over; what still stands of it is owed anew, as another stretch.
 
-    Not if the session is not to be remembered any more, unless memory had it: what is known already stays.
+    Not if the session was deleted. Not if it is not to be remembered any more, unless memory had it: what is
+    known already stays.
     """
     before, session = book.debt(debt.n), book.session()
     book.put_debt(debt)
+    if _is_buried(book):
+        return
     if session is not None and not session.remember and (before is None or before.state != "paid"):
         return
     standing = ranges_of(n for n in numbers_in(debt.turns) if _stands(book, n))
     if standing:
         book.put_debt(DebtRow(_next(book), standing, standing[-1][1], debt.owed_at, at, owner=debt.owner))
+
+
+def _unless_buried(book: Book, debt: DebtRow) -> DebtRow:
+    """Drop `debt` if its session was deleted: then it is not tried again, and nobody is asked about it."""
+    return replace(debt, state="dropped", retry_at=0) if _is_buried(book) and _is_untold(debt) else debt
+
+
+def _is_buried(book: Book) -> bool:
+    session = book.session()
+    return session is not None and session.deleted_at is not None
+
+
+def _is_untold(debt: DebtRow) -> bool:
+    """Whether memory is still to be told of it and nothing is under way, neither telling nor forgetting."""
+    return debt.state in ("owed", "failed", "in_doubt") and debt.retraction != "wanted"
 
 
 def _stands(book: Book, number: int) -> bool:
@@ -247,11 +274,7 @@ def drop_all(view: View, by: f.Actor = "server") -> list[f.AnyFact]:
 
 def drop_untold(view: View, by: f.Actor = "user") -> list[f.AnyFact]:
     """Nothing of this session is told any more, but for what is being told, or taken back."""
-    return [
-        f.MemoryResolved(debt.n, "drop", by)
-        for debt in view.open_debts()
-        if debt.state in ("owed", "failed", "in_doubt") and debt.retraction != "wanted"
-    ]
+    return [f.MemoryResolved(debt.n, "drop", by) for debt in view.open_debts() if _is_untold(debt)]
 
 
 def _tried(view: View, n: int, attempt: int) -> DebtRow | None:

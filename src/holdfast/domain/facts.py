@@ -110,7 +110,9 @@ class SessionArchived(Fact, frozen=True):
 
 
 class SessionDeleted(Fact, frozen=True):
-    pass
+    """Memory is told nothing more of the session. With `notes`, what was saved from it is deleted too."""
+
+    notes: bool = False
 
 
 # Turns: what a person asked for.

@@ -153,10 +153,12 @@ def archive(view: View, session_id: SessionId, archived: bool = True) -> list[f.
     return [f.SessionArchived(archived)] if row.archived != archived else []
 
 
-def delete(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
-    """End everything and delete. Raises NoSuchSession."""
+def delete(
+    view: View, session_id: SessionId, written: Written | None = None, notes: bool = False
+) -> list[f.AnyFact]:
+    """End everything and delete; with `notes`, delete what was saved from it too. Raises NoSuchSession."""
     _session(view, session_id)
-    return [*_cancel_all(view, view.open_runs(), written), f.SessionDeleted()]
+    return [*_cancel_all(view, view.open_runs(), written), f.SessionDeleted(notes)]
 
 
 def undo(

@@ -139,8 +139,8 @@ class Engine:
         await self.verbs.clear(session_id, expect)
         self._boundary(session_id)
 
-    async def delete(self, session_id: SessionId, expect: Seq | None = None) -> None:
-        await self.verbs.delete(session_id, expect)
+    async def delete(self, session_id: SessionId, expect: Seq | None = None, notes: bool = False) -> None:
+        await self.verbs.delete(session_id, expect, notes)
         self._boundary(session_id)
 
     async def send(

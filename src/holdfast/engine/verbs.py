@@ -205,9 +205,14 @@ class Verbs:
 
         await self._change(session_id, decide, expect)
 
-    async def delete(self, session_id: SessionId, expect: Seq | None = None) -> None:
-        """Delete a conversation. Raises SeqMismatch unless it is still at the event that is expected."""
-        await self._change(session_id, lambda view: turns.delete(view, session_id, view.written), expect)
+    async def delete(self, session_id: SessionId, expect: Seq | None = None, notes: bool = False) -> None:
+        """Delete a conversation, and with `notes` what was saved from it.
+
+        Raises SeqMismatch unless it is still at the event that is expected.
+        """
+        await self._change(
+            session_id, lambda view: turns.delete(view, session_id, view.written, notes), expect
+        )
 
     async def resume(self, run_id: RunId) -> SessionId:
         """A person lets a run go on that was interrupted or waits at a limit, or a queued one begin."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
@@ -61,7 +61,9 @@ class SessionRoutes:
             ),
             get(named, responses=answers(200, Session, one, NoSuchSession))(self.show),
             patch(named, responses=changed)(self.change),
-            delete(named, responses=answers(204, None, None, NoSuchSession, SeqMismatch))(self.delete),
+            delete(named, responses=answers(204, None, None, NoSuchSession, SeqMismatch, BadRequest))(
+                self.delete
+            ),
         ]
 
     async def begin(
@@ -105,6 +107,7 @@ class SessionRoutes:
     async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
         session = await self._session(SessionId(session_id))
+        session = replace(session, notes=await self._store.count_notes_of_session(SessionId(session_id)))
         if self._agents is None:
             return session
         window = await self._agents.window(session.agent, session.model)
@@ -132,9 +135,19 @@ class SessionRoutes:
             await self._store.pin(SessionId(session_id), data.pinned)
         return await self._session(SessionId(session_id))
 
-    async def delete(self, session_id: FromPath[str], if_match: IfMatch = None) -> None:
-        """Delete it, and everything in it; what runs in it is stopped."""
-        await self._engine.delete(SessionId(session_id), expected(if_match))
+    async def delete(
+        self,
+        session_id: FromPath[str],
+        if_match: IfMatch = None,
+        notes: Annotated[
+            Literal["keep", "delete"], QueryParameter(description="What becomes of the notes saved from it.")
+        ] = "keep",
+    ) -> None:
+        """Delete it, and everything in it; what runs in it is stopped, and memory is told nothing more of it.
+
+        With `notes=delete`, the notes that were saved from it are deleted too.
+        """
+        await self._engine.delete(SessionId(session_id), expected(if_match), notes == "delete")
 
     async def _check_model(self, name: str) -> None:
         # Kept and then not used would be worse than refused.

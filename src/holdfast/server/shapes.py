@@ -65,7 +65,8 @@ class Session(msgspec.Struct, frozen=True):
     now on. `head` is the number of its newest event; `remembered_at` is when memory was told the newest that
     it was to be told, null unless it took that in. A list says neither. `window_tokens` is how much the model
     that answers in it reads at once, `answering` that model's name, where it alone was asked for. `opening`
-    is how the first message in it begins, until it has a title.
+    is how the first message in it begins, until it has a title. `notes` is how many notes were saved from it,
+    where it alone was asked for.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Session(msgspec.Struct, frozen=True):
     window_tokens: int | None = None
     answering: str | None = None
     opening: str = ""
+    notes: int | None = None
 
 
 class SessionList(msgspec.Struct, frozen=True):

@@ -153,34 +153,33 @@ export const actions = {
     return said;
   },
 
-  /** Gone from the list at once, from the disk only when there was time to think again; whoever leaves has thought. */
+  /** Hide it now, and delete it once Undo has expired or the person leaves; offer to delete its notes as well. */
   delete: (id: string) => {
-    let remember = true;
+    let query = "";
     const go = async () => {
       stay();
-      const isGone = await attempt(async () => {
-        if (!remember) await api.patch(at(id), { remember });
-        await api.delete(at(id));
-      });
-      if (!isGone) leave(id, false);
+      if (!(await attempt(() => api.delete(at(id) + query)))) leave(id, false);
     };
     const stay = () => {
       clearTimeout(timer);
+      timer = undefined;
       removeEventListener("pagehide", go);
     };
     const undo: Act = { text: s.undo, run: () => (stay(), leave(id, false)) };
-    const apart = () => {
-      remember = false;
+    /** Say it, with as much time to undo from now on. */
+    const tell = (text: string, ...more: Act[]) => {
       clearTimeout(timer);
       timer = setTimeout(go, UNDO_MS);
-      say(s.deletedApart, undo);
+      say(text, undo, ...more);
     };
+    const withNotes: Act = { text: s.deleteNotes, run: () => ((query = "?notes=delete"), tell(s.deletedWithNotes)) };
+    let timer: ReturnType<typeof setTimeout> | undefined;
     leave(id, true);
     if (current.value === id) goTo("");
-    let timer = setTimeout(go, UNDO_MS);
     addEventListener("pagehide", go);
-    say(s.deleted, undo);
-    void waits(id).then((isSo) => isSo && notice.value?.text === s.deleted && leaving.value.has(id) && say(s.deletedWaiting, undo, { text: s.memory.notIt, run: apart }));
+    tell(s.deleted);
+    const said = notice.value;
+    void notesOf(id).then((notes) => notes && timer && notice.value === said && tell(s.deletedButNotes(notes), withNotes));
   },
 
   signOut: () =>
@@ -200,6 +199,16 @@ async function stopIf(...statuses: Work["status"][]): Promise<boolean> {
 /** Whether some of it is still to be remembered. */
 async function waits(id: string): Promise<boolean> {
   return (await readWaiting()).some((row) => row.session_id === id && row.state !== "retracting");
+}
+
+/** How many notes were saved from it; none while the server cannot be asked. */
+async function notesOf(id: string): Promise<number> {
+  try {
+    return (await api.get<Session>(at(id))).notes ?? 0;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    return 0;
+  }
 }
 
 function leave(id: string, isLeaving: boolean): void {

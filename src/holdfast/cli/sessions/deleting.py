@@ -1,6 +1,6 @@
 """`holdfast sessions delete`: for good."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -17,14 +17,19 @@ from holdfast.store.ports import Append
 
 
 class Deleted(msgspec.Struct, frozen=True):
+    """`notes` is how many notes were saved from it, `notes_deleted` whether they went with it."""
+
     id: str
     title: str
+    notes: int
+    notes_deleted: bool
     deleted: bool = True
 
 
 def delete(
     context: typer.Context,
     session: IdArgument,
+    notes: Annotated[bool, typer.Option("--notes", help="Delete the notes saved from it too.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
     data: DataOption = None,
@@ -33,27 +38,34 @@ def delete(
     """Delete a conversation for good."""
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
 
-    async def look(desk: Desk) -> Found:
+    async def look(desk: Desk) -> tuple[Found, int]:
         try:
             async with desk.store() as store:
-                return await store.snapshot(lambda snapshot: find(snapshot, session))
+                found = await store.snapshot(lambda snapshot: find(snapshot, session))
+                return found, await store.count_notes_of_session(found.row.id)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 
     async def remove(desk: Desk) -> None:
         async with desk.store() as store:
-            await store.append(Append(row.id, lambda view: turns.delete(view, row.id)))
+            await store.append(Append(row.id, lambda view: turns.delete(view, row.id, notes=notes)))
 
     # The store is closed while a person thinks.
-    found = carry_out(context, look, **settings)
+    found, saved = carry_out(context, look, **settings)
     row, title = found.row, title_of(found.row.title, found.opening)
+    those = f"the {counted(saved, 'note')} saved from it"
+    gone, stay = (f" and {those}", "") if notes and saved else ("", f"Memory keeps {those}" if saved else "")
     if not yes:
-        typer.confirm(f"Delete “{title}” ({counted(row.live_turns, 'turn')}) for good?", abort=True, err=True)
+        hint = f"{stay}; `--notes` deletes them too. " if stay else ""
+        question = f"{hint}Delete “{title}” ({counted(row.live_turns, 'turn')}){gone} for good?"
+        typer.confirm(question, abort=True, err=True)
     carry_out(context, remove, **settings)
     if as_json:
-        give(Deleted(row.id, row.title))
+        give(Deleted(row.id, row.title, saved, notes))
     else:
-        print(f"Deleted “{title}”.")
+        print(f"Deleted “{title}”{gone}.")
+        if stay:
+            print(f"{stay}. You can delete them on the memory page.")
         print(
             "Its space is given back by a running server within minutes, "
             "or by `holdfast doctor` once a minute has passed."

@@ -15,10 +15,10 @@ import apsw
 from holdfast.domain.clock import Clock
 from holdfast.domain.codec import Event
 from holdfast.domain.errors import HoldfastError, StoreFault, StoreTooNew, StoreUnreadable
-from holdfast.domain.facts import BODY_KINDS
+from holdfast.domain.facts import BODY_KINDS, KINDS, SessionDeleted
 from holdfast.domain.ids import Position, SessionId
 from holdfast.store.hub import News
-from holdfast.store.sqlite import search
+from holdfast.store.sqlite import notes, search
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
@@ -30,6 +30,7 @@ from holdfast.store.sqlite.views import newest
 from holdfast.store.writer import Ticket
 
 NEWS_EVENTS_MAX = 1_000
+_DELETED = KINDS[SessionDeleted]
 _CHORE_EVERY_S = 0.25
 """Under steady load a slice of housekeeping gets its turn this often."""
 _LOOK_EVERY_S, _LOOK_EVERY_S_ALONE = 0.04, 0.1
@@ -239,8 +240,18 @@ def _perform(tx: Tx, ticket: Ticket) -> object:
     try:
         if ticket.work is not None:
             return ticket.work(tx)
-        return apply_all(tx, ticket.sealed())
+        first = len(tx.news)
+        receipts = apply_all(tx, ticket.sealed())
+        _delete_notes(tx, tx.news[first:])
+        return receipts
     except StoreFault:
         raise
     except HoldfastError as refusal:
         return refusal
+
+
+def _delete_notes(tx: Tx, news: News) -> None:
+    """Delete the notes of each conversation that was deleted with them, in the same transaction."""
+    for session_id, event in news:
+        if event.kind == _DELETED and isinstance(fact := event.fact, SessionDeleted) and fact.notes:
+            notes.forget_session(tx, session_id)

@@ -135,6 +135,14 @@ def forget_telling(tx: Tx, key: str) -> int:
     return gone
 
 
+def forget_session(tx: Tx, session_id: SessionId) -> None:
+    """Delete every note that was saved from a session, edited or not; what it replaced holds again."""
+    for (note_id,) in rows(tx.db, "notes_of_session", session_id):
+        note = _row(tx.db, note_id)
+        if note is not None:
+            _take_out(tx, note)
+
+
 def prune(tx: Tx, kept_max: int, limit: int) -> int:
     """Remove the oldest notes that were replaced and that none is kept behind; returns how many."""
     surplus = int(value(tx.db, "count_replaced_notes")) - kept_max
@@ -198,6 +206,10 @@ def page(db: apsw.Connection, scope: str, words: str, cursor: str | None, limit:
 
 def count(db: apsw.Connection) -> int:
     return int(value(db, "count_notes"))
+
+
+def count_of_session(db: apsw.Connection, session_id: SessionId) -> int:
+    return int(value(db, "count_notes_of_session", session_id))
 
 
 def find(db: apsw.Connection, scope: str, text: str, limit: int) -> list[Memory]:

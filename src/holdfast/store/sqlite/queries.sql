@@ -593,6 +593,12 @@ WHERE f.words MATCH ? AND n.scope = ? ORDER BY f.rank, n.no DESC LIMIT ?;
 -- name: count_notes
 SELECT count(*) FROM notes WHERE replaced_by IS NULL;
 
+-- name: count_notes_of_session
+SELECT count(*) FROM notes WHERE session_id = ? AND replaced_by IS NULL;
+
+-- name: notes_of_session
+SELECT id FROM notes WHERE session_id = ? ORDER BY no DESC;
+
 -- name: count_replaced_notes
 SELECT count(*) FROM notes WHERE replaced_by IS NOT NULL;
 

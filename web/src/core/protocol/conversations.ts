@@ -25,6 +25,7 @@ export interface Session {
   readonly window_tokens: number | null;
   readonly answering: string | null;
   readonly opening: string;
+  readonly notes: number | null;
 }
 
 export interface Used {

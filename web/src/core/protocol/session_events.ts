@@ -76,6 +76,7 @@ export interface SessionDeletedEvent {
   readonly seq: number;
   readonly at: number;
   readonly kind: "session_deleted";
+  readonly notes?: boolean;
 }
 
 export interface TurnAcceptedEvent {
