@@ -5,9 +5,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast.domain import runs
+from holdfast.domain.book import View
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import StoreTooNew
+from holdfast.domain.facts import AnyFact, RunCompleted, SessionDeleted
 from holdfast.domain.ids import Ids
+from holdfast.store.ports import Append
 from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.connection import Place, connect
 from holdfast.store.sqlite.migrate import FORMAT, migrations, prepare
@@ -108,6 +112,37 @@ def without_memory(place: Place) -> None:
         db.execute(f"DROP TABLE {table}")
     db.pragma("user_version", 2)
     db.close()
+
+
+async def test_what_deleted_sessions_owe_is_dropped_by_the_step_to_format_6(tmp_path: Path) -> None:
+    place = await filled(tmp_path / "store")
+    store = await SqliteStore.open(place.folder)
+    names = []
+    for _ in range(2):
+        new = created("owes")
+        await store.append(new)
+        await store.append(accept(new.session_id, "hello"))
+        await store.append(Append(new.session_id, complete_owed))
+        names.append(new.session_id)
+    await store.append(Append(names[1], (SessionDeleted(),)))
+    await store.close()
+    db = connect(place, writes=True)
+    db.execute("DROP INDEX events_removals; DROP INDEX notes_by_session;")
+    # Format 5 and earlier left what a deleted session owed as it was.
+    db.execute("UPDATE debts SET state = 'owed'")
+    db.pragma("user_version", 5)
+    db.close()
+    store = await SqliteStore.open(place.folder)
+    assert list(await store.check(False, lambda done, total: None)) == []
+    await store.close()
+    db = connect(place, writes=True)
+    assert db.execute("SELECT state FROM debts ORDER BY session").fetchall() == [("owed",), ("dropped",)]
+    db.close()
+
+
+def complete_owed(view: View) -> list[AnyFact]:
+    (run,) = view.open_runs()
+    return [*runs.start(run), RunCompleted(run.id, owed=True, owner="a")]
 
 
 def columns(place: Place) -> dict[str, list[str]]:

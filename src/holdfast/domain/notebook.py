@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.ids import SessionId
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 
 
@@ -35,9 +34,6 @@ class Notebook(Protocol):
 
     async def count_notes(self) -> int:
         """How many hold, of all scopes."""
-
-    async def count_notes_of_session(self, session_id: SessionId) -> int:
-        """Return how many of those that hold were saved from a session, of all scopes."""
 
     async def notes(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
         """Those that hold, the newest first; with `words`, those that have them all. Raises BadCursor."""

@@ -107,7 +107,6 @@ class SessionRoutes:
     async def show(self, session_id: FromPath[str]) -> Session:
         """One conversation."""
         session = await self._session(SessionId(session_id))
-        session = replace(session, notes=await self._store.count_notes_of_session(SessionId(session_id)))
         if self._agents is None:
             return session
         window = await self._agents.window(session.agent, session.model)
@@ -182,12 +181,14 @@ class SessionRoutes:
 async def told(store: Store, session_id: SessionId) -> Session:
     """A conversation as one answer tells of it. Raises NoSuchSession."""
 
-    def read(snapshot: Snapshot) -> tuple[Standing, Seq, Sequence[DebtRow]]:
+    def read(snapshot: Snapshot) -> Session:
         head = snapshot.head(session_id)
-        return snapshot.standings((session_id,))[session_id], head, snapshot.debts(session_id)
+        at = snapshot.standings((session_id,))[session_id]
+        remembered_at = _remembered_at(snapshot.debts(session_id))
+        notes = snapshot.count_notes(session_id)
+        return session_of(at.row, at.unread, at.pinned, head, remembered_at, at.opening, notes)
 
-    at, head, debts = await store.snapshot(read)
-    return session_of(at.row, at.unread, at.pinned, head, _remembered_at(debts), at.opening)
+    return await store.snapshot(read)
 
 
 def _remembered_at(debts: Sequence[DebtRow]) -> Instant | None:

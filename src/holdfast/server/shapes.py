@@ -63,10 +63,10 @@ class Session(msgspec.Struct, frozen=True):
 
     `pinned`: it is to be kept at the top of the list. `remember`: memory is told of what is said in it from
     now on. `head` is the number of its newest event; `remembered_at` is when memory was told the newest that
-    it was to be told, null unless it took that in. A list says neither. `window_tokens` is how much the model
-    that answers in it reads at once, `answering` that model's name, where it alone was asked for. `opening`
-    is how the first message in it begins, until it has a title. `notes` is how many notes were saved from it,
-    where it alone was asked for.
+    it was to be told, null unless it took that in; `notes` is how many notes were saved from it. A list has
+    none of the three. `window_tokens` is how much the model that answers in it reads at once, `answering`
+    that model's name, where it alone was asked for. `opening` is how the first message in it begins, until it
+    has a title.
     """
 
     id: str
@@ -347,12 +347,13 @@ def session_of(
     head: Seq | None = None,
     remembered_at: Instant | None = None,
     opening: str = "",
+    notes: int | None = None,
 ) -> Session:
     return Session(
         row.id, row.title, row.status, row.created_at, row.updated_at, row.archived, row.live_turns,
         row.agent, row.model, row.workspace, row.resume, row.run_id, row.previous_session_id,
         row.parent_session_id, row.successor_session_id, used(row.usage), unread,
-        pinned, row.remember, head, remembered_at, opening=opening,
+        pinned, row.remember, head, remembered_at, opening=opening, notes=notes,
     )  # fmt: skip
 
 

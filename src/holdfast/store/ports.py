@@ -282,6 +282,9 @@ class Snapshot(Protocol):
 
     def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]: ...
 
+    def count_notes(self, session_id: SessionId) -> int:
+        """Return how many notes were saved from a session and hold, in every scope."""
+
     def item(self, kind: str, item_id: str) -> bytes | None: ...
 
 

@@ -13,7 +13,7 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain import turns
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.reading import title_of
-from holdfast.store.ports import Append
+from holdfast.store.ports import Append, Snapshot
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -38,11 +38,14 @@ def delete(
     """Delete a conversation for good."""
     settings: dict[str, Any] = {"as_json": as_json, "data": data, "durability": durability}
 
+    def read(snapshot: Snapshot) -> tuple[Found, int]:
+        found = find(snapshot, session)
+        return found, snapshot.count_notes(found.row.id)
+
     async def look(desk: Desk) -> tuple[Found, int]:
         try:
             async with desk.store() as store:
-                found = await store.snapshot(lambda snapshot: find(snapshot, session))
-                return found, await store.count_notes_of_session(found.row.id)
+                return await store.snapshot(read)
         except NoStore:
             raise NoSuchSession(session_id=session) from None
 

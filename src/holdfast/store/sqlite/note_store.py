@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.ids import Ids
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.store.sqlite import notes
 from holdfast.store.sqlite.access import Access
@@ -35,9 +35,6 @@ class NoteStore(Access):
 
     async def count_notes(self) -> int:
         return await self._readers.read(notes.count)
-
-    async def count_notes_of_session(self, session_id: SessionId) -> int:
-        return await self._readers.read(notes.count_of_session, session_id)
 
     async def find_notes(self, scope: str, text: str, limit: int) -> Sequence[Memory]:
         return await self._readers.read(notes.find, scope, text, limit)

@@ -244,6 +244,7 @@ CREATE TABLE notes (
 CREATE INDEX notes_in_force ON notes (scope, no) WHERE replaced_by IS NULL;
 CREATE INDEX notes_replaced ON notes (replaced_by) WHERE replaced_by IS NOT NULL;
 CREATE INDEX notes_by_key ON notes (key);
+CREATE INDEX notes_by_session ON notes (session_id);
 
 -- Rowid is the note's `no`; only notes in force are in it.
 CREATE VIRTUAL TABLE note_words USING fts5 (

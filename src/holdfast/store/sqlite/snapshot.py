@@ -11,7 +11,7 @@ from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.attention import Standing
 from holdfast.store.ports import Message, MessagePage, SessionPage, Snapshot
-from holdfast.store.sqlite import debts, shelf, standing, views
+from holdfast.store.sqlite import debts, notes, shelf, standing, views
 from holdfast.store.sqlite.sql import snapshot
 
 T = TypeVar("T")
@@ -72,6 +72,9 @@ class SqliteSnapshot:
 
     def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]:
         return debts.told(self._db, session_id, turns, number=0)
+
+    def count_notes(self, session_id: SessionId) -> int:
+        return notes.count_of_session(self._db, session_id)
 
     def item(self, kind: str, item_id: str) -> bytes | None:
         return shelf.item(self._db, kind, item_id)
