@@ -29,6 +29,7 @@ from holdfast.domain.ids import MessageId, SessionId, TurnId
 from holdfast.domain.parts import Text
 from holdfast.domain.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
+from holdfast.engine.reading_back import FIRST_PAGE_MESSAGES
 from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Append
 from tests.house import UNLIMITED, House, Puppet, house, says
@@ -225,6 +226,20 @@ def test_an_entry_whose_conversation_is_not_known_is_guarded_and_adopts_a_positi
     assert may_reuse(nobodys, ONE, 7) and not may_reuse(nobodys, ONE, 8)
     assert moved(nobodys, ONE, 11, 12) == Baseline(ONE, 12)
     assert not may_reuse(moved(nobodys, ONE, 11, 12), ONE, 13)
+
+
+async def test_restored_turns_that_were_never_read_are_shown_to_the_model(tmp_path: Path) -> None:
+    """G3: only the end of a long conversation is read."""
+    texts = [f"message {number}" for number in range(FIRST_PAGE_MESSAGES)]
+    async with house(tmp_path) as here:
+        session_id = await here.begin()
+        first, *_ = [await answered(here, session_id, text, "Yes.") for text in texts]
+        await here.engine.verbs.undo(session_id, first.turn_id)
+    async with house(tmp_path) as here:
+        await answered(here, session_id, "long " * 190_000, "Too long.")
+        await here.engine.verbs.restore(session_id, None)
+        await answered(here, session_id, "the last", "Yes.")
+        assert shown(here.model.requests[-1]) == [*texts, "the last"]
 
 
 async def test_an_undo_and_a_message_elsewhere_are_noticed_and_titles_and_deliveries_are_not(
