@@ -31,7 +31,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, Ids, RunId, SessionId
 from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
@@ -77,8 +77,8 @@ class Puppet:
         self.steps: list[list[Line]] = []
         self.requests: list[Request] = []
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text", "image"})
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text", "image"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)

@@ -96,6 +96,7 @@ export interface FilePart {
   readonly name: string;
   readonly media_type: string;
   readonly size_bytes: number;
+  readonly anyway?: boolean;
 }
 
 export interface ChangePart {

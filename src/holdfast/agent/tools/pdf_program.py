@@ -1,0 +1,86 @@
+"""A program of its own: reads a PDF file from standard input and writes its text to standard output.
+
+A parser of hostile input runs here, where it can be killed and has nothing to take: behind the walls of
+commands, without network, with nothing to read but its own program, and nothing to write. It knows nothing of
+Holdfast. Each page goes out as it is read. The exit code says why there is no text.
+"""
+
+import os
+import re
+import resource
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+ENCRYPTED, BROKEN, HEAVY = 2, 3, 4
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Full(Exception):
+    """There is no room for more text."""
+
+
+class Output:
+    """The text that goes out, as far as there is room."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._room = bytes_max
+
+    def say(self, text: str) -> None:
+        """Raises Full, after as much as there is room for."""
+        body = text.encode("utf-8", "replace")
+        sys.stdout.buffer.write(body[: self._room])
+        sys.stdout.flush()
+        self._room -= len(body)
+        if self._room < 0:
+            raise Full
+
+
+def extract(reader: Any, pages_max: int, bytes_max: int) -> None:
+    """Write the text of the first pages, each below its number; then a line about what was left out."""
+    pages, output, is_scan = reader.pages, Output(bytes_max), True
+    try:
+        for number in range(1, min(len(pages), pages_max) + 1):
+            text = _CONTROL.sub("", pages[number - 1].extract_text()).strip()
+            if text:
+                is_scan = False
+                output.say(f"[page {number}]\n{text}\n\n")
+    except Full:
+        print(f"\n[the text is longer than {bytes_max:,} bytes; the rest is left out]")
+        return
+    if len(pages) > pages_max and not is_scan:
+        print(f"[there are {len(pages):,} pages; the text of the first {pages_max:,} is here]")
+
+
+def limit(cpu_s: int, memory_bytes: int) -> None:
+    """Bound what this process may use."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+def main(
+    enclose: Callable[[str, int, str, str, list[str], list[str]], None], renounce: Callable[[list[str]], None]
+) -> None:
+    """Read the limits and the walls from the command line, then go behind the walls and do the work."""
+    pages_max, bytes_max, memory_max, cpu_s, way, ports, identity, *places = sys.argv[1:]
+    end = places.index("")
+    content = sys.stdin.buffer.read()
+    import pypdf  # Before the walls, and only here: the server never loads it.
+
+    if way:
+        enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
+    if sys.platform == "linux":
+        renounce([os.path.realpath(path) for path in sys.path])
+    limit(int(cpu_s), int(memory_max))
+    try:
+        extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max))
+    except MemoryError:
+        sys.exit(HEAVY)
+    except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError):
+        sys.exit(ENCRYPTED)
+    except Exception:  # A broken file raises anything.
+        sys.exit(BROKEN)
