@@ -74,11 +74,12 @@ class Puppet:
     profile = Profile("puppet", 100_000)
 
     def __init__(self) -> None:
+        self.abilities = Takes(frozenset({"text", "image"}))
         self.steps: list[list[Line]] = []
         self.requests: list[Request] = []
 
     async def takes(self) -> Takes:
-        return Takes(frozenset({"text", "image"}))
+        return self.abilities
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)

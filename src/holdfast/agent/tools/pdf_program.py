@@ -38,18 +38,33 @@ class Output:
 
 
 def extract(reader: Any, pages_max: int, bytes_max: int) -> None:
-    """Write the text of the first pages, each below its number; then a line about what was left out."""
-    pages, output, is_scan = reader.pages, Output(bytes_max), True
+    """Write the text of the first pages, each below its number; then lines about what was left out.
+
+    Raises what the last broken page did where no page has text.
+    """
+    pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, list[Exception]()
     try:
         for number in range(1, min(len(pages), pages_max) + 1):
-            text = _CONTROL.sub("", pages[number - 1].extract_text()).strip()
+            try:
+                text = _CONTROL.sub("", pages[number - 1].extract_text()).strip()
+            except MemoryError:
+                raise
+            except Exception as error:  # A broken page raises anything.
+                broken.append(error)
+                continue
             if text:
                 is_scan = False
                 output.say(f"[page {number}]\n{text}\n\n")
     except Full:
         print(f"\n[the text is longer than {bytes_max:,} bytes; the rest is left out]")
         return
-    if len(pages) > pages_max and not is_scan:
+    if is_scan:
+        if broken:
+            raise broken[-1]
+        return
+    if broken:
+        print(f"[pages that could not be read: {len(broken):,}]")
+    if len(pages) > pages_max:
         print(f"[there are {len(pages):,} pages; the text of the first {pages_max:,} is here]")
 
 

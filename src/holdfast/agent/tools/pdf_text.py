@@ -42,9 +42,15 @@ BULKY = FileContent("note", "is a PDF that takes too much memory to read")
 class PdfTexts:
     """Extracts the text of PDF files, and keeps what it has read. Belongs to one event loop."""
 
-    def __init__(self, walls: Walls = NO_WALLS, seconds_max: float = PDF_S_MAX) -> None:
+    def __init__(
+        self,
+        walls: Walls = NO_WALLS,
+        seconds_max: float = PDF_S_MAX,
+        memory_bytes_max: int = PDF_MEMORY_BYTES_MAX,
+    ) -> None:
         self._walls = walls
         self._seconds_max = seconds_max
+        self._memory_bytes_max = memory_bytes_max
         self._slots = asyncio.Semaphore(PDFS_AT_ONCE_MAX)
         self._kept: OrderedDict[str, FileContent] = OrderedDict()
         self._kept_bytes = 0
@@ -101,7 +107,7 @@ class PdfTexts:
         found = find_spec("pypdf")
         if found is None or found.origin is None:
             raise FileNotFoundError("pypdf is not installed")
-        limits = (PDF_PAGES_MAX, PDF_TEXT_BYTES_MAX, PDF_MEMORY_BYTES_MAX, PDF_S_MAX + 1)
+        limits = (PDF_PAGES_MAX, PDF_TEXT_BYTES_MAX, self._memory_bytes_max, PDF_S_MAX + 1)
         return await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM,
             str(Path(found.origin).parents[1]), str(_FOLDER), *map(str, limits), *self._walls.words(),
