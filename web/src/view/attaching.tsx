@@ -151,8 +151,8 @@ export function Files({ send }: { send: () => void }) {
         ))}
       </ul>
       {cannot.length > 0 && (
-        <div class="note buttons">
-          <span class="wrong" role="alert">{used?.takes_guessed ? s.notKnownToTake(shortModelHere.value) : s.cannotTake(shortModelHere.value, cannot)}</span>
+        <div class={used?.takes_guessed ? "note buttons" : "note wrong buttons"}>
+          <span role="alert">{used?.takes_guessed ? s.notKnownToTake(shortModelHere.value) : s.cannotTake(shortModelHere.value, cannot)}</span>
           {used?.takes_guessed && <button type="button" onClick={() => { attaching.allow(); send(); }}>{s.sendAnyway}</button>}
           <button type="button" onClick={openChooser}>{s.changeModel}</button>
         </div>

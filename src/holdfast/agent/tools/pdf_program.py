@@ -13,7 +13,8 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-ENCRYPTED, BROKEN, HEAVY = 2, 3, 4
+BROKEN, ENCRYPTED, HEAVY = 1, 2, 3
+"""Exit codes; the first is also that of whatever else is raised."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -38,34 +39,34 @@ class Output:
 
 
 def extract(reader: Any, pages_max: int, bytes_max: int) -> None:
-    """Write the text of the first pages, each below its number; then lines about what was left out.
-
-    Raises what the last broken page did where no page has text.
-    """
-    pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, list[Exception]()
+    """Write the text of the first pages, each below its number; then lines about what was left out."""
+    pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, 0
     try:
         for number in range(1, min(len(pages), pages_max) + 1):
-            try:
-                text = _CONTROL.sub("", pages[number - 1].extract_text()).strip()
-            except MemoryError:
-                raise
-            except Exception as error:  # A broken page raises anything.
-                broken.append(error)
-                continue
+            text = text_of(pages[number - 1])
             if text:
                 is_scan = False
                 output.say(f"[page {number}]\n{text}\n\n")
+            broken += text is None
     except Full:
         print(f"\n[the text is longer than {bytes_max:,} bytes; the rest is left out]")
         return
     if is_scan:
-        if broken:
-            raise broken[-1]
-        return
+        sys.exit(BROKEN if broken else 0)
     if broken:
-        print(f"[pages that could not be read: {len(broken):,}]")
+        print(f"[pages that could not be read: {broken:,}]")
     if len(pages) > pages_max:
         print(f"[there are {len(pages):,} pages; the text of the first {pages_max:,} is here]")
+
+
+def text_of(page: Any) -> str | None:
+    """Return a page's text; None where the page is broken. Raises MemoryError."""
+    try:
+        return _CONTROL.sub("", page.extract_text()).strip()
+    except MemoryError:
+        raise
+    except Exception:  # A broken page raises anything.
+        return None
 
 
 def limit(cpu_s: int, memory_bytes: int) -> None:
@@ -97,5 +98,3 @@ def main(
         sys.exit(HEAVY)
     except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError):
         sys.exit(ENCRYPTED)
-    except Exception:  # A broken file raises anything.
-        sys.exit(BROKEN)
