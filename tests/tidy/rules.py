@@ -12,7 +12,6 @@ AVOIDED = frozenset({"manager", "helper", "util", "handler", "common", "misc", "
 AVOIDED_STARTS = ("do_", "process_")
 BROAD_EDGES = frozenset(
     {
-        "holdfast.agent.tools.pdf_program.text_of",
         "holdfast.store.sqlite.committer.commit",
         "holdfast.engine.runner._work",
         "holdfast.agent.mcp.connection._connect",

@@ -8,7 +8,9 @@ Holdfast. Each page goes out as it is read. The exit code says why there is no t
 import os
 import re
 import resource
+import struct
 import sys
+import zlib
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -16,6 +18,11 @@ from typing import Any
 BROKEN, ENCRYPTED, HEAVY = 1, 2, 3
 """Exit codes; the first is also that of whatever else is raised."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_BY_ACCIDENT = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+    struct.error, zlib.error,
+)  # fmt: skip
+"""What a parser raises where a file is broken in a way that it does not expect."""
 
 
 class Full(Exception):
@@ -38,12 +45,12 @@ class Output:
             raise Full
 
 
-def extract(reader: Any, pages_max: int, bytes_max: int) -> None:
+def extract(reader: Any, pages_max: int, bytes_max: int, refusal: type[Exception]) -> None:
     """Write the text of the first pages, each below its number; then lines about what was left out."""
     pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, 0
     try:
         for number in range(1, min(len(pages), pages_max) + 1):
-            text = text_of(pages[number - 1])
+            text = text_of(pages[number - 1], refusal)
             if text:
                 is_scan = False
                 output.say(f"[page {number}]\n{text}\n\n")
@@ -59,13 +66,11 @@ def extract(reader: Any, pages_max: int, bytes_max: int) -> None:
         print(f"[there are {len(pages):,} pages; the text of the first {pages_max:,} is here]")
 
 
-def text_of(page: Any) -> str | None:
-    """Return a page's text; None where the page is broken. Raises MemoryError."""
+def text_of(page: Any, refusal: type[Exception]) -> str | None:
+    """Return a page's text; None where the page is broken. `refusal` is what the parser raises on purpose."""
     try:
         return _CONTROL.sub("", page.extract_text()).strip()
-    except MemoryError:
-        raise
-    except Exception:  # A broken page raises anything.
+    except (refusal, *_BY_ACCIDENT):
         return None
 
 
@@ -93,7 +98,7 @@ def main(
         renounce([os.path.realpath(path) for path in sys.path])
     limit(int(cpu_s), int(memory_max))
     try:
-        extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max))
+        extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max), pypdf.errors.PyPdfError)
     except MemoryError:
         sys.exit(HEAVY)
     except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError):
