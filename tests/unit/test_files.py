@@ -4,6 +4,7 @@ import random
 import unicodedata
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from holdfast.domain.limits import (
     IMAGE_SIDE_PX_MAX,
     TEXT_FILE_BYTES_MAX,
 )
-from holdfast.domain.parts import File, Text
+from holdfast.domain.parts import AnyPart, File, Text
 from tests.pictures import PDF, gif, jpeg, png, webp
 
 IMAGES: dict[str, tuple[str, Callable[[int, int], bytes]]] = {
@@ -264,6 +265,14 @@ def test_an_image_goes_anyway_only_to_a_model_that_nobody_knows_to_take_none() -
         check_taken("openai:small", WORDS, 1_000, (anyway,))
     with pytest.raises(ModelCannotTake, match="cannot take files of type video/mp4"):
         check_taken("openai:small", GUESSED, 1_000, (File("b", "a", "video/mp4", 1, anyway=True),))
+
+
+def test_a_file_that_was_kept_before_there_was_a_choice_reads_and_is_written_as_it_was() -> None:
+    kept = b'{"type":"file","blob":"b2","name":"a.png","media_type":"image/png","size_bytes":5000000}'
+    assert msgspec.json.decode(kept, type=AnyPart) == PICTURE
+    assert msgspec.json.encode(PICTURE) == kept
+    anyway = replace(PICTURE, anyway=True)
+    assert msgspec.json.decode(msgspec.json.encode(anyway), type=AnyPart) == anyway
 
 
 def test_text_that_does_not_fit_the_window_is_refused_beforehand() -> None:
