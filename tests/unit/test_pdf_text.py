@@ -149,6 +149,13 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
     assert steps > 10
 
 
+async def test_only_so_many_are_read_at_the_same_time() -> None:
+    pdfs, began = PdfTexts(seconds_max=1.0), time.monotonic()
+    many = [endless(200 + n) for n in range(PDFS_AT_ONCE_MAX + 1)]
+    assert await asyncio.gather(*(read(each, pdfs) for each in many)) == [SLOW] * len(many)
+    assert time.monotonic() - began >= 2.0, "the last one waits for another to end"
+
+
 async def test_a_reading_that_is_cancelled_frees_its_place() -> None:
     pdfs = PdfTexts()
     content = endless()
