@@ -146,6 +146,7 @@ def renounce(readable: list[str]) -> None:
             _allow(ruleset, path, _READ | _READ_FOLDER)
         _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
         os.close(ruleset)
+    _filter_calls()
     _put_filter(_no_socket)
 
 
