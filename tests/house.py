@@ -31,7 +31,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, Ids, RunId, SessionId
 from holdfast.domain.parts import Text
 from holdfast.domain.rows import RunRow
@@ -74,11 +74,12 @@ class Puppet:
     profile = Profile("puppet", 100_000)
 
     def __init__(self) -> None:
+        self.abilities = Takes(frozenset({"text", "image"}))
         self.steps: list[list[Line]] = []
         self.requests: list[Request] = []
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text", "image"})
+    async def takes(self) -> Takes:
+        return self.abilities
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         self.requests.append(request)

@@ -33,4 +33,41 @@ def webp(width: int = 2, height: int = 3, kind: bytes = b"VP8X") -> bytes:
     return b"RIFF" + struct.pack("<I", len(chunk)) + chunk
 
 
+def pdf(*contents: bytes, trailer: bytes = b"", page: bytes = b"/Contents {contents} 0 R") -> bytes:
+    """A PDF file with a page for each content stream; `page` is what each page says beside its size."""
+    count = len(contents)
+    kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(count))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%b] /Count %d >>" % (kids, count),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for n, content in enumerate(contents):
+        own = page.replace(b"{contents}", b"%d" % (5 + 2 * n))
+        fonts = b"/Resources << /Font << /F1 3 0 R >> >>"
+        objects += (b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] %b %b >>" % (fonts, own), content)
+    return written(*objects, trailer=trailer)
+
+
+def written(*objects: bytes, trailer: bytes = b"") -> bytes:
+    """A PDF file of these objects, numbered from 1 on; the first is its catalogue."""
+    body, places = b"%PDF-1.7\n", []
+    for number, each in enumerate(objects, 1):
+        places.append(len(body))
+        body += b"%d 0 obj\n%b\nendobj\n" % (number, each)
+    table = b"0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % place for place in places)
+    size = len(objects) + 1
+    end = b"trailer\n<< /Size %d /Root 1 0 R %b >>\nstartxref\n%d\n%%%%EOF\n" % (size, trailer, len(body))
+    return body + b"xref\n0 %d\n%b" % (size, table) + end
+
+
+def words(text: str) -> bytes:
+    """A content stream that shows a line of text."""
+    return stream(b"BT /F1 12 Tf 72 720 Td (%b) Tj ET" % text.encode())
+
+
+def stream(content: bytes, fields: bytes = b"") -> bytes:
+    return b"<< /Length %d %b >>\nstream\n%b\nendstream" % (len(content), fields, content)
+
+
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\ntrailer\n<<>>\n%%EOF\n"

@@ -47,6 +47,7 @@ from holdfast.agent.models.shop import Shop, made_as
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import Confinement, Walls, confine
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.agent.tools.recall import Recall
 from holdfast.agent.tools.remember import Remember
 from holdfast.agent.tools.restoring import Restorer
@@ -196,7 +197,8 @@ async def _hire(given: _Given) -> Staff:
     desk = Desk(settings, apply, mask.whole)
     contexts = ContextCache(clock, memory.evict)
     guide = WorkspaceGuide(Vault(settings.data), mask.whole)
-    making = Making(tools, asking, calls, memory, guide, lambda: _allowance(desk.settings), clock)
+    pdfs = PdfTexts(confinement.walls)
+    making = Making(tools, asking, calls, memory, guide, lambda: _allowance(desk.settings), clock, pdfs)
     board = Switchboard(
         making.agent, MaskedModel(model, mask), mask.shapes(why), names=bool(model.profile.address),
         rebuilt=lambda: contexts.count("configuration"), crew=crew.spec, open_model=shop.model,

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import __version__
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import NO_FILES, Takes
 
 COMMANDS = (
     ("holdfast chat", "talk to it in the terminal"),
@@ -32,7 +32,7 @@ class Overview(msgspec.Struct, frozen=True):
     store_bytes: int
     model: str = ""
     why: str = ""
-    takes: tuple[FileKind, ...] = ()
+    takes: Takes = NO_FILES
     confinement: str = ""
     unprotected: tuple[str, ...] = ()
     """What of this server commands are not kept from, in sentences."""
@@ -42,7 +42,7 @@ class Overview(msgspec.Struct, frozen=True):
     """What is wrong with agents and prompts that people wrote and with connections, in sentences."""
     main_model: str = ""
     """The model that answers where none was chosen, if `agents/main.toml` names another than the server's."""
-    main_takes: tuple[FileKind, ...] = ()
+    main_takes: Takes = NO_FILES
     version: str = __version__
 
     @property

@@ -55,7 +55,9 @@ class Speaker:
 
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    sees: bool = False
+    sees: bool | None = False
+    """Whether its list of models says that it takes images; None: it does not say."""
+    refuses_images: bool = False
     _pauses_at: int | None = None
 
     @contextmanager
@@ -78,9 +80,12 @@ class Speaker:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
             takes = {"input_modalities": ["text", "image"] if self.sees else ["text"]}
-            return web.json_response({"object": "list", "data": [{"id": "small", "architecture": takes}]})
+            told = {"id": "small"} if self.sees is None else {"id": "small", "architecture": takes}
+            return web.json_response({"object": "list", "data": [told]})
         body = await request.json()
         self.asked.append(body)
+        if self.refuses_images and "image_url" in str(body):
+            return web.json_response({"error": {"message": "no images, please"}}, status=400)
         return await writing(request, pieces_for(body, self))
 
 

@@ -22,10 +22,10 @@ from holdfast.domain.limits import (
     UPLOAD_WAIT_S_MAX,
     UPLOADS_BYTES_MAX,
 )
-from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Api, Speaker, speaking, talking
+from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
+from tests.acceptance.talking import Api, Speaker, speaking, talking, until
 from tests.keys import bearing
-from tests.pictures import PDF, gif, jpeg, png, webp
+from tests.pictures import PDF, gif, jpeg, pdf, png, webp, words
 
 NO_FILE = "0" * 64
 MALFORMED = 1_000
@@ -44,7 +44,7 @@ async def put(api: Api, content: Any, name: str = "", kind: str = "application/o
     return await api.post(f"/api/files?name={name}", data=content, headers={"content-type": kind})
 
 
-async def send(api: Api, session: str, text: str, *files: dict[str, str], key: str = "") -> Any:
+async def send(api: Api, session: str, text: str, *files: dict[str, Any], key: str = "") -> Any:
     body: dict[str, Any] = {"text": text, "attachments": list(files)} | ({"key": key} if key else {})
     return await api.post(f"/api/sessions/{session}/turns", body)
 
@@ -320,18 +320,103 @@ async def test_a_message_may_be_files_alone_and_text_stays_a_string(
         assert "File text.txt:\n```\nalone\n```" in asked
 
 
-async def test_what_the_model_cannot_take_is_said_before_it_is_sent(
-    server: Running, speaker: Speaker
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[tuple[Holdfast, Speaker]]:
+    """The command in a home of its own, and its model, which says nothing of images."""
+    with speaking(Speaker(sees=None)) as speaker, living_in(tmp_path, **environ_of(speaker)) as command:
+        yield command, speaker
+
+
+async def first_said(speaker: Speaker) -> Any:
+    """What a person said first, as the model is sent it with the next request for an answer."""
+    asked: list[Any] = []
+
+    async def is_asked() -> bool:
+        asked[:] = [body["messages"] for body in speaker.asked if body.get("tools")]
+        return bool(asked)
+
+    await until(is_asked)
+    speaker.asked.clear()
+    return next(each["content"] for each in asked[0] if each["role"] == "user")
+
+
+@pytest.mark.parametrize(("sees", "detail"), [
+    (False, "openai:small cannot take images; it takes text files."),
+    (None, "openai:small is not known to take images; it takes text files."),
+])  # fmt: skip
+async def test_an_image_that_the_model_may_not_take_is_refused_before_it_is_sent(
+    home: tuple[Holdfast, Speaker], sees: bool | None, detail: str
 ) -> None:
-    async with talking(server.address) as api:
-        pdf = await put(api, PDF)
+    command, speaker = home
+    speaker.sees = sees
+    async with talking(command.serve("--port", "0").address) as api:
+        (model,) = (await api.get("/api/models"))["models"]
+        assert (model["takes"], model["takes_guessed"]) == (["text"], sees is None)
+        picture = await put(api, png())
         session = await api.begin()
         before = await api.get(f"/api/sessions/{session}"), len(speaker.asked)
-        refused = await send(api, session, "Read.", {"id": pdf["id"]}, key="k")
-        assert (api.status, refused["code"]) == (422, "model_cannot_take")
-        assert refused["detail"] == "openai:small cannot take PDF files; it takes text files and images."
+        refused = await send(api, session, "Look.", {"id": picture["id"]}, key="k")
+        assert (api.status, refused["code"], refused["detail"]) == (422, "model_cannot_take", detail)
         assert (await api.get(f"/api/sessions/{session}"), len(speaker.asked)) == before
         assert (await api.get(f"/api/sessions/{session}/messages"))["messages"] == []
+        if sees is False:
+            await send(api, session, "Look.", {"id": picture["id"], "anyway": True}, key="k")
+            assert api.status == 422
+
+
+async def test_an_image_that_is_sent_anyway_reaches_the_model_also_after_a_kill(
+    home: tuple[Holdfast, Speaker],
+) -> None:
+    command, speaker = home
+    running = command.serve("--port", "0")
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png()).decode()}"}}
+    async with talking(running.address) as api:
+        picture = await put(api, png())
+        session = await api.begin()
+        attached = {"id": picture["id"], "name": "cat.png", "anyway": True}
+        receipt = await send(api, session, "hold on", attached, key="k")
+        assert api.status == 202, receipt
+        assert await send(api, session, "hold on", attached, key="k") == receipt
+        assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
+        running.process.kill()
+        running.process.wait()
+    async with talking(command.serve("--port", "0").address) as api:
+        assert await first_said(speaker) == [{"type": "text", "text": "hold on"}, image]
+        (said, *_) = await api.entries(session)
+        assert said["parts"][1]["anyway"] is True
+
+
+async def test_a_model_that_refuses_an_image_fails_the_run_in_its_own_words(
+    home: tuple[Holdfast, Speaker],
+) -> None:
+    command, speaker = home
+    speaker.refuses_images = True
+    async with talking(command.serve("--port", "0").address) as api:
+        picture = await put(api, png())
+        session = await api.begin()
+        receipt = await send(api, session, "Look.", {"id": picture["id"], "anyway": True})
+        run = await api.until(f"/api/runs/{receipt['run_id']}", "status", "failed")
+        assert "no images, please" in str(run)
+        edited = await api.post(f"/api/sessions/{session}/edit", {"text": "Never mind."})
+        await api.done(edited["run_id"])
+
+
+async def test_a_model_that_takes_no_pdf_files_is_sent_their_text_also_after_a_kill(
+    home: tuple[Holdfast, Speaker],
+) -> None:
+    command, speaker = home
+    running = command.serve("--port", "0")
+    words_told = "hold on\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
+    async with talking(running.address) as api:
+        report = await put(api, pdf(words("Rain at noon.")), "report.pdf")
+        session = await api.begin()
+        receipt = await send(api, session, "hold on", {"id": report["id"], "name": "report.pdf"})
+        assert api.status == 202, receipt
+        assert await first_said(speaker) == words_told
+        running.process.kill()
+        running.process.wait()
+    command.serve("--port", "0")
+    assert await first_said(speaker) == words_told
 
 
 async def test_a_bad_attachment_is_refused_and_nothing_is_kept(server: Running) -> None:

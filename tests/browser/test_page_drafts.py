@@ -108,8 +108,12 @@ async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sen
     """The model of this inn reads, and sees nothing."""
     chat = await guest()
     await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
-    said = chat.page.get_by_role("alert").filter(has_text="cannot take images")
-    await expect(said).to_contain_text("openai:small cannot take images.", timeout=WAIT_MS)
+    said = chat.page.get_by_role("alert").filter(has_text="cannot read images")
+    await expect(said).to_have_text("small cannot read images.", timeout=WAIT_MS)
+    await expect(chat.button("Send anyway")).to_have_count(0)
+    await chat.button("Change model").click()
+    await expect(chat.page.get_by_role("dialog", name="Who answers here")).to_be_visible()
+    await chat.page.keyboard.press("Escape")
     # While that stands nothing is sent, by key or button.
     await chat.message.fill("what is this")
     await chat.message.press("Enter")

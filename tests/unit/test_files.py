@@ -4,16 +4,21 @@ import random
 import unicodedata
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.domain.errors import TooLarge
 from holdfast.domain.files import (
     HEAD_BYTES,
     IMAGE_TOKENS,
+    NO_FILES,
     FileKind,
     ModelCannotTake,
+    NotKnownToTake,
+    Takes,
     UnsupportedFile,
     check_start,
     check_taken,
@@ -32,7 +37,7 @@ from holdfast.domain.limits import (
     IMAGE_SIDE_PX_MAX,
     TEXT_FILE_BYTES_MAX,
 )
-from holdfast.domain.parts import File, Text
+from holdfast.domain.parts import AnyPart, File, Text
 from tests.pictures import PDF, gif, jpeg, png, webp
 
 IMAGES: dict[str, tuple[str, Callable[[int, int], bytes]]] = {
@@ -225,25 +230,49 @@ TEXT_FILE = File("b1", "a.txt", "text/plain", 3_000)
 PICTURE = File("b2", "a.png", "image/png", 5_000_000)
 
 
+WORDS, GUESSED = Takes(frozenset({"text"})), Takes(frozenset({"text"}), guessed=True)
+
+
 def refusal(takes: frozenset[FileKind], room: int, *files: File) -> str:
     with pytest.raises(ModelCannotTake) as refused:
-        check_taken("openai:small", takes, room, (Text("Look."), *files))
+        check_taken("openai:small", Takes(takes), room, (Text("Look."), *files))
     return str(refused.value)
 
 
 def test_what_a_model_cannot_take_is_said_with_what_it_takes() -> None:
-    check_taken("m", frozenset({"text", "image"}), 1_000, (TEXT_FILE, PICTURE))
-    check_taken("m", frozenset(), 0, (Text("Only words."),))
-    pdf = File("b3", "a.pdf", "application/pdf", 9)
-    assert refusal(frozenset({"text", "image"}), 1_000, pdf) == (
-        "openai:small cannot take PDF files; it takes text files and images."
-    )
+    check_taken("m", Takes(frozenset({"text", "image"})), 1_000, (TEXT_FILE, PICTURE))
+    check_taken("m", NO_FILES, 0, (Text("Only words."),))
     assert refusal(frozenset({"text"}), 1_000, TEXT_FILE, PICTURE) == (
         "openai:small cannot take images; it takes text files."
     )
     assert "cannot take files of type video/mp4" in refusal(
         frozenset({"text"}), 9, File("b", "a", "video/mp4", 1)
     )
+
+
+def test_a_pdf_file_goes_to_any_model_as_text_that_is_cut_to_its_window() -> None:
+    check_taken("m", WORDS, 10, (File("b3", "a.pdf", "application/pdf", 20_000_000),))
+
+
+def test_an_image_goes_anyway_only_to_a_model_that_nobody_knows_to_take_none() -> None:
+    anyway = replace(PICTURE, anyway=True)
+    check_taken("m", GUESSED, 1_000, (anyway,))
+    with pytest.raises(NotKnownToTake) as refused:
+        check_taken("openai:small", GUESSED, 1_000, (anyway, PICTURE))
+    assert str(refused.value) == "openai:small is not known to take images; it takes text files."
+    assert "send it anyway" in refused.value.advice
+    with pytest.raises(ModelCannotTake, match="openai:small cannot take images"):
+        check_taken("openai:small", WORDS, 1_000, (anyway,))
+    with pytest.raises(ModelCannotTake, match="cannot take files of type video/mp4"):
+        check_taken("openai:small", GUESSED, 1_000, (File("b", "a", "video/mp4", 1, anyway=True),))
+
+
+def test_a_file_that_was_kept_before_there_was_a_choice_reads_and_is_written_as_it_was() -> None:
+    kept = b'{"type":"file","blob":"b2","name":"a.png","media_type":"image/png","size_bytes":5000000}'
+    assert msgspec.json.decode(kept, type=AnyPart) == PICTURE
+    assert msgspec.json.encode(PICTURE) == kept
+    anyway = replace(PICTURE, anyway=True)
+    assert msgspec.json.decode(msgspec.json.encode(anyway), type=AnyPart) == anyway
 
 
 def test_text_that_does_not_fit_the_window_is_refused_beforehand() -> None:

@@ -9,7 +9,7 @@ import pytest
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.ports import ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.secrets import MASK, Mask
 
 KEY = "sk-proj-0123456789abcdef"
@@ -31,8 +31,8 @@ class Stalling:
         self.waits = asyncio.Event()
         self.ended = 0
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text"})
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         try:

@@ -23,7 +23,7 @@ from holdfast.agent.ports import (
 )
 from holdfast.domain import facts as f
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.parts import AnyPart, Reasoning, Text, ToolCall
 from holdfast.domain.secrets import MASK, Mask
@@ -45,8 +45,8 @@ class Script:
         self._failure = failure
         self.ended = False
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text"})
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         try:

@@ -17,6 +17,7 @@ from holdfast.agent.models.shop import Shop
 from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
 from holdfast.config import ConfigError, Settings, resolve
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.files import Takes
 from holdfast.domain.secrets import Mask, secrets_in
 from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
 
@@ -167,20 +168,22 @@ async def test_what_is_said_of_a_model_goes_before_what_its_server_says_and_what
     listed = {"object": "list", "data": [
         {"id": "gpt-5-own", "context_length": 16_000, "capabilities": {"vision": False}},
         {"id": "blind", "context_length": 16_000, "capabilities": {"vision": True}},
+        {"id": "told", "capabilities": {"vision": False}}, {"id": "unknown"},
     ]}  # fmt: skip
     async with serving(refusing(200, listed)) as (url, _):
         here = Shop({"OPENAI_BASE_URL": url}, dict, Mask(), Known(said=SAID))
         own, blind = await here.model("openai:gpt-5-own"), await here.model("openai:blind")
         for _ in range(2):
             assert (own.profile.window_tokens, own.profile.answer_tokens) == (64_000, 4_096)
-            assert await own.takes() == PICTURES
-            assert await blind.takes() == WORDS
+            assert await own.takes() == Takes(PICTURES)
+            assert await blind.takes() == Takes(WORDS)
         assert blind.profile.window_tokens == 16_000, "what nothing is said of is as it was"
         told = await Offers({"OPENAI_BASE_URL": url}, dict, here.known, Mask()).told()
         offered = {each.name: each for provider in told for each in provider.models}
         assert offered["openai:gpt-5-own"].window_tokens == 64_000
         assert offered["openai:gpt-5-own"].takes == ("image", "text")
-        assert offered["openai:blind"].takes == ("text",)
+        assert offered["openai:blind"].takes == offered["openai:unknown"].takes == ("text",)
+        assert [name for name, each in offered.items() if each.takes_guessed] == ["openai:unknown"]
         await own.close()
         await blind.close()
 

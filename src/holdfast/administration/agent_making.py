@@ -12,6 +12,7 @@ from holdfast.agent.guide import Guide
 from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, Tool
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock
@@ -27,6 +28,7 @@ class Making(msgspec.Struct, frozen=True):
     guide: Guide
     allowance: Callable[[], Allowance]
     clock: Clock
+    pdfs: PdfTexts
 
     def agent(self, spec: AgentSpec, model: Model) -> Agent:
         """One that is as `spec` says, and has that model."""
@@ -35,5 +37,5 @@ class Making(msgspec.Struct, frozen=True):
         return Agent(
             instructions_of(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if is_told else ""), model, tools,
             self.asking.of(tools), self.calls.of(tools, spec.approvals), self.allowance(), self.clock,
-            remembering if is_told else None, self.guide, spec.effort,
+            remembering if is_told else None, self.guide, spec.effort, self.pdfs,
         )  # fmt: skip

@@ -79,12 +79,12 @@ class Offers:
     def _model(self, way: Access, offer: Offer) -> ModelTold:
         endpoint = way.endpoint(offer.name)
         facts, said = self._known.facts(endpoint), self._known.said_of(endpoint.name)
-        takes = said.takes or offer.takes or known_of(endpoint) or guessed(offer.name)
+        takes = said.takes or offer.takes or known_of(endpoint)
         window = said.window_tokens or offer.window_tokens or facts.window_tokens
         return ModelTold(
             self._mask.whole(f"{way.provider.name}:{offer.name}"),
             window, offer.answer_tokens or facts.answer_tokens,
-            tuple(sorted(takes)), _price(offer.price or facts.price),
+            tuple(sorted(takes or guessed(offer.name))), _price(offer.price or facts.price), takes is None,
         )  # fmt: skip
 
 

@@ -1,14 +1,18 @@
 """Files made ready for a model: read when a request needs them, and once in a run."""
 
 from base64 import b64encode
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from holdfast.agent.models.wording import file_words
 from holdfast.agent.ports import Model, Recorder
-from holdfast.domain.context import FileContent, Request, UserMessage
-from holdfast.domain.files import FileKind, files_among, kind_of
+from holdfast.agent.tools.pdf_text import PdfTexts
+from holdfast.domain.context import FileContent, Request, UserMessage, estimate_tokens
+from holdfast.domain.files import PDF, FileKind, files_among, kind_of, sent_anyway
 from holdfast.domain.limits import REQUEST_FILE_BYTES_MAX
-from holdfast.domain.parts import File
+from holdfast.domain.parts import AnyPart, File, Text
+from holdfast.domain.transcript import Entry, Transcript
 
 GONE = FileContent("note", "is no longer here")
 NOT_TAKEN = FileContent("note", "cannot be shown to this model")
@@ -18,9 +22,38 @@ NO_ROOM = FileContent("note", "is left out: there are too many files for one req
 class Attachments:
     """The files of one run. What a step needs and the next one does not is let go."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, pdfs: PdfTexts) -> None:
         self._recorder = recorder
+        self._pdfs = pdfs
         self._read: dict[str, FileContent] = {}
+        self._pdf_texts: dict[str, FileContent] = {}
+
+    async def with_pdf_text(self, transcript: Transcript, model: Model) -> Transcript:
+        """Return `transcript` with text in place of PDF files, for a model that takes no PDF files.
+
+        So the text is counted as what it is, and shortened where it does not fit. Files are read from the
+        newest on until their text fills the window; older ones would not fit.
+        """
+        said = [entry for turn in transcript.turns if turn.live for entry in turn.entries]
+        files = [file for entry in reversed(said) for file in reversed(_pdfs_in(entry))]
+        if not files or "pdf" in (await model.takes()).kinds:
+            return transcript
+        room = max(model.profile.window_tokens, model.profile.largest_tokens)
+        texts: dict[str, FileContent] = {}
+        for file in files:
+            if room > 0 and file.blob not in texts:
+                texts[file.blob] = await self._pdf_text(file.blob)
+                room -= estimate_tokens(texts[file.blob].body)
+        self._pdf_texts = texts
+        turns = (replace(t, entries=tuple(_told(e, texts) for e in t.entries)) for t in transcript.turns)
+        return replace(transcript, turns=tuple(turns))
+
+    async def _pdf_text(self, blob: str) -> FileContent:
+        found = self._pdf_texts.get(blob) or self._pdfs.kept(blob)
+        if found is not None:
+            return found
+        content = await self._recorder.file(blob)
+        return GONE if content is None else await self._pdfs.read(blob, content)
 
     async def add_to(self, request: Request, model: Model) -> Request:
         """`request` with what its files contain, the newest first as far as there is room."""
@@ -28,11 +61,13 @@ class Attachments:
         if not files:
             return request
         takes, room = await model.takes(), REQUEST_FILE_BYTES_MAX
+        anyway = sent_anyway(part for message in request.messages for part in message.parts)
         shown: dict[str, FileContent] = {}
         for file in files:
             kind = kind_of(file.media_type)
-            if kind is None or kind not in takes:
-                shown[file.blob] = NOT_TAKEN
+            if kind is None or not takes.shows(kind, file.blob in anyway):
+                # The text of PDF files stands in the messages already, as far as there is room.
+                shown[file.blob] = NO_ROOM if kind == "pdf" else NOT_TAKEN
             elif file.size_bytes > room:
                 shown[file.blob] = NO_ROOM
             else:
@@ -51,6 +86,24 @@ class Attachments:
         if kind == "text":
             return FileContent(kind, content.decode("utf-8-sig", "replace"))
         return FileContent(kind, b64encode(content).decode())
+
+
+def _pdfs_in(entry: Entry) -> list[File]:
+    if entry.role != "user":
+        return []  # What a tool gave is told by its name.
+    return [file for file in files_among(entry.parts) if file.media_type == PDF]
+
+
+def _told(entry: Entry, texts: Mapping[str, FileContent]) -> Entry:
+    if not _pdfs_in(entry):
+        return entry
+    return replace(entry, parts=tuple(_as_text(part, texts) for part in entry.parts))
+
+
+def _as_text(part: AnyPart, texts: Mapping[str, FileContent]) -> AnyPart:
+    if not isinstance(part, File) or part.media_type != PDF or part.blob not in texts:
+        return part
+    return Text(file_words(part, texts[part.blob]))
 
 
 def _newest_first(request: Request) -> list[File]:

@@ -15,6 +15,7 @@ from holdfast.agent.guide import GUIDE_HEADING, Guide, no_guide
 from holdfast.agent.measuring import Measuring, gauge_of
 from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
 from holdfast.agent.summarising import draft
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain import runs, turns
 from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.book import View
@@ -48,7 +49,9 @@ class Agent:
         memory: Remembering | None = None,
         guide: Guide | None = None,
         effort: Effort | None = None,
+        pdfs: PdfTexts | None = None,
     ) -> None:
+        self._pdfs = pdfs or PdfTexts()
         self._effort = effort
         self._guide = guide or no_guide
         self._memory = memory or Forgetful()
@@ -96,7 +99,7 @@ class Agent:
         told = await self.told(recorder.workspace)
         memories = await self._recalled(recorder, told) if owner is not None else ()
         told = await self._prepared(recorder, told, memories)
-        cuts, measuring = 0, Measuring(self._model, told, Attachments(recorder), self._effort)
+        cuts, measuring = 0, Measuring(self._model, told, Attachments(recorder, self._pdfs), self._effort)
         while True:
             if not await self._calls.settle_all(recorder, lambda view, run: _next_step(view, run, stretch)):
                 return "waiting"

@@ -30,7 +30,7 @@ from holdfast.agent.ports import (
 )
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.facts import Effect
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId
 from holdfast.domain.secrets import Mask, StreamMask, masked
 
@@ -57,7 +57,7 @@ class MaskedModel:
     def profile(self) -> Profile:
         return self._model.profile
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         return await self._model.takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

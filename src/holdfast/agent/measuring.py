@@ -51,7 +51,7 @@ class Measuring:
         """What is sent next: made for a larger window where tools and instructions leave no room in the
         first one's. Raises ModelFailure where they leave none in any.
         """
-        self._transcript = transcript
+        self._transcript = await self._attachments.with_pdf_text(transcript, self._model)
         self._gauge = gauge_of(transcript, self._model, specs, self._gauge.share)
         first = self._model.profile
         larger = replace(first, window_tokens=max(first.largest_tokens, first.window_tokens))

@@ -14,7 +14,7 @@ from holdfast.domain.codec import Unknown
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.facts import AnyFact, Delta, Effect
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.memories import Recollection
 from holdfast.domain.parts import AnyPart
@@ -113,7 +113,7 @@ class Model(Protocol):
     @property
     def profile(self) -> Profile: ...
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         """Which files it can be sent. May ask its server, briefly; never raises."""
 
     def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -19,7 +19,7 @@ from holdfast.agent.seats import Names, OpenModel, Seat, Seats
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.allowance import Allowance
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import NO_FILES, Takes
 from holdfast.domain.ids import CallId
 from holdfast.domain.parts import AnyPart
 from holdfast.domain.rows import SessionRow
@@ -160,7 +160,7 @@ class Switchboard(Place):
         """Where it is asked, with nothing secret in it; empty for the demo."""
         return self._seats.first.model.profile.address
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         return await self._seats.first.model.takes()
 
     async def ask(self, system: str, text: str) -> str:
@@ -180,16 +180,16 @@ class Switchboard(Place):
         except (NoSuchAgent, BadAgent):
             return self.name
 
-    async def mains_own(self) -> tuple[str, tuple[FileKind, ...]]:
+    async def mains_own(self) -> tuple[str, Takes]:
         """The model of the agent that every server has, and what it takes; nothing if it is the server's."""
         name = self.model_of("")
         if name == self.name:
-            return "", ()
+            return "", NO_FILES
         try:
             async with self.in_use() as (_, seat):
-                return name, tuple(sorted(await seat.model.takes()))
+                return name, await seat.model.takes()
         except HoldfastError:
-            return name, ()
+            return name, NO_FILES
 
     def switch(self, model: Model, why: str, names: bool) -> None:
         """Have another model answer from the next run on; `names`: it can be asked for titles."""

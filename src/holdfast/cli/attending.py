@@ -88,7 +88,7 @@ async def _look(store: Store, staff: Staff, settings: Settings) -> Overview:
     totals = await store.totals()
     return Overview(
         settings.data, settings.durability, totals.sessions, totals.events, totals.store_bytes,
-        staff.model.name, staff.model.why, tuple(sorted(await staff.model.takes())),
+        staff.model.name, staff.model.why, await staff.model.takes(),
         staff.confinement, staff.unprotected, staff.memory.described, _problems(staff),
         *await staff.model.mains_own(),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from holdfast.config import Settings, resolve, settings_told
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.keys import Entrance
 from holdfast.domain.local_model import LocalDesk
 from holdfast.domain.mcp import secrets_of
@@ -87,10 +87,10 @@ class Answering(Protocol):
     @property
     def why(self) -> str: ...
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         """Which files it takes."""
 
-    async def mains_own(self) -> tuple[str, tuple[FileKind, ...]]:
+    async def mains_own(self) -> tuple[str, Takes]:
         """The model of the agent that every server has and what that takes; nothing where it is this one."""
 
 

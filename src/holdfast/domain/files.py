@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
+import msgspec
+
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -67,6 +69,26 @@ class ModelCannotTake(HoldfastError):
     """{model} cannot take {what}; it takes {takes}."""
 
     code, status = "model_cannot_take", 422
+
+
+class NotKnownToTake(ModelCannotTake):
+    """{model} is not known to take {what}; it takes {takes}."""
+
+    remedy = "Choose another model, or send it anyway: from the page, or with `holdfast chat --anyway`."
+
+
+class Takes(msgspec.Struct, frozen=True):
+    """The kinds of files that a model takes. `guessed`: nothing but its name suggests them."""
+
+    kinds: frozenset[FileKind]
+    guessed: bool = False
+
+    def shows(self, kind: FileKind | None, anyway: bool) -> bool:
+        """Whether the model is sent a file of this kind; `anyway` is what its sender wants."""
+        return kind in self.kinds or (kind == "image" and anyway and self.guessed)
+
+
+NO_FILES = Takes(frozenset())
 
 
 # What a file is.
@@ -244,17 +266,23 @@ def files_among(parts: Iterable[AnyPart]) -> list[File]:
     return [part for part in parts if isinstance(part, File)]
 
 
-def check_taken(model: str, takes: frozenset[FileKind], room_tokens: int, parts: Iterable[AnyPart]) -> None:
+def sent_anyway(parts: Iterable[AnyPart]) -> frozenset[str]:
+    """The blobs of the files that go also to a model that is not known to take them."""
+    return frozenset(file.blob for file in files_among(parts) if file.anyway)
+
+
+def check_taken(model: str, takes: Takes, room_tokens: int, parts: Iterable[AnyPart]) -> None:
     """Be sure that a model can be sent these files. `room_tokens` is what its window has for them.
 
-    Raises ModelCannotTake.
+    A model that takes no PDF files is sent their text, cut to its window. Raises ModelCannotTake.
     """
     files = files_among(parts)
     for file in files:
         kind = kind_of(file.media_type)
-        if kind is None or kind not in takes:
+        if kind != "pdf" and not takes.shows(kind, file.anyway):
             what = _SPOKEN[kind] if kind is not None else f"files of type {file.media_type[:100]}"
-            raise ModelCannotTake(model=model, what=what, takes=spoken(takes))
+            refusal = NotKnownToTake if kind == "image" and takes.guessed else ModelCannotTake
+            raise refusal(model=model, what=what, takes=spoken(takes.kinds))
     if sum(file_tokens(file) for file in files if kind_of(file.media_type) == "text") > room_tokens:
         size = sum(file.size_bytes for file in files if kind_of(file.media_type) == "text")
         limit = f"about {max(room_tokens, 0) * 3:,} bytes of text at once"

@@ -30,12 +30,16 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
 
 class File(Part, frozen=True, tag="file"):
-    """An attachment or large output, kept as a blob."""
+    """An attachment or large output, kept as a blob.
+
+    `anyway`: send it also to a model that is not known to take such files.
+    """
 
     blob: str
     name: str
     media_type: str
     size_bytes: int
+    anyway: bool = False
 
 
 class Change(Part, frozen=True, tag="change"):

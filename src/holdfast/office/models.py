@@ -57,13 +57,17 @@ class PriceTold(msgspec.Struct, frozen=True):
 
 
 class ModelTold(msgspec.Struct, frozen=True):
-    """A model that can be chosen, by its `name`. What is null is not known."""
+    """A model that can be chosen, by its `name`. What is null is not known.
+
+    `takes_guessed`: nothing but the model's name suggests what it takes.
+    """
 
     name: str
     window_tokens: int | None = None
     answer_tokens: int | None = None
     takes: tuple[FileKind, ...] = ()
     price: PriceTold | None = None
+    takes_guessed: bool = False
 
 
 class ProviderTold(msgspec.Struct, frozen=True):

@@ -102,7 +102,8 @@ async def parts_of(store: Store, text: str, attached: Sequence[Attached]) -> tup
     for each in attached:
         content = await read(store, each.id)
         media_type = media_type_of(content)
-        parts.append(File(each.id, clean_name(each.name or "", media_type), media_type, len(content)))
+        name = clean_name(each.name or "", media_type)
+        parts.append(File(each.id, name, media_type, len(content), each.anyway))
     return tuple(parts)
 
 

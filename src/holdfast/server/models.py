@@ -9,6 +9,7 @@ from litestar import delete, post, put
 from litestar.params import FromPath
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.files import Takes
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX
 from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.office.models import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
@@ -124,11 +125,15 @@ class ModelRoutes:
 
 def model_list(overview: Overview, providers: Sequence[ProviderTold]) -> ModelList:
     """What is told of models: who answers, first of all. The server's own is last."""
-    own = UsedModel(overview.model, overview.why, not overview.main_model, overview.takes)
+    own = _used(overview.model, overview.why, overview.takes, in_use=not overview.main_model)
     if not overview.main_model:
         return ModelList((own,), tuple(providers))
     why = f"It {MAIN_ANSWERS}"
-    return ModelList((UsedModel(overview.main_model, why, takes=overview.main_takes), own), tuple(providers))
+    return ModelList((_used(overview.main_model, why, overview.main_takes), own), tuple(providers))
+
+
+def _used(name: str, why: str, takes: Takes, in_use: bool = True) -> UsedModel:
+    return UsedModel(name, why, in_use, tuple(sorted(takes.kinds)), takes.guessed)
 
 
 def _connection(data: WantedModel) -> Connection:

@@ -47,10 +47,14 @@ class SessionChange(Sent, frozen=True):
 
 
 class Attached(Sent, frozen=True):
-    """A file that was sent before, by its id; without a name it gets one by its type."""
+    """A file that was sent before, by its id; without a name it gets one by its type.
+
+    `anyway` sends an image also to a model that is not known to take images.
+    """
 
     id: Annotated[str, msgspec.Meta(max_length=64)]
     name: str | None = None
+    anyway: bool = False
 
 
 Attachments = Annotated[tuple[Attached, ...], msgspec.Meta(max_length=ATTACHMENTS_MAX)]

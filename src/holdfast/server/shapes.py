@@ -303,12 +303,16 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class UsedModel(msgspec.Struct, frozen=True):
-    """A model that answers, why it is that one, and which files it takes. `in_use`: where none was chosen."""
+    """A model that answers, why it is that one, and which files it takes. `in_use`: where none was chosen.
+
+    `takes_guessed`: nothing but the model's name suggests what it takes.
+    """
 
     name: str
     why: str
     in_use: bool = True
     takes: tuple[FileKind, ...] = ()
+    takes_guessed: bool = False
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ export interface Letter {
   agent?: string;
   model?: string;
   text: string;
-  attachments: { id: string; name: string; media_type?: string }[];
+  /** `anyway`: an image that goes also to a model that is not known to read images. */
+  attachments: { id: string; name: string; media_type?: string; anyway?: boolean }[];
   if_busy: IfBusy;
   at: number;
   /** Why the server will not take it; a person decides what becomes of it. */

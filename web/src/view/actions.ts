@@ -79,7 +79,7 @@ export const actions = {
     return actions.restore(turn);
   },
   /** Other words for a message; its files stay with it. */
-  edit: (turn_id: string, text: string, attachments: readonly { id: string; name: string }[]) =>
+  edit: (turn_id: string, text: string, attachments: readonly { id: string; name: string; anyway?: boolean }[]) =>
     here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text, ...(attachments.length ? { attachments } : {}) }))),
 
   /** What waits to be remembered is, once it is cleared: whoever does not want that says so first. */

@@ -6,9 +6,10 @@ import { useEffect } from "preact/hooks";
 import { newKey, Refused } from "../core/api";
 import type { IfBusy, Letter } from "../core/outbox";
 import type { StoredFile } from "../core/protocol";
-import { modelHere } from "./choosing";
+import { openChooser } from "./chooser";
+import { modelHere, shortModelHere } from "./choosing";
 import { Clip } from "./icons";
-import { api, current, models, say } from "./state";
+import { api, current, models, offers, say } from "./state";
 import { s } from "./strings";
 
 const FILES_MAX = 10;
@@ -20,6 +21,7 @@ interface Given {
   readonly name: string;
   readonly id?: string;
   readonly media_type?: string;
+  readonly anyway?: boolean;
   readonly wrong?: string;
 }
 
@@ -78,7 +80,7 @@ async function takeIn(file: File): Promise<void> {
 export const attaching = {
   given,
   /** Those that are stored and go with the message. */
-  stored: (): Stored[] => given.value.flatMap(({ id, name, media_type }) => (id ? [{ id, name, ...(media_type ? { media_type } : {}) }] : [])),
+  stored: (): Stored[] => given.value.flatMap(({ id, name, media_type, anyway }) => (id ? [{ id, name, ...(media_type ? { media_type } : {}), ...(anyway ? { anyway } : {}) }] : [])),
   /** Whether some are on their way: nothing is sent before they are there. */
   isUnderWay: () => given.value.some(isOnItsWay),
   /** Whether some are known not to be taken: nothing is sent until that has changed. */
@@ -105,6 +107,8 @@ export const attaching = {
     unsend(here());
     put(here(), given.value.filter((each) => each.key !== key));
   },
+  /** Have the images here go also to a model that is not known to read images. */
+  allow: () => put(here(), given.value.map((each) => (kindOf(each) === "image" ? { ...each, anyway: true } : each))),
   clear: () => put(here(), []),
   /** What was given before the conversation had begun goes on in it. */
   goOn: () => {
@@ -131,9 +135,11 @@ function refusal(file: File, others: readonly Given[]): string {
 }
 
 /** The files that were given so far, and what is wrong with them. */
-export function Files() {
+export function Files({ send }: { send: () => void }) {
   if (!given.value.length) return null;
+  const used = modelUsed();
   const cannot = unfit(given.value);
+  const pdfs = given.value.filter((each) => kindOf(each) === "pdf").length;
   return (
     <>
       <ul class="files" aria-label={s.attached}>
@@ -144,22 +150,39 @@ export function Files() {
           </li>
         ))}
       </ul>
-      {cannot.length > 0 && <p class="note wrong" role="alert">{s.cannotTake(modelHere.value, cannot)}</p>}
+      {cannot.length > 0 && (
+        <div class={used?.takes_guessed ? "note buttons" : "note wrong buttons"}>
+          <span role="alert">{used?.takes_guessed ? s.notKnownToTake(shortModelHere.value) : s.cannotTake(shortModelHere.value, cannot)}</span>
+          {used?.takes_guessed && <button type="button" onClick={() => { attaching.allow(); send(); }}>{s.sendAnyway}</button>}
+          <button type="button" onClick={openChooser}>{s.changeModel}</button>
+        </div>
+      )}
+      {pdfs > 0 && used && !used.takes.includes("pdf") && <p class="note quiet" role="status">{s.pdfAsText(shortModelHere.value, pdfs)}</p>}
     </>
   );
 }
 
 type Kind = keyof typeof s.fileKinds;
 
-/** What is among the files that the model here is known not to take. */
+/** What is told of the model here; nothing where it does not say which files it takes. */
+function modelUsed() {
+  return [...models.value, ...offers.value].find((each) => each.name === modelHere.value && each.takes.length);
+}
+
+/** What is among the files that the model here does not take, and that nobody wants to send anyway. */
 function unfit(files: readonly Given[]): Kind[] {
-  const used = models.value.find((each) => each.name === modelHere.value);
-  if (!used?.takes.length) return [];
-  const kinds = files.flatMap(({ media_type }) => (media_type ? [kindOf(media_type)] : []));
+  const used = modelUsed();
+  if (!used) return [];
+  const kinds = files.flatMap((each) => {
+    const kind = kindOf(each);
+    // Of a PDF file the text is sent.
+    return !kind || kind === "pdf" || (kind === "image" && each.anyway && used.takes_guessed) ? [] : [kind];
+  });
   return [...new Set(kinds)].filter((kind) => !used.takes.includes(kind));
 }
 
-function kindOf(media_type: string): Kind {
+function kindOf({ media_type }: Given): Kind | "pdf" | null {
+  if (!media_type) return null;
   return media_type.startsWith("image/") ? "image" : media_type === "application/pdf" ? "pdf" : "text";
 }
 

@@ -3,14 +3,13 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Refused } from "../core/api";
-import type { ModelList, ModelTold } from "../core/protocol";
+import type { ModelList } from "../core/protocol";
 import { agentHere, agents, choice, choose, MAIN, modelOf, readAgents, type Choice } from "./choosing";
 import { aboutModel, Picker } from "./picker";
-import { api, models } from "./state";
+import { api, offers, takeModels } from "./state";
 import { s } from "./strings";
 
 export function Choices({ close }: { close: () => void }) {
-  const offers = useSignal<readonly ModelTold[]>([]);
   const wrong = useSignal("");
   const first = useRef<HTMLSelectElement>(null);
   const work = async (what: () => Promise<unknown>) => {
@@ -25,11 +24,7 @@ export function Choices({ close }: { close: () => void }) {
   useEffect(() => {
     first.current?.focus();
     void work(readAgents);
-    void work(async () => {
-      const told = await api.get<ModelList>("api/models");
-      models.value = told.models;
-      offers.value = told.providers.flatMap((each) => each.models);
-    });
+    void work(async () => takeModels(await api.get<ModelList>("api/models")));
   }, []);
   const change = (wanted: Partial<Choice>) => void work(() => choose(wanted));
   const { agent, model } = choice.value;

@@ -1,6 +1,6 @@
 // Where one writes: who answers here, by agent and model, and the way to have another answer.
 
-import { useSignal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agentHere, agents, choice, modelHere } from "./choosing";
 import { lazily, modules } from "./lazily";
@@ -8,8 +8,14 @@ import { s } from "./strings";
 
 const Choices = lazily(async () => (await modules.settings()).Choices);
 
+const isOpen = signal(false);
+
+/** Show the choices, wherever somebody asks for them. */
+export function openChooser(): void {
+  isOpen.value = true;
+}
+
 export function Chooser() {
-  const isOpen = useSignal(false);
   const box = useRef<HTMLSpanElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
@@ -24,6 +30,7 @@ export function Chooser() {
       removeEventListener("focusin", outside);
     };
   }, [isOpen.value]);
+  useEffect(() => () => void (isOpen.value = false), []);
   const press = (event: KeyboardEvent) => {
     if (event.key !== "Escape" || !isOpen.value) return;
     event.stopPropagation();

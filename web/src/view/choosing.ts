@@ -23,6 +23,8 @@ export const agentHere = computed(() => agents.value.find((each) => each.name ==
 /** The model that an agent has by itself. */
 export const modelOf = (agent: AgentTold | null): string => agent?.model || (model.value?.name ?? "");
 export const modelHere = computed(() => choice.value.model || modelOf(agentHere.value));
+/** Its name without its provider's. */
+export const shortModelHere = computed(() => modelHere.value.slice(modelHere.value.indexOf(":") + 1));
 
 /** Read which agents there are; what cannot be read now is read when somebody looks again. */
 export async function readAgents(): Promise<void> {

@@ -195,7 +195,7 @@ export function Composer() {
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
       <Commands text={text.value} at={marked.value} choose={complete} />
       <Dropping />
-      <Files />
+      <Files send={() => submit("queue")} />
       <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
         aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
         onInput={(event) => { write(event.currentTarget.value); marked.value = -1; }} onKeyDown={press}

@@ -142,7 +142,7 @@ function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean 
 
 function Editing({ entry, turn, done }: { entry: Entry; turn: Turn; done: () => void }) {
   const words = useSignal(textOf(entry));
-  const files = entry.parts.flatMap((part) => (part.type === "file" ? [{ id: part.blob, name: part.name }] : []));
+  const files = entry.parts.flatMap((part) => (part.type === "file" ? [{ id: part.blob, name: part.name, ...(part.anyway ? { anyway: true } : {}) }] : []));
   const busy = useRef(false);
   const save = async () => {
     if (busy.current || (!words.value.trim() && !files.length)) return;

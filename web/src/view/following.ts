@@ -8,7 +8,7 @@ import { Outbox, type IfBusy, type Letter } from "../core/outbox";
 import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../core/protocol";
 import { readAgents, takeWanted } from "./choosing";
 import { readWaiting } from "./memory/watch";
-import { api, base, current, hasPassword, leaving, letters, link, loading, looked, me, models, open, place, takeFeed, tick } from "./state";
+import { api, base, current, hasPassword, leaving, letters, link, loading, looked, me, open, place, takeFeed, takeModels, tick } from "./state";
 import { goTo } from "./way";
 
 /** Few enough to be drawn at once, and more than a screen holds. */
@@ -89,7 +89,7 @@ export async function begin(): Promise<void> {
 
 async function askModels(): Promise<void> {
   try {
-    models.value = (await api.get<ModelList>("api/models")).models;
+    takeModels(await api.get<ModelList>("api/models"));
   } catch {
     return; // Told by the line, and asked again when it is back.
   }
@@ -183,7 +183,7 @@ const outbox = new Outbox(
     },
     send: async (session, letter) => {
       const { text, key, if_busy, attachments } = letter;
-      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name }) => ({ id, name })) } : {}) });
+      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name, anyway }) => ({ id, name, ...(anyway ? { anyway } : {}) })) } : {}) });
       // The conversation went on in another: whoever waits for the answer does so there.
       if (told.session_id !== session && current.value === session) goTo(told.session_id);
       return { session: told.session_id, seq: told.seq };

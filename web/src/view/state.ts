@@ -5,7 +5,7 @@ import { Api } from "../core/api";
 import type { Link } from "../core/connection";
 import { Conversation } from "../core/fold";
 import type { Letter } from "../core/outbox";
-import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, Question, Session, UsedModel } from "../core/protocol";
+import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, ModelList, ModelTold, Question, Session, UsedModel } from "../core/protocol";
 import { s } from "./strings";
 
 export const base = new URL("./", document.baseURI).href;
@@ -21,6 +21,15 @@ export const me = signal<Me | null>(null);
 export const hasPassword = signal(false);
 export const link = signal<Link>("connecting");
 export const models = signal<readonly UsedModel[]>([]);
+/** The models that can be chosen. */
+export const offers = signal<readonly ModelTold[]>([]);
+
+/** Take in which models answer, and which can be chosen. */
+export function takeModels({ models: used, providers }: ModelList): void {
+  models.value = used;
+  offers.value = providers.flatMap((each) => each.models);
+}
+
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
 /** True once the list of conversations has arrived. */
 export const isListed = signal(false);

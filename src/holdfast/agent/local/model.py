@@ -8,7 +8,7 @@ from holdfast.agent.local.place import NAME, WINDOW_TOKENS
 from holdfast.agent.models.endpoint import Endpoint, Protocol
 from holdfast.agent.ports import Model, ModelDelta, ToolSpec
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.local_model import LOCAL
 
 ABOUT = (
@@ -43,8 +43,8 @@ class LocalModel:
     def name(self) -> str:
         return f"{LOCAL}:{NAME}"
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text"})
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """As its port says; it waits for its server to come up."""

@@ -15,7 +15,7 @@ from holdfast.agent.models.asking_once import ask_once
 from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint
 from holdfast.agent.models.listing import ALL, PICTURES, WORDS, Offer, list_url, listed_in
 from holdfast.agent.models.providers import provider_named
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import FileKind, Takes
 
 ASK_S = 1.0
 """For a server to say what its model takes."""
@@ -47,17 +47,20 @@ class Abilities:
         self._now = now
         self._asked_at: float | None = None
         known = known_of(endpoint)
-        self._takes = known or guessed(endpoint.model)
-        self._is_known = known is not None
+        self._takes = self._or_guessed(known)
+        self._is_settled = known is not None
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         """What is known, or else what its name suggests."""
         is_due = self._asked_at is None or self._now() - self._asked_at >= AGAIN_S
-        if not self._is_known and is_due:
+        if not self._is_settled and is_due:
             self._asked_at = self._now()
-            said, self._is_known = await self._ask()
-            self._takes = said or guessed(self._endpoint.model)
+            said, self._is_settled = await self._ask()
+            self._takes = self._or_guessed(said)
         return self._takes
+
+    def _or_guessed(self, known: frozenset[FileKind] | None) -> Takes:
+        return Takes(guessed(self._endpoint.model), guessed=True) if known is None else Takes(known)
 
     async def _ask(self) -> tuple[frozenset[FileKind] | None, bool]:
         """What the server says of its model, if it does, and whether asking again would be of no use."""

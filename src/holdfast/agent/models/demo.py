@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agent.models.demo_script import Step, step_of
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.requests import DEMO, Profile, Request
 
 DELAY_S = 0.03
@@ -36,8 +36,8 @@ class Demo:
     def profile(self) -> Profile:
         return Profile(DEMO, WINDOW_TOKENS)
 
-    async def takes(self) -> frozenset[FileKind]:
-        return frozenset({"text"})
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """The script's next message, or its rest if it was cut off. Never fails."""

@@ -22,7 +22,7 @@ from holdfast.domain.context import (
     RequestMessage,
     UserMessage,
 )
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import NO_FILES, Takes, sent_anyway
 from holdfast.domain.fitting import fit
 from holdfast.domain.parts import Reasoning
 from holdfast.domain.weights import Gauge, tokens_of
@@ -61,7 +61,7 @@ class Fallback:
         largest = max((model.profile.window_tokens for model in self._models[1:]), default=0)
         return replace(self._models[0].profile, also_signed=signers, largest_tokens=largest)
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         return await self._models[0].takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
@@ -133,13 +133,14 @@ def with_own_thinking(request: Request, profile: Profile) -> Request:
 
 async def fitted(request: Request, model: Model, tools: Sequence[ToolSpec]) -> Request:
     """A request that was made for another model, as this one can be sent it. Raises ModelFailure."""
-    takes: frozenset[FileKind] = await model.takes() if request.files else frozenset()
+    takes = await model.takes() if request.files else NO_FILES
     profile = model.profile
     gauge = Gauge(tools_tokens(tools))
     if crowded := gauge.crowded(profile, request.system):
         raise ModelFailure(detail=crowded, retryable=False, too_long=True)
     messages = _cut(list(request.messages), gauge.room(profile, request.system))
-    shown = {blob: _shown(content, takes) for blob, content in request.files.items()}
+    anyway = sent_anyway(part for message in request.messages for part in message.parts)
+    shown = {blob: _shown(content, takes, blob in anyway) for blob, content in request.files.items()}
     return replace(request, messages=tuple(messages), files=shown)
 
 
@@ -150,8 +151,8 @@ def _own(message: RequestMessage, profile: Profile) -> RequestMessage:
     return message if len(parts) == len(message.parts) else AssistantMessage(tuple(parts))
 
 
-def _shown(content: FileContent, takes: frozenset[FileKind]) -> FileContent:
-    return content if content.kind == "note" or content.kind in takes else NOT_TAKEN
+def _shown(content: FileContent, takes: Takes, anyway: bool) -> FileContent:
+    return content if content.kind == "note" or takes.shows(content.kind, anyway) else NOT_TAKEN
 
 
 def _cut(messages: list[RequestMessage], room: int) -> list[RequestMessage]:

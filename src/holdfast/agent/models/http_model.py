@@ -16,7 +16,7 @@ from holdfast.agent.models.transport import Body, Patience, Transport
 from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION, ErrorInStream, Wire
 from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd, ToolSpec
 from holdfast.domain.context import Profile, Request
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 from holdfast.domain.requests import Effort
 from holdfast.domain.usage import Rate
 
@@ -76,10 +76,10 @@ class HttpModel:
         offer = self._abilities.offer
         return offer.price if offer is not None and offer.price is not None else self._price
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         # Asked in any case: what its server says of its price comes with that.
         found = await self._abilities.takes()
-        return found if self._said.takes is None else self._said.takes
+        return found if self._said.takes is None else Takes(self._said.takes)
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
         """Ask once, and yield the answer as it arrives. Raises ModelFailure after all that had arrived."""

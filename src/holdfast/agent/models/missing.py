@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from holdfast.agent.ports import Model, ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.files import FileKind
+from holdfast.domain.files import Takes
 
 
 class Missing:
@@ -23,7 +23,7 @@ class Missing:
     def profile(self) -> Profile:
         return self._other.profile
 
-    async def takes(self) -> frozenset[FileKind]:
+    async def takes(self) -> Takes:
         return await self._other.takes()
 
     async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:

@@ -20,6 +20,7 @@ import platform
 import stat
 import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -130,6 +131,25 @@ def enclose(
     _filter_calls()
 
 
+def renounce(readable: list[str]) -> None:
+    """Give up all but reading those folders, which are without links: no writing, no program, no network.
+
+    Raises OSError. Open files stay open. Without Landlock only the network is given up.
+    """
+    version = abi()
+    _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if version:
+        ruleset = _ruleset(
+            _rights(version), _BIND_AND_CONNECT if version >= _NET_ABI else 0, _scopes(version)
+        )
+        for path in readable:
+            _allow(ruleset, path, _READ | _READ_FOLDER)
+        _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
+        os.close(ruleset)
+    _filter_calls()
+    _put_filter(_no_socket)
+
+
 # Hiding by mounts.
 
 
@@ -193,9 +213,9 @@ def _restrict(
     hidden: list[str],
     read_only: list[str],
 ) -> None:
-    handled = (1 << _RIGHTS_BY_ABI[version]) - 1 if version < len(_RIGHTS_BY_ABI) else (1 << 16) - 1
+    handled = _rights(version)
     full = handled & ~(_MAKE_BLOCK_DEVICE | _MAKE_CHARACTER_DEVICE)
-    ruleset = _ruleset(handled, 0, _SCOPES if version >= _SCOPE_ABI else 0)
+    ruleset = _ruleset(handled, 0, _scopes(version))
     limits = {"/dev": _READ_FOLDER}
     if is_root:  # Through these, root asks the kernel to run programs outside of all walls.
         limits |= {"/proc": _EXECUTE | _READ | _READ_FOLDER, "/sys": _EXECUTE | _READ | _READ_FOLDER}
@@ -211,6 +231,15 @@ def _restrict(
         _allow(ruleset, workspace, full)
     _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
+
+
+def _rights(version: int) -> int:
+    """Every kind of access to files that this version of Landlock knows."""
+    return (1 << _RIGHTS_BY_ABI[version]) - 1 if version < len(_RIGHTS_BY_ABI) else (1 << 16) - 1
+
+
+def _scopes(version: int) -> int:
+    return _SCOPES if version >= _SCOPE_ABI else 0
 
 
 def _allow_around(ruleset: int, path: str, rights: int, limits: dict[str, int], kept_out: str) -> None:
@@ -285,10 +314,15 @@ def _filter_calls() -> None:
     Ways past its rules for ports: MPTCP, SMC, fast open; io_uring could make them. And changes to limits,
     priority and processors of other processes.
     """
+    _put_filter(_filter_for)
+
+
+def _put_filter(filter_for: Callable[[int, int, int, int, int, int], bytes]) -> None:
+    """Have the kernel filter calls by what `filter_for` makes for each architecture."""
     blocks = _SYSTEM_CALLS.get(platform.machine())
     if blocks is None:
         return
-    program = b"".join(_filter_for(*block) for block in blocks) + _step(0x06, 0x00050000 | _ENOSYS)
+    program = b"".join(filter_for(*block) for block in blocks) + _step(0x06, 0x00050000 | _ENOSYS)
     held = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
     _check(_LIBC.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0))
@@ -335,6 +369,13 @@ def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: in
     if refused >= 0:
         body += if_equal(refused, no_call)
     body += allow
+    return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
+
+
+def _no_socket(audit: int, socket: int, *_: int) -> bytes:
+    """The filter for one architecture that refuses to make a socket."""
+    refused, allow = _step(0x06, 0x00050000 | _EPERM), _step(0x06, 0x7FFF0000)
+    body = _step(0x20, 0) + _step(0x15, socket, 0, 1) + refused + allow
     return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
 
 

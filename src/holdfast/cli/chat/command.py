@@ -54,6 +54,9 @@ SayOption = Annotated[
         "stands for a prompt of that name; commands are not carried out.",
     ),
 ]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Send images also to a model that is not known to take them.")
+]
 WaitOption = Annotated[
     float,
     typer.Option(
@@ -71,6 +74,7 @@ def chat(
     agent: AgentOption = None,
     as_json_too: JsonOption = False,
     wait: WaitOption = 120.0,
+    anyway: AnywayOption = False,
     data: DataOption = None,
     durability: DurabilityOption = None,
 ) -> None:
@@ -82,6 +86,8 @@ def chat(
         raise typer.BadParameter("SESSION, --continue and --agent exclude each other")
     if as_json_too and say is None:
         raise typer.BadParameter("--json goes with -p")
+    if anyway and say is not None:
+        raise typer.BadParameter("--anyway does not go with -p, which attaches no files")
     wiring = wiring_of(context)
     desk = Desk(wiring, wiring.settings(data=data, durability=durability), as_json_too)
     if say is None:
@@ -89,7 +95,7 @@ def chat(
             raise typer.BadParameter(
                 "this is no terminal; -p TEXT sends one message from a script, and -p - what is piped in"
             )
-        raise typer.Exit(asyncio.run(_talk(desk, session, last, agent)))
+        raise typer.Exit(asyncio.run(_talk(desk, session, last, agent, anyway)))
     text = sys.stdin.read() if say == "-" else say
     if not text.strip():
         raise typer.BadParameter("there is no message to send")
@@ -97,12 +103,12 @@ def chat(
     raise typer.Exit(code)
 
 
-async def _talk(desk: Desk, session: str | None, last: bool, agent: str | None) -> int:
+async def _talk(desk: Desk, session: str | None, last: bool, agent: str | None, anyway: bool) -> int:
     """Until the person leaves; returns the exit code."""
     async with reaching(desk, print) as client:
         try:
             found = await _conversation(client, session, last, agent)
-            talk = Talk(client, Drawing(desk.wiring.mask.whole), Path.cwd(), _new_key)
+            talk = Talk(client, Drawing(desk.wiring.mask.whole), Path.cwd(), _new_key, anyway)
             await talk.run(found)
             if session is None and not last:
                 await _drop_unused(client, found)

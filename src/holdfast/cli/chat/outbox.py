@@ -18,6 +18,8 @@ class Letter(msgspec.Struct, frozen=True):
     text: str
     key: str
     files: tuple[Attached, ...] = ()
+    anyway: bool = False
+    """Send images also to a model that is not known to take them."""
 
 
 async def send(client: Client, letter: Letter) -> Receipt:
@@ -29,7 +31,7 @@ async def send(client: Client, letter: Letter) -> Receipt:
             await client.insist("POST", f"/api/files?name={quote(each.name)}", StoredFile, raw=each.content)
             for each in letter.files
         ]
-        body["attachments"] = [{"id": each.id, "name": each.name} for each in kept]
+        body["attachments"] = [{"id": each.id, "name": each.name, "anyway": letter.anyway} for each in kept]
     return await client.insist("POST", f"/api/sessions/{letter.session_id}/turns", Receipt, body)
 
 

@@ -53,12 +53,14 @@ class Talk:
         drawing: Drawing,
         folder: Path,
         new_key: Callable[[], str],
+        anyway: bool = False,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
         self._drawing = drawing
         self._folder = folder
         self._new_key = new_key
+        self._anyway = anyway
         self._now_ms = now_ms
         self._outbox = Outbox(client, self._refused)
         self._prompt = Prompt(
@@ -254,7 +256,7 @@ class Talk:
         else:
             # What comes up from here on is about this message.
             self._replaced_ms = 0
-            self._outbox.put(Letter(self._scene.session_id, text, self._new_key(), files))
+            self._outbox.put(Letter(self._scene.session_id, text, self._new_key(), files, self._anyway))
 
     async def _answer(self, question: Question, meant: "Answer | GoOn | AskMore | Unclear") -> None:
         match meant:

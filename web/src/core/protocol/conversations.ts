@@ -97,6 +97,7 @@ export interface FilePart {
   readonly name: string;
   readonly media_type: string;
   readonly size_bytes: number;
+  readonly anyway?: boolean;
 }
 
 export interface ChangePart {

@@ -10,6 +10,7 @@ export interface UsedModel {
   readonly why: string;
   readonly in_use: boolean;
   readonly takes: readonly ("image" | "pdf" | "text")[];
+  readonly takes_guessed: boolean;
 }
 
 export interface ProviderTold {
@@ -33,6 +34,7 @@ export interface ModelTold {
   readonly answer_tokens: number | null;
   readonly takes: readonly ("image" | "pdf" | "text")[];
   readonly price: PriceTold | null;
+  readonly takes_guessed: boolean;
 }
 
 export interface PriceTold {

@@ -127,7 +127,7 @@ function offered(provider: ProviderTold, url: string, tried: Tried | null): read
   const known = provider.models.map((each) => ({ ...each, name: each.name.slice(provider.name.length + 1) }));
   const names = new Set(known.map((each) => each.name));
   const more = (tried?.models ?? []).filter((each) => !names.has(each));
-  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
+  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], takes_guessed: true, ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
 }
 
 function aboutKey(provider: ProviderTold): string {

@@ -1,0 +1,105 @@
+"""A program of its own: reads a PDF file from standard input and writes its text to standard output.
+
+A parser of hostile input runs here, where it can be killed and has nothing to take: behind the walls of
+commands, without network, with nothing to read but its own program, and nothing to write. It knows nothing of
+Holdfast. Each page goes out as it is read. The exit code says why there is no text.
+"""
+
+import os
+import re
+import resource
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+BROKEN, ENCRYPTED, HEAVY = 1, 2, 3
+"""Exit codes; the first is also that of whatever else is raised."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_BY_ACCIDENT = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+    struct.error, zlib.error,
+)  # fmt: skip
+"""What a parser raises where a file is broken in a way that it does not expect."""
+
+
+class Full(Exception):
+    """There is no room for more text."""
+
+
+class Output:
+    """The text that goes out, as far as there is room."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._room = bytes_max
+
+    def say(self, text: str) -> None:
+        """Raises Full, after as much as there is room for."""
+        body = text.encode("utf-8", "replace")
+        sys.stdout.buffer.write(body[: self._room])
+        sys.stdout.flush()
+        self._room -= len(body)
+        if self._room < 0:
+            raise Full
+
+
+def extract(reader: Any, pages_max: int, bytes_max: int, refusal: type[Exception]) -> None:
+    """Write the text of the first pages, each below its number; then lines about what was left out."""
+    pages, output, is_scan, broken = reader.pages, Output(bytes_max), True, 0
+    try:
+        for number in range(1, min(len(pages), pages_max) + 1):
+            text = text_of(pages[number - 1], refusal)
+            if text:
+                is_scan = False
+                output.say(f"[page {number}]\n{text}\n\n")
+            broken += text is None
+    except Full:
+        print(f"\n[the text is longer than {bytes_max:,} bytes; the rest is left out]")
+        return
+    if is_scan:
+        sys.exit(BROKEN if broken else 0)
+    if broken:
+        print(f"[pages that could not be read: {broken:,}]")
+    if len(pages) > pages_max:
+        print(f"[there are {len(pages):,} pages; the text of the first {pages_max:,} is here]")
+
+
+def text_of(page: Any, refusal: type[Exception]) -> str | None:
+    """Return a page's text; None where the page is broken. `refusal` is what the parser raises on purpose."""
+    try:
+        return _CONTROL.sub("", page.extract_text()).strip()
+    except (refusal, *_BY_ACCIDENT):
+        return None
+
+
+def limit(cpu_s: int, memory_bytes: int) -> None:
+    """Bound what this process may use."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+def main(
+    enclose: Callable[[str, int, str, str, list[str], list[str]], None], renounce: Callable[[list[str]], None]
+) -> None:
+    """Read the limits and the walls from the command line, then go behind the walls and do the work."""
+    pages_max, bytes_max, memory_max, cpu_s, way, ports, identity, *places = sys.argv[1:]
+    end = places.index("")
+    content = sys.stdin.buffer.read()
+    import pypdf  # Before the walls, and only here: the server never loads it.
+
+    if way:
+        enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
+    if sys.platform == "linux":
+        renounce([os.path.realpath(path) for path in sys.path])
+    limit(int(cpu_s), int(memory_max))
+    try:
+        extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max), pypdf.errors.PyPdfError)
+    except MemoryError:
+        sys.exit(HEAVY)
+    except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError):
+        sys.exit(ENCRYPTED)

@@ -1,0 +1,133 @@
+"""The text of PDF files, for models that take none: read in a process of its own, behind walls."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import OrderedDict
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from holdfast.agent.tools.confinement import NO_WALLS, Walls
+from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.pdf_program import ENCRYPTED, HEAVY
+from holdfast.domain.context import FileContent
+from holdfast.domain.limits import (
+    FILE_BYTES_MAX,
+    PDF_CACHE_BYTES_MAX,
+    PDF_MEMORY_BYTES_MAX,
+    PDF_PAGES_MAX,
+    PDF_S_MAX,
+    PDF_TEXT_BYTES_MAX,
+    PDFS_AT_ONCE_MAX,
+)
+
+_PROGRAM = (
+    "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; import confinement_walls, pdf_program;"
+    "pdf_program.main(confinement_walls.enclose, confinement_walls.renounce)"
+)
+_FOLDER = Path(__file__).parent
+_CHUNK_BYTES = 65_536
+_LINE_BYTES_MAX = 200
+"""Room for the line that says what was left out."""
+TOO_LARGE = FileContent("note", f"is a PDF of more than {FILE_BYTES_MAX // 1_000_000} MB, and was not read")
+NO_TEXT = FileContent("note", "is a PDF without text, probably a scan")
+LOCKED = FileContent("note", "is a PDF with a password, and was not read")
+BROKEN = FileContent("note", "is a PDF that could not be read")
+SLOW = FileContent("note", f"is a PDF that could not be read in {PDF_S_MAX} s")
+BULKY = FileContent("note", "is a PDF that takes too much memory to read")
+
+
+class PdfTexts:
+    """Extracts the text of PDF files, and keeps what it has read. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        walls: Walls = NO_WALLS,
+        seconds_max: float = PDF_S_MAX,
+        memory_bytes_max: int = PDF_MEMORY_BYTES_MAX,
+    ) -> None:
+        self._walls = walls
+        self._seconds_max = seconds_max
+        self._memory_bytes_max = memory_bytes_max
+        self._slots = asyncio.Semaphore(PDFS_AT_ONCE_MAX)
+        self._kept: OrderedDict[str, FileContent] = OrderedDict()
+        self._kept_bytes = 0
+
+    def kept(self, blob: str) -> FileContent | None:
+        """Return what was read of this file, if that is still held."""
+        if blob in self._kept:
+            self._kept.move_to_end(blob)
+        return self._kept.get(blob)
+
+    async def read(self, blob: str, content: bytes) -> FileContent:
+        """Return the text of a PDF file, or a note that says why there is none. Never raises."""
+        if len(content) > FILE_BYTES_MAX:
+            return TOO_LARGE
+        async with self._slots:
+            found = self.kept(blob) or await self._extracted(content)
+        self._keep(blob, found)
+        return found
+
+    def _keep(self, blob: str, found: FileContent) -> None:
+        if blob not in self._kept:
+            self._kept[blob] = found
+            self._kept_bytes += _size(found)
+        while self._kept_bytes > PDF_CACHE_BYTES_MAX:
+            _, gone = self._kept.popitem(last=False)
+            self._kept_bytes -= _size(gone)
+
+    async def _extracted(self, content: bytes) -> FileContent:
+        try:
+            process = await self._started()
+        except OSError:
+            return BROKEN
+        output, is_late = bytearray(), False
+        try:
+            assert process.stdin is not None and process.stdout is not None, "both were asked for"
+            async with asyncio.timeout(self._seconds_max):
+                with suppress(ConnectionError):  # It may end before it has read everything.
+                    process.stdin.write(content)
+                    await process.stdin.drain()
+                process.stdin.close()
+                while chunk := await process.stdout.read(_CHUNK_BYTES):
+                    output += chunk[: PDF_TEXT_BYTES_MAX + _LINE_BYTES_MAX - len(output)]
+                await process.wait()
+        except TimeoutError:
+            is_late = True
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await see_through(process.wait())
+        return _told(bytes(output).decode("utf-8", "replace"), None if is_late else process.returncode)
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """Start the program. Raises OSError."""
+        found = find_spec("pypdf")
+        if found is None or found.origin is None:
+            raise FileNotFoundError("pypdf is not installed")
+        limits = (PDF_PAGES_MAX, PDF_TEXT_BYTES_MAX, self._memory_bytes_max, PDF_S_MAX + 1)
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM,
+            str(Path(found.origin).parents[1]), str(_FOLDER), *map(str, limits), *self._walls.words(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            pass_fds=self._walls.files(),
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _told(text: str, code: int | None) -> FileContent:
+    """Make of the output what the model is shown; without a code the program ran out of time."""
+    if text:
+        return FileContent("text", text if code == 0 else f"{text}\n[the rest could not be read]")
+    notes = {0: NO_TEXT, ENCRYPTED: LOCKED, HEAVY: BULKY, None: SLOW, -signal.SIGXCPU: SLOW}
+    return notes.get(code, BROKEN)
+
+
+def _size(found: FileContent) -> int:
+    return len(found.body.encode())

@@ -1,0 +1,104 @@
+"""Files for a model of which nobody says what it takes: images go anyway if a person says so, PDF as text."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, expect
+
+from tests.acceptance.talking import Speaker, speaking
+from tests.browser.conftest import Guest, Hosting
+from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Inn, violations
+from tests.browser.test_page_attaching import attached, chooser, payload, png, shown
+from tests.pictures import pdf, words
+
+NOT_KNOWN = "small isn't known to read images."
+
+
+@pytest.fixture(scope="module")
+def secretive() -> Iterator[Speaker]:
+    with speaking(Speaker(sees=None)) as speaker:
+        yield speaker
+
+
+@pytest.fixture(scope="module")
+def inn(hosting: Hosting, secretive: Speaker) -> Iterator[Inn]:
+    with hosting("unknown", secretive) as inn:
+        yield inn
+
+
+async def give_picture(chat: Chat) -> Locator:
+    """Attach a picture; the line that says that the model may not read it."""
+    await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
+    said = chat.page.get_by_role("alert").filter(has_text=NOT_KNOWN)
+    await expect(said).to_have_text(NOT_KNOWN, timeout=WAIT_MS)
+    return said
+
+
+@pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
+async def test_an_image_is_sent_anyway_by_who_says_so(
+    guest: Guest, secretive: Speaker, options: dict[str, Any]
+) -> None:
+    chat = await guest(**options)
+    said = await give_picture(chat)
+    await chat.message.fill("what is this")
+    await chat.message.press("Enter")
+    await expect(chat.button("Send")).to_be_disabled()
+    await expect(chat.message).to_have_value("what is this")
+    anyway = chat.button("Send anyway")
+    if not options:
+        assert await violations(chat.page) == []
+    else:
+        for button in (anyway, chat.button("Change model")):
+            box = await button.bounding_box()
+            assert box is not None and box["height"] >= TARGET_PX - 0.5
+            assert box["x"] >= 0 and box["x"] + box["width"] <= options["viewport"]["width"]
+    await anyway.click()
+    await chat.answered()
+    await expect(said).to_have_count(0)
+    assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
+    # What was said of the image holds when its message is edited.
+    await chat.turns.last.get_by_role("button", name="Edit").click()
+    await chat.page.get_by_role("textbox", name="Edit").fill("and now?")
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.turns.last).to_contain_text("and now?", timeout=WAIT_MS)
+    await chat.answered()
+    assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
+    # It holds for that image alone.
+    await give_picture(chat)
+
+
+async def test_what_was_said_is_kept_while_the_server_is_away(guest: Guest, secretive: Speaker) -> None:
+    chat = await guest()
+    chat.visitor.excuse(r"Failed to load resource", r"ERR_INTERNET_DISCONNECTED", r"ERR_FAILED")
+    await give_picture(chat)
+    await chat.message.fill("sent from afar")
+    await chat.page.route("**/api/sessions**", lambda route: route.abort("internetdisconnected"))
+    await chat.button("Send anyway").click()
+    await expect(chat.log.get_by_role("article", name="You")).to_contain_text("sent from afar")
+    await chat.page.reload()
+    await chat.page.unroute("**/api/sessions**")
+    await chat.answered()
+    assert [part["type"] for part in shown(secretive)] == ["text", "image_url"]
+
+
+async def test_another_model_can_be_chosen_instead(guest: Guest) -> None:
+    chat = await guest()
+    await give_picture(chat)
+    await chat.button("Change model").click()
+    await expect(chat.page.get_by_role("dialog", name="Who answers here")).to_be_visible()
+    await expect(attached(chat)).to_have_count(1)
+
+
+async def test_a_pdf_file_goes_as_text_and_that_is_said_quietly(guest: Guest, secretive: Speaker) -> None:
+    chat = await guest(**PHONE)
+    report = payload("report.pdf", pdf(words("Rain at noon.")), "application/pdf")
+    await chooser(chat).set_input_files([report])
+    said = chat.page.get_by_role("status").filter(
+        has_text="small gets the text of this PDF, without pictures."
+    )
+    await expect(said).to_be_visible(timeout=WAIT_MS)
+    await chat.say("what does it say")
+    await chat.answered()
+    (told,) = shown(secretive)
+    assert told["text"] == "what does it say\n\nFile report.pdf:\n```\n[page 1]\nRain at noon.\n```"
