@@ -13,7 +13,7 @@ FIRST_PAGE_MESSAGES = 32
 
 
 async def read_back(store: Store, session_id: SessionId, run_id: RunId | None, chars_max: int) -> ReadBack:
-    """Read the newest pages, small ones first, until the live messages are more than any context can hold or a
+    """Read the newest pages, small ones first, until the live messages are more than a context can hold or a
     summary covers the rest. `run_id` is the run whose open calls are told.
     """
     summary, head = await store.summary(session_id)

@@ -67,7 +67,8 @@ class PdfTexts:
             return TOO_LARGE
         async with self._slots:
             found = self.kept(blob) or await self._extracted(content)
-        self._keep(blob, found)
+        if found != SLOW:  # On a machine that is less busy it may be read.
+            self._keep(blob, found)
         return found
 
     def _keep(self, blob: str, found: FileContent) -> None:
