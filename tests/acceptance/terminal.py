@@ -16,6 +16,10 @@ SEEN_S_MAX = 60
 _NUMBERS = itertools.count()
 
 
+READY = r"· ready"
+PROMPT = r"^> *$"
+
+
 class Terminal:
     """A screen of 100 columns and 30 rows, unless told otherwise."""
 

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Speaker, speaking, words_of
-from tests.acceptance.terminal import Terminal, terminal
-from tests.pictures import png
+from tests.acceptance.talking import Speaker, words_of
+from tests.acceptance.terminal import PROMPT, READY, Terminal, terminal
 
-READY = r"· ready"
-PROMPT = r"^> *$"
 KEYS = r"^  \[a\] allow"
 """From when they are shown on, keys answer a question."""
 
@@ -324,18 +321,6 @@ def test_commands_and_files_are_completed_and_a_file_goes_along(
     assert "open on Mondays" in json.dumps([each["messages"] for each in speaker.asked])
     page = asked(running, f"/api/sessions/{only(running)}/messages")
     assert [part["type"] for part in page["messages"][0]["parts"]] == ["text", "file"]
-
-
-def test_an_image_goes_to_an_unknown_model_only_where_that_was_said(tmp_path: Path, here: Path) -> None:
-    (here / "cat.png").write_bytes(png())
-    with speaking(Speaker(sees=None)) as unknown, living_in(tmp_path, **environ_of(unknown)) as home:
-        home.serve("--port", "0")
-        for more, seen in ((), "is not known to take images"), (("--anyway",), "^  what is in @cat.png"):
-            with terminal(home.environ, here, "chat", *more) as screen:
-                screen.until(READY, PROMPT)
-                screen.type("what is in @cat.png")
-                screen.until(seen)
-            assert ("image_url" in json.dumps(unknown.asked)) == bool(more)
 
 
 def test_a_line_goes_on_after_a_backslash_and_after_alt_enter(screen: Terminal, running: Running) -> None:
