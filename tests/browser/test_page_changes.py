@@ -74,9 +74,9 @@ async def test_what_is_undone_stays_readable_and_is_restored_from_there(chat: Ch
     await chat.answered(3)
     await chat.turns.nth(1).get_by_role("button", name="Undo from here").click()
     await expect(chat.turns).to_have_count(1, timeout=WAIT_MS)
-    await expect(chat.told).to_contain_text("Removed from here on.")
+    await expect(chat.told).to_contain_text("Messages removed.")
     gone = chat.log.locator(".gone")
-    await expect(gone).to_have_text([_starts("Removed the second thing"), _starts("Removed the third thing")])
+    await expect(gone).to_have_text([_starts("Removed · the second thing"), _starts("Removed · the third thing")])
     # All that was removed at once comes back at once: there is one button for it.
     restore = chat.log.get_by_role("button", name="Restore")
     await expect(restore).to_have_count(1)
@@ -91,7 +91,7 @@ async def test_what_is_undone_stays_readable_and_is_restored_from_there(chat: Ch
     await expect(chat.turns).to_have_count(3, timeout=WAIT_MS)
     await chat.reads("the third thing")
     # What was said instead is out of the way now, and can come back as well.
-    await expect(gone).to_have_text([_starts("Removed something new")])
+    await expect(gone).to_have_text([_starts("Removed · something new")])
     await restore.click()
     await expect(chat.turns).to_have_count(2, timeout=WAIT_MS)
     await expect(gone).to_have_count(2)

@@ -72,7 +72,13 @@ export const actions = {
       }),
     ),
   /** Without a turn, bring back what was undone last. */
-  restore: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "restore"), turn_id ? { turn_id } : {}))),
+  restore: (turn_id: string | null = null) =>
+    here((id) =>
+      attempt(async () => {
+        await api.post(at(id, "restore"), turn_id ? { turn_id } : {});
+        if (notice.value?.text === s.undone) notice.value = null;
+      }),
+    ),
   /** Show another version of a message and what followed it. */
   choose: (turn: string, label: string) => {
     chosen.value = { turn, label };

@@ -99,7 +99,7 @@ function Removed({ id, turn, offersRestore, children }: { id: string; turn: Turn
   return (
     <details class={turn.removed?.replaced ? "turn gone replaced" : "turn gone"} id={id}>
       <summary>
-        <span class="note quiet">{turn.removed ? s.removed : s.cleared}</span> <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span>
+        {turn.removed ? s.removed : s.cleared} · <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span>
         {turn.removed && turn.id && offersRestore && <button type="button" onClick={(event) => (event.preventDefault(), void actions.restore(turn.id))}>{s.restore}</button>}
       </summary>
       {children}
