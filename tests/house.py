@@ -25,6 +25,8 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
+from holdfast.agent.tools.confinement import NO_WALLS
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.agent.tools.restoring import Restorer
 from holdfast.agent.tools.vault import Vault
 from holdfast.domain import facts as f
@@ -158,7 +160,8 @@ class House:
         permissions = Permissions(store, clock, self.ids, never_run)
         calls = Calls(tools, approvals, clock, permissions.rules, never_run, cautions)
         model = Fallback([self.model, *instead]) if instead else self.model
-        agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory)
+        self.pdfs = PdfTexts(NO_WALLS)
+        agent = Agent("Be brief.", model, tools, asking, calls, allowance, clock, memory, pdfs=self.pdfs)
         self.workers: Workers = lambda session: agent
         self.contexts = ContextCache(clock, evict)
         self.engine = Engine(

@@ -394,7 +394,7 @@ def test_through_a_kill_of_the_server_nothing_is_missing_and_nothing_twice(
     told = (
         ("The server is back.", 1),
         ("Continued after restart,", 1),
-        ("Stopped when the server stopped.", 0),
+        ("Interrupted by a server restart.", 0),
     )
     for line, times in told:
         assert whole.count(line) == times, line

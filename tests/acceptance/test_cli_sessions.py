@@ -121,7 +121,7 @@ def test_a_conversation_reads_as_it_was_held(holdfast: Holdfast, folder: Path) -
     wanted = (
         "A trip to Reykjavík ✈", "How cold is it in Reykjavík?", "Look it up.", "About 3 °C.",
         '{"command":"ls notes"}', "flights.md\n  hotel.md", "Now I am writ",
-        "Stopped when the server stopped.",
+        "Interrupted by a server restart.",
     )  # fmt: skip
     places = [told.stdout.find(text) for text in wanted]
     assert -1 not in places and places == sorted(places), told.stdout

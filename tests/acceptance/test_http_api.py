@@ -205,7 +205,7 @@ async def test_removed_turns_are_restored_and_versions_chosen(server: Running) -
         for sent in (first, second):
             await api.done(sent["run_id"])
         nothing = await api.post(f"{base}/restore")
-        assert (api.status, nothing["code"]) == (404, "no_such_turn")
+        assert (api.status, nothing["code"]) == (404, "nothing_to_restore")
         undone = await api.post(f"{base}/undo", {"turn_id": first["turn_id"]})
         removed = {"seq": undone["head"], "replaced": False}
         assert await shown() == [("One", False, None, removed), ("Two", False, None, removed)]

@@ -221,7 +221,7 @@ async def test_files_alone_are_a_message_also_while_an_answer_is_written(guest: 
     await chat.say("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await chooser(chat).set_input_files([payload("alone.txt", b"Nothing else")])
-    await chat.button("Stop and send").click(timeout=WAIT_MS)
+    await chat.button("Interrupt").click(timeout=WAIT_MS)
     await expect(chat.turns.last.get_by_role("link", name="alone.txt")).to_be_visible(timeout=WAIT_MS)
     await chat.answered(2)
 

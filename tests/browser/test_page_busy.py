@@ -23,7 +23,7 @@ async def test_what_is_sent_after_waits_for_the_answer_under_way(chat: Chat, spe
     with speaker.pausing(60):
         await chat.say("count 120")
         await chat.counts_to(10)
-        await _press(chat, "and then this", "Send after")
+        await _press(chat, "and then this", "Queue")
         await chat.reads("Queued.")
     await chat.answered(2)
     assert await chat.counted() == list(range(120))
@@ -40,7 +40,7 @@ async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer
     await chat.asks()
     await chat.allow.click()
     await chat.reads("running")
-    await _press(chat, "listen to this", "Tell it now")
+    await _press(chat, "listen to this", "Add now")
     go.touch()
     await chat.answered()
     # One turn: the command, what was told meanwhile, and the answer to that.
@@ -51,7 +51,7 @@ async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer
 
 async def test_stop_and_send_ends_the_answer_and_begins_the_next(chat: Chat) -> None:
     await _busy(chat)
-    await _press(chat, "something else", "Stop and send")
+    await _press(chat, "something else", "Interrupt")
     await chat.reads("Stopped.")
     await expect(chat.turns.last.get_by_role("article", name="Assistant")).to_contain_text(
         "something else", timeout=WAIT_MS
@@ -76,8 +76,8 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said(chat: Chat) -> None:
 
 async def test_a_queued_message_waits_for_the_person_once_the_answer_before_it_is_stopped(chat: Chat) -> None:
     await _busy(chat)
-    await _press(chat, "and then this", "Send after")
-    await _press(chat, "and this", "Send after")
+    await _press(chat, "and then this", "Queue")
+    await _press(chat, "and this", "Queue")
     queued = chat.log.get_by_text("Queued.")
     await expect(queued).to_have_count(2)
     await chat.button("Stop").click()
@@ -91,7 +91,7 @@ async def test_a_queued_message_waits_for_the_person_once_the_answer_before_it_i
 async def test_what_is_to_be_told_reads_the_same_after_a_reload(chat: Chat) -> None:
     await chat.say("hold on")
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
-    await _press(chat, "listen to this", "Tell it now")
+    await _press(chat, "listen to this", "Add now")
     for _ in range(2):
         await chat.reads("It will see this before its next step.")
         await expect(chat.log.get_by_text("Queued.")).to_have_count(0)

@@ -84,7 +84,7 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "new.txt").exists()
     await second.get_by_role("button", name="Put back as it was").click()
     await chat.button("Put back").click()
-    await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
     await expect(second.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     await expect(second.get_by_role("button", name="Put back as it was")).to_have_count(0)
     assert not (tmp_path / "new.txt").exists()
@@ -137,7 +137,7 @@ async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_i
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Put back").click()
-    said = chat.told.get_by_text("The file is as it was.")
+    said = chat.told.get_by_text(" reverted.")
     await expect(said).to_be_visible()
     await chat.say("run echo on it goes")
     await chat.asks()
@@ -175,7 +175,7 @@ async def test_nothing_is_put_back_while_an_answer_is_under_way(
     await expect(chat.log.get_by_text("Stopped.")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was").click()
     await chat.button("Put back").click()
-    await expect(chat.told).to_contain_text("The file is as it was.", timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == NOTES
 
 
@@ -194,7 +194,7 @@ async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tm
     assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
     await chat.button("Put all back as they were").click()
     await chat.button("Put back").click()
-    await expect(chat.told).to_contain_text("2 files are as they were.", timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text("2 files reverted.", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["notes.md"]
 
 

@@ -47,7 +47,8 @@ async def test_a_keyboard_is_enough(visitor: Visitor, home: Holdfast, tmp_path: 
     await keyboard.press("a")
     await chat.reads("It said: allowed by A")
     await keyboard.press("Control+k")
-    await expect(page.get_by_role("dialog", name="Do something…").get_by_role("combobox")).to_be_focused()
+    palette = page.get_by_role("dialog", name="Search commands and conversations")
+    await expect(palette.get_by_role("combobox")).to_be_focused()
     await keyboard.type("keyboard")
     await keyboard.press("Enter")
     sheet = page.get_by_role("dialog", name="Keyboard")
@@ -120,7 +121,7 @@ async def test_find_gives_the_keyboard_back_to_who_had_it(chat: Chat) -> None:
 async def test_what_is_typed_after_ctrl_k_is_typed_there_and_what_nothing_fits_says_so(chat: Chat) -> None:
     await expect(chat.message).to_be_focused(timeout=WAIT_MS)
     assert await chat.page.evaluate(PRESSED, "k") == "combobox", "before the next picture is drawn"
-    found = chat.page.get_by_role("dialog", name="Do something…")
+    found = chat.page.get_by_role("dialog", name="Search commands and conversations")
     await chat.page.keyboard.type("zzz")
     await expect(found.get_by_role("combobox")).to_have_value("zzz")
     await expect(found.get_by_role("option")).to_have_count(0)

@@ -158,10 +158,10 @@ async def test_what_cannot_be_remembered_waits_says_why_and_is_remembered_later(
         "It could not be remembered", timeout=WAIT_MS
     )
     row = memory.waiting.get_by_role("listitem")
-    await expect(row).to_contain_text("Not remembered yet; retrying", timeout=WAIT_MS)
+    await expect(row).to_contain_text("Couldn't save to memory; retrying", timeout=WAIT_MS)
     await expect(row.locator(".why")).not_to_be_empty()
     await row.get_by_role("link", name=TITLE).click()
-    await expect(line).to_contain_text("Not remembered yet; retrying", timeout=WAIT_MS)
+    await expect(line).to_contain_text("Couldn't save to memory; retrying", timeout=WAIT_MS)
     model.extraction.status = 0
     await memory.open()
     await memory.waiting.get_by_role("button", name="Remember all now").click()
@@ -327,7 +327,7 @@ async def test_a_keyboard_is_enough_for_memory(visitor: Visitor, server: Running
     chat = Chat(await sign_in(visitor, server.link))
     page, keyboard, memory = chat.page, chat.page.keyboard, Memory(chat.page)
     await keyboard.press("Control+k")
-    palette = page.get_by_role("dialog", name="Do something…").get_by_role("combobox")
+    palette = page.get_by_role("dialog", name="Search commands and conversations").get_by_role("combobox")
     await expect(palette).to_be_focused(timeout=WAIT_MS)
     await keyboard.type("memory")
     await keyboard.press("Enter")
@@ -369,7 +369,7 @@ async def test_axe_finds_nothing_wrong_with_the_memory_page(
         await api.post("/api/memory", {"text": "My boat is called Ida."})
     await memory.open()
     await memory.waiting.get_by_role("button", name="Remember all now").click()
-    await expect(memory.waiting).to_contain_text("Not remembered yet", timeout=WAIT_MS)
+    await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
     await memory.knows("Ida")
     found["full"] = await violations(chat.page)
     await memory.one("Ida").get_by_role("button", name="Edit").click()
@@ -393,7 +393,7 @@ async def test_memory_fits_a_phone(visitor: Visitor, server: Running, model: Rem
     await memory.open()
     await expect(chat.page.get_by_role("navigation")).not_to_be_visible()
     await memory.knows("Ida")
-    await expect(memory.waiting).to_contain_text("Not remembered yet", timeout=WAIT_MS)
+    await expect(memory.waiting).to_contain_text("Couldn't save to memory", timeout=WAIT_MS)
     assert await chat.page.evaluate("document.documentElement.scrollWidth") == 390
     assert await memory.region.evaluate("box => box.scrollWidth <= box.clientWidth")
     assert await too_small(chat.page) == []

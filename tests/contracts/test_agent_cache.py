@@ -19,6 +19,8 @@ from holdfast.agent.coherence import Baseline, may_reuse, moved
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.tools.confinement import NO_WALLS
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain import facts as f
 from holdfast.domain.agents import MAIN, AgentSpec
 from holdfast.domain.changes import Change, ReadBack
@@ -67,7 +69,7 @@ async def test_a_route_keeps_its_agent_from_one_conversation_to_the_next(tmp_pat
 
         def build(spec: AgentSpec, model: Model) -> Agent:
             built.append((spec.name, model))
-            return Agent("Be brief.", model, {}, asking, calls, UNLIMITED, clock)
+            return Agent("Be brief.", model, {}, asking, calls, UNLIMITED, clock, pdfs=PdfTexts(NO_WALLS))
 
         async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
             return chosen

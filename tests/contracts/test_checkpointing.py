@@ -401,6 +401,31 @@ async def test_undo_racing_a_stream_leaves_only_states_that_really_were(tmp_path
     assert "text_appended" not in {event.kind for event in readers.journal if event.seq > undone}
 
 
+async def test_restore_racing_a_stream_leaves_only_states_that_really_were(tmp_path: Path) -> None:
+    """C10: the turn that streams makes way for the one that comes back, while others read."""
+    async with house(tmp_path) as here, door(here) as api:
+        session_id = await here.begin()
+        async with reading(here, api, session_id) as readers:
+            for _ in range(ROUNDS):
+                here.model.steps = [says("the end"), [*WORDS, asyncio.Event()]]
+                sent = await here.engine.send(session_id, (Text("Write"),))
+                await here.until_run(sent.run_id, "completed")
+                await here.engine.verbs.undo(session_id, sent.turn_id)
+                await here.engine.send(session_id, (Text("Write more"),))
+                await until_streaming(here, session_id)
+                await here.engine.verbs.restore(session_id, sent.turn_id)
+                await here.engine.verbs.undo(session_id, sent.turn_id)
+            await here.until_at_rest()
+            await here.engine.delete(session_id)
+    readers.check()
+    for state in readers.states():
+        live = {each["turn_id"] for each in state.messages if each["live"] and each["role"] == "user"}
+        assert len(live) == state.row.live_turns <= 1, "neither both turns nor half of one"
+        gone = {each["run_id"] for each in state.messages if not each["live"]}
+        assert not gone.intersection(running(state))
+    assert [event.kind for event in readers.journal].count("turns_restored") == ROUNDS
+
+
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_retried_or_edited_turn_is_one_change(tmp_path: Path, streams: bool) -> None:
     """C10: of a message with an attachment, also while its answer streams, while others read."""

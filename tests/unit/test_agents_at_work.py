@@ -17,6 +17,8 @@ from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, NoSuchModel, Tool
 from holdfast.agent.seats import Seat, Seats
 from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.tools.confinement import NO_WALLS
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.agent.tools.vault import Vault
 from holdfast.domain import facts as f
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
@@ -48,8 +50,9 @@ class Crew:
             own = OwnTools(self.tools, spec)
             told = instructions_of(spec, "Be useful.", "")
             return Agent(
-                told, model, own, asking.of(own), calls.of(own, spec.approvals), UNLIMITED, clock, None, guide
-            )
+                told, model, own, asking.of(own), calls.of(own, spec.approvals), UNLIMITED, clock, None,
+                guide, pdfs=PdfTexts(NO_WALLS),
+            )  # fmt: skip
 
         self.own = Puppet()
         self.board = Switchboard(

@@ -286,9 +286,9 @@ class TestTheScene:
         played(scene, accepted("go"), f.RunStarted(RUN), started(), f.TextAppended(RUN, ONE, "Half of"))
         stopped = played(scene, settled("Half of"), f.RunInterrupted(RUN, 1, 2, TWO))
         assert stopped == [Block("Half of")], "the text before it stays"
-        assert drawn(scene) == "  — Stopped when the server stopped. —\n"
+        assert drawn(scene) == "  — Interrupted by a server restart. —\n"
         assert played(scene, f.RunResumed(RUN, "policy", 1)) == []
-        assert scene.status == "working" and "Stopped when" in drawn(scene)
+        assert scene.status == "working" and "Interrupted by" in drawn(scene)
         went_on = played(
             scene, started(MessageId("m_3"), ONE, 3), f.TextAppended(RUN, MessageId("m_3"), "it")
         )
@@ -298,9 +298,9 @@ class TestTheScene:
     def test_an_answer_that_does_not_go_on_has_stopped_for_good(self) -> None:
         scene = Scene(SESSION)
         played(scene, accepted("go"), f.RunStarted(RUN), f.RunInterrupted(RUN, 1, 2, TWO, asks=True))
-        assert drawn(scene).count("Stopped when the server stopped.") == 1, "the question says it"
+        assert drawn(scene).count("Interrupted by a server restart.") == 1, "the question says it"
         over = played(scene, f.RunCancelled(RUN))
-        assert over == [Notice("Stopped when the server stopped."), Notice("Stopped.")] and drawn(scene) == ""
+        assert over == [Notice("Interrupted by a server restart."), Notice("Stopped.")] and drawn(scene) == ""
 
     @pytest.mark.parametrize(
         ("found", "words"), [(True, "Saved text restored"), (False, "No further output found")]
@@ -326,8 +326,8 @@ class TestTheScene:
         [
             ("running", 3, [Notice("Continued after restart", at=9)], ""),
             ("completed", 3, [Notice("Continued after restart", at=9)], ""),
-            ("cancelled", 1, [Notice("Stopped when the server stopped.")], ""),
-            ("running", 1, [], "  — Stopped when the server stopped. —\n"),
+            ("cancelled", 1, [Notice("Interrupted by a server restart.")], ""),
+            ("running", 1, [], "  — Interrupted by a server restart. —\n"),
         ],
     )
     def test_a_stop_of_before_reads_as_it_does_on_the_page(

@@ -188,6 +188,7 @@ async def test_pdf_files_that_cannot_fit_any_more_are_not_read(tmp_path: Path) -
         sent = await here.engine.send(session, (old, book))
         await here.until_run(sent.run_id, "completed")
         assert "Old." not in said(here)
+        assert here.pdfs.kept(old.blob) is None and here.pdfs.kept(book.blob) is not None
 
 
 async def test_a_file_that_is_used_outlives_every_sweep_until_its_conversations_are_gone(

@@ -78,7 +78,7 @@ def test_words_that_were_changed_are_shown_and_what_is_answered_again_is_not_sai
     assert told([f.TurnsUndone(1)]) == ["*Removed.*"]
     assert told([f.TurnsUndone(1), f.TurnsRestored(((1, 1),))])[-1] == "*Restored.*"
     chosen = f.TurnsRestored(((1, 1),), 2, "version")
-    assert told([f.TurnsUndone(1, "retry"), chosen])[-1] == "*Another version was chosen.*"
+    assert told([f.TurnsUndone(1, "retry"), chosen])[-1] == "*Switched to another version.*"
 
 
 def test_a_failure_says_why_and_can_be_tried_again() -> None:
@@ -99,7 +99,7 @@ def test_a_restart_is_one_line() -> None:
     story = own()
     facts = [*story.opening(), story.says("Half "), story.settles("interrupted")]
     facts += [f.RunInterrupted(story.run_id, 1, 9, MessageId("m_9"))]
-    assert told(facts) == ["Half ", "Stopped when the server stopped."]
+    assert told(facts) == ["Half ", "Interrupted by a server restart."]
     assert told([*facts, f.RunResumed(story.run_id, "policy", 1)]) == [
         "Half ",
         "*Continued after a restart.*",
@@ -114,7 +114,7 @@ def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> No
     for event in events_of(facts):
         here.add(event)
     (asked,) = here.take()
-    assert asked.body.text == "This may have run: the server stopped during it.\n\n```\nls\n```"
+    assert asked.body.text == "The server stopped while this was running.\n\n```\nls\n```"
     assert [each.text for each in asked.body.buttons] == ["Run again", "It ran", "Skip"]
     here.add(events_of([f.ToolResolved(story.run_id, story.call_id, "skip")], len(facts))[0])
     (answered,) = here.take()

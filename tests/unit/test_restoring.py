@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.domain import debts, runs, turns
 from holdfast.domain import facts as f
 from holdfast.domain.context import standing_in
-from holdfast.domain.errors import NoSuchTurn, RestoreRefused, SummaryRefused
+from holdfast.domain.errors import NoSuchTurn, NothingToRestore, RestoreRefused, SummaryRefused
 from holdfast.domain.ids import TurnId
 from holdfast.domain.parts import Text
 from holdfast.domain.projections import fold
@@ -185,9 +185,20 @@ def test_what_is_not_there_or_was_cleared_is_refused() -> None:
     for turn in (1, 3):
         with pytest.raises(RestoreRefused):
             talk.restore(turn)
+    with pytest.raises(NothingToRestore):
+        talk.restore()
     talk.send(1).undo(4)
     talk.restore(4)
     assert talk.live == [4]
+
+
+def test_what_was_removed_before_the_context_was_cleared_stays_removed_also_where_nothing_before_it_was() -> (
+    None
+):
+    talk = Conversation().send(1).undo(1).send(1).clear()
+    with pytest.raises(RestoreRefused):
+        talk.restore(1)
+    assert talk.live == []
 
 
 def test_a_message_that_was_told_to_a_run_is_no_turn_to_restore() -> None:
@@ -259,7 +270,9 @@ def test_a_turn_that_was_kept_out_of_memory_stays_out() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["send", "undo", "retry", "restore", "memory"]), st.integers(0, 30)),
+        st.tuples(
+            st.sampled_from(["send", "undo", "retry", "restore", "commit", "forget"]), st.integers(0, 30)
+        ),
         max_size=25,
     )
 )

@@ -10,6 +10,8 @@ from holdfast.agent.calls import Calls
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, ModelFailure
 from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.tools.confinement import NO_WALLS
+from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain import context, summaries
 from holdfast.domain import facts as f
 from holdfast.domain.agents import AgentSpec
@@ -223,7 +225,9 @@ async def test_a_model_that_is_not_to_be_asked_never_summarises() -> None:
     def build(spec: AgentSpec, model: Model) -> Agent:
         clock = SystemClock()
         asking = Asking(clock, Ids(clock), {}, lambda: 0.0)
-        return Agent("", model, {}, asking, Calls({}, "allow", clock), UNLIMITED, clock)
+        return Agent(
+            "", model, {}, asking, Calls({}, "allow", clock), UNLIMITED, clock, pdfs=PdfTexts(NO_WALLS)
+        )
 
     board = Switchboard(build, Puppet(), "", names=False)
     assert await board.summarise(read, 0.0, 0) is None

@@ -5,7 +5,7 @@ import type { AnyEvent, MessageList } from "../src/core/protocol";
 
 const summed = (seq: number, through: number): AnyEvent => ({ seq, at: seq * 10, kind: "session_compacted", covers: [[1, 1], [3, through]], summary: `up to ${through}` });
 
-test("the newest summary stands until a turn that it covers is taken back", () => {
+test("the newest summary whose turns are all live stands, as on the server", () => {
   const course = new Course();
   course.add(summed(1, 4));
   course.add(summed(2, 6));
@@ -13,6 +13,14 @@ test("the newest summary stands until a turn that it covers is taken back", () =
   course.add({ seq: 3, at: 30, kind: "turns_undone", from_turn: 7 });
   expect(course.summary?.through_turn).toBe(6);
   course.add({ seq: 4, at: 40, kind: "turns_undone", from_turn: 6 });
+  expect(course.summary?.through_turn).toBe(4);
+  course.add({ seq: 5, at: 50, kind: "turns_undone", from_turn: 3 });
+  expect(course.summary).toBeNull();
+  course.add({ seq: 6, at: 60, kind: "turns_restored", turns: [[3, 4]], from_turn: 0 });
+  expect(course.summary?.through_turn).toBe(4);
+  course.add({ seq: 7, at: 70, kind: "turns_restored", turns: [[6, 7]], from_turn: 8 });
+  expect(course.summary?.through_turn).toBe(6);
+  course.add({ seq: 8, at: 80, kind: "turns_restored", turns: [[9, 9]], from_turn: 4 });
   expect(course.summary).toBeNull();
 });
 

@@ -73,3 +73,11 @@ test("what is undone and restored was never replaced", () => {
   for (const event of vector.events) conversation.add(event);
   expect(conversation.ordered().map((turn) => turn.removed)).toEqual([null, null, { seq: 12, replaced: false }]);
 });
+
+test("clearing the context leaves nothing to restore", () => {
+  const vector = JSON.parse(readFileSync(new URL("undone_turns_restored.json", FOLDER), "utf8")) as Vector;
+  const conversation = new Conversation();
+  for (const event of vector.events.slice(0, 11)) conversation.add(event);
+  conversation.add({ seq: 12, at: 120, kind: "session_cleared", through_turn: 3 });
+  expect(conversation.ordered().map((turn) => [turn.live, turn.removed])).toEqual([[false, null], [false, null], [false, null]]);
+});

@@ -37,5 +37,5 @@ class Making(msgspec.Struct, frozen=True):
         return Agent(
             instructions_of(spec, INSTRUCTIONS, MEMORY_INSTRUCTIONS if is_told else ""), model, tools,
             self.asking.of(tools), self.calls.of(tools, spec.approvals), self.allowance(), self.clock,
-            remembering if is_told else None, self.guide, spec.effort, self.pdfs,
+            remembering if is_told else None, self.guide, spec.effort, pdfs=self.pdfs,
         )  # fmt: skip

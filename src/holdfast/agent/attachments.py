@@ -31,8 +31,8 @@ class Attachments:
     async def with_pdf_text(self, transcript: Transcript, model: Model) -> Transcript:
         """Return `transcript` with text in place of PDF files, for a model that takes no PDF files.
 
-        So the text is counted as what it is, and shortened where it does not fit. Files are read from the
-        newest on until their text fills the window; older ones would not fit.
+        Replacing the files first has their text count towards the window, and be shortened where it does not
+        fit. Files are read from the newest on until their text fills the window.
         """
         said = [entry for turn in transcript.turns if turn.live for entry in turn.entries]
         files = [file for entry in reversed(said) for file in reversed(_pdfs_in(entry))]
@@ -45,8 +45,11 @@ class Attachments:
                 texts[file.blob] = await self._pdf_text(file.blob)
                 room -= estimate_tokens(texts[file.blob].body)
         self._pdf_texts = texts
-        turns = (replace(t, entries=tuple(_told(e, texts) for e in t.entries)) for t in transcript.turns)
-        return replace(transcript, turns=tuple(turns))
+        turns = tuple(
+            replace(turn, entries=tuple(_with_pdf_text(entry, texts) for entry in turn.entries))
+            for turn in transcript.turns
+        )
+        return replace(transcript, turns=turns)
 
     async def _pdf_text(self, blob: str) -> FileContent:
         found = self._pdf_texts.get(blob) or self._pdfs.kept(blob)
@@ -90,11 +93,11 @@ class Attachments:
 
 def _pdfs_in(entry: Entry) -> list[File]:
     if entry.role != "user":
-        return []  # What a tool gave is told by its name.
+        return []  # Models see only the names of files from tools.
     return [file for file in files_among(entry.parts) if file.media_type == PDF]
 
 
-def _told(entry: Entry, texts: Mapping[str, FileContent]) -> Entry:
+def _with_pdf_text(entry: Entry, texts: Mapping[str, FileContent]) -> Entry:
     if not _pdfs_in(entry):
         return entry
     return replace(entry, parts=tuple(_as_text(part, texts) for part in entry.parts))

@@ -49,9 +49,10 @@ class Agent:
         memory: Remembering | None = None,
         guide: Guide | None = None,
         effort: Effort | None = None,
-        pdfs: PdfTexts | None = None,
+        *,
+        pdfs: PdfTexts,
     ) -> None:
-        self._pdfs = pdfs or PdfTexts()
+        self._pdfs = pdfs
         self._effort = effort
         self._guide = guide or no_guide
         self._memory = memory or Forgetful()

@@ -108,10 +108,10 @@ class MemoryBook:
         return sorted(self.turns.values(), key=lambda row: row.turn)
 
     def removals(self) -> Sequence[Event]:
-        return ()  # Rows alone, as in `written`.
+        raise NotImplementedError("this book keeps no events")
 
     def completions(self, after: Seq) -> Iterable[Event]:
-        return ()
+        raise NotImplementedError("this book keeps no events")
 
     def run(self, run_id: RunId) -> RunRow | None:
         return self.runs.get(run_id)

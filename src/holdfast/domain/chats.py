@@ -138,6 +138,8 @@ class Outgoing(msgspec.Struct, frozen=True, omit_defaults=True):
     names: tuple[str, ...] = ()
     is_taken_back: bool = False
     """It counts no more, and says so."""
+    before_mark: str = ""
+    """The text without what says so."""
 
     @property
     def named_files(self) -> list[tuple[str, str]]:

@@ -54,9 +54,9 @@ def undo(book: Book, from_turn: int) -> None:
             book.put_debt(replace(debt, retraction="wanted", retry_at=0))
 
 
-def bury(book: Book, takes_back: bool) -> None:
-    """Drop what memory was not told of a deleted session; with `takes_back`, have memory forget the rest."""
-    if takes_back:
+def drop_for_deleted_session(book: Book, forgets: bool) -> None:
+    """Drop what memory was not told of a session; with `forgets`, have memory forget the rest of it."""
+    if forgets:
         undo(book, 0)
     for debt in book.open_debts():
         if _is_untold(debt):
@@ -98,7 +98,7 @@ def note_outcome(
             debt = replace(debt, state="paid", failure=None, retry_at=0)
         case f.MemoryResolved():
             debt = replace(debt, state="dropped", retraction="", retry_at=0)
-    book.put_debt(_unless_buried(book, debt))
+    book.put_debt(_dropped_if_deleted(book, debt))
 
 
 def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
@@ -115,7 +115,7 @@ def note_forgotten(book: Book, fact: f.MemoryForgotten, at: Instant) -> None:
     retraction: Retraction = "cannot" if fact.outcome == "cannot" else "done"
     debt = replace(debt, retraction=retraction, failure=fact.failure, retry_at=0)
     if fact.outcome == "cannot" and debt.state in ("paid", "in_doubt"):
-        book.put_debt(_unless_buried(book, debt))
+        book.put_debt(_dropped_if_deleted(book, debt))
     else:
         _owe_rest(book, replace(debt, state="void"), at)
 
@@ -128,7 +128,7 @@ def _owe_rest(book: Book, debt: DebtRow, at: Instant) -> None:
     """
     before, session = book.debt(debt.n), book.session()
     book.put_debt(debt)
-    if _is_buried(book):
+    if _is_deleted(book):
         return
     if session is not None and not session.remember and (before is None or before.state != "paid"):
         return
@@ -137,12 +137,12 @@ def _owe_rest(book: Book, debt: DebtRow, at: Instant) -> None:
         book.put_debt(DebtRow(_next(book), standing, standing[-1][1], debt.owed_at, at, owner=debt.owner))
 
 
-def _unless_buried(book: Book, debt: DebtRow) -> DebtRow:
+def _dropped_if_deleted(book: Book, debt: DebtRow) -> DebtRow:
     """Drop `debt` if its session was deleted: then it is not tried again, and nobody is asked about it."""
-    return replace(debt, state="dropped", retry_at=0) if _is_buried(book) and _is_untold(debt) else debt
+    return replace(debt, state="dropped", retry_at=0) if _is_deleted(book) and _is_untold(debt) else debt
 
 
-def _is_buried(book: Book) -> bool:
+def _is_deleted(book: Book) -> bool:
     session = book.session()
     return session is not None and session.deleted_at is not None
 

@@ -61,8 +61,14 @@ class NoSuchTurn(HoldfastError):
     code, status = "no_such_turn", 404
 
 
+class NothingToRestore(NoSuchTurn):
+    """Nothing was undone in conversation {session_id}."""
+
+    code = "nothing_to_restore"
+
+
 class RestoreRefused(HoldfastError):
-    """Turn {turn} cannot be restored: {why}."""
+    """These messages cannot be restored: the context was cleared after they were removed."""
 
     code, status = "restore_refused", 409
     remedy = "Branch the conversation, or say it again."

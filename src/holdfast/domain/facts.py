@@ -110,7 +110,7 @@ class SessionArchived(Fact, frozen=True):
 
 
 class SessionDeleted(Fact, frozen=True):
-    """Memory is told nothing more of the session. With `notes`, what was saved from it is deleted too."""
+    """Memory is not told of the session any more. With `notes`, the notes saved from it are deleted too."""
 
     notes: bool = False
 

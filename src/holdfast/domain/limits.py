@@ -38,7 +38,7 @@ UPLOAD_OVERRUN_BYTES_MAX = 64_000_000
 REQUEST_FILE_BYTES_MAX = 32_000_000
 """Files shown to a model at once, the newest first."""
 PDF_S_MAX = 10
-"""How long the text of a PDF file may take to be read; then the pages that were read count."""
+"""Time for reading the text of a PDF file; the pages read by then are used."""
 PDF_PAGES_MAX = 500
 """Pages whose text is read; the rest of them are left out."""
 PDF_TEXT_BYTES_MAX = 1_000_000
@@ -48,7 +48,7 @@ PDF_MEMORY_BYTES_MAX = 512_000_000
 PDFS_AT_ONCE_MAX = 2
 """PDF files that are read at the same time."""
 PDF_CACHE_BYTES_MAX = 8_000_000
-"""Text of PDF files that is held so that it is not read again; past that the longest unused is let go."""
+"""Text of PDF files in the cache; the least recently used is removed first."""
 ITEM_BYTES_MAX = 1_000_000
 """One of the things kept beside the sessions; the longest is the draft of a message."""
 

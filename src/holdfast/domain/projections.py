@@ -165,7 +165,7 @@ def _session_archived(book: Book, fact: f.SessionArchived, at: _At) -> None:
 
 def _session_deleted(book: Book, fact: f.SessionDeleted, at: _At) -> None:
     _change_session(book, deleted_at=at.at)
-    debts.bury(book, fact.notes)
+    debts.drop_for_deleted_session(book, fact.notes)
 
 
 def _turn_accepted(book: Book, fact: f.TurnAccepted, at: _At) -> None:

@@ -10,11 +10,11 @@ from holdfast.domain.transcript import Entry, Transcript
 
 UNTITLED = "Untitled"
 _FIRST_WORDS_CHARS = 60
-TAKEN_BACK = "No longer part of the conversation."
+TAKEN_BACK = "Removed."
 LATE = "Arrived after the answer had gone on without it; not part of the conversation."
 CONTINUED = "Continued after restart"
 CHANGED = "Changed before it was allowed:"
-MAY_HAVE_RUN = "This may have run: the server stopped during it."
+MAY_HAVE_RUN = "The server stopped while this was running."
 
 STATUS: Mapping[SessionStatus, str] = MappingProxyType({
     "idle": "Ready",
@@ -26,7 +26,7 @@ STATUS: Mapping[SessionStatus, str] = MappingProxyType({
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPEAKERS = MappingProxyType({"user": "You", "assistant": "Assistant", "tool": "Tool", "notice": ""})
 NOTICES = MappingProxyType({
-    "interrupted": "Stopped when the server stopped.",
+    "interrupted": "Interrupted by a server restart.",
     "pending": "Looking for the rest…",
     "recovered": "Saved text restored",
     "final": "No further output found",

@@ -25,7 +25,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class History:
-    """The tree of turns, replayed. `removed` has the removal of each turn that is undone."""
+    """The tree of turns, replayed. `removed` has the removal of each turn that can be restored."""
 
     def __init__(self, turns: Sequence[TurnRow], removals: Sequence[Event]) -> None:
         self._rows = {row.turn: row for row in turns if row.status not in ("steered", "moved")}
@@ -50,7 +50,7 @@ class History:
         undone = [removal for removal in self.removed.values() if not removal.replaced]
         return max(undone, key=lambda each: each.seq).turns[0] if undone else None
 
-    def wanted(self, turn: int) -> list[int]:
+    def path_through(self, turn: int) -> list[int]:
         """Return the turns that are live once `turn` is back: its ancestors, and those removed with it."""
         removal = self.removed.get(turn)
         path = [later for later in removal.turns if later > turn] if removal is not None else []
@@ -83,6 +83,7 @@ class History:
                 self._restore(numbers_in(turns))
             case f.SessionCleared(through_turn=last):
                 self._live = [turn for turn in self._live if turn > last]
+                self.removed.clear()
 
     def _remove(self, seq: Seq, first: int, replaced: bool) -> None:
         at = bisect_left(self._live, first)

@@ -15,6 +15,7 @@ from holdfast.domain.errors import (
     Busy,
     NoSuchSession,
     NoSuchTurn,
+    NothingToRestore,
     RestoreRefused,
     RunRefused,
     SessionExists,
@@ -186,22 +187,24 @@ def restore(
     """Make a removed turn live again, with all before it and those that were removed with it.
 
     Without `turn_id`, the turns that were undone last. Live turns that do not belong to them are removed, and
-    their runs cancelled. A turn that is live stays as it is. Raises NoSuchSession, NoSuchTurn, SessionMoved,
-    RestoreRefused.
+    their runs cancelled. A turn that is live stays as it is. Raises NoSuchSession, NoSuchTurn,
+    NothingToRestore, SessionMoved, RestoreRefused.
     """
     row = _session(view, session_id)
     _check_not_moved(view, row)
     every = {turn.turn: turn for turn in view.all_turns()}
     history = History(list(every.values()), view.removals())
     number = history.last_undone() if turn_id is None else history.number(turn_id)
+    if number is None and turn_id is None:
+        raise NothingToRestore(session_id=session_id)
     if number is None:
-        raise NoSuchTurn(session_id=session_id, turn=turn_id or "none was removed")
+        raise NoSuchTurn(session_id=session_id, turn=turn_id)
     found = every[number]
     if found.status == "live":
         return []
-    wanted = history.wanted(found.turn)
-    if any(every[turn].status == "cleared" for turn in wanted):
-        raise RestoreRefused(turn=turn_id, why="the context was cleared since")
+    if found.turn not in history.removed:
+        raise RestoreRefused
+    wanted = history.path_through(found.turn)
     back = [every[turn] for turn in wanted if every[turn].status != "live"]
     from_turn = next((turn.turn for turn in view.live_turns(0) if turn.turn not in wanted), 0)
     doomed = [run for run in view.open_runs() if from_turn and run.turn >= from_turn]
@@ -259,7 +262,7 @@ def compact(
 def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) -> Sequence[TurnRow]:
     """Return the live turns after those that `before` covers. Raises SummaryRefused if one was removed since.
 
-    While a turn is live, all before it are: the last covered turn speaks for the others.
+    The ancestors of a live turn are live, so looking at the last covered turn is enough.
     """
     if before is None or not before.covers:
         return view.live_turns(0)

@@ -93,7 +93,7 @@ def about_limit(fact: f.RunWaiting, seq: Seq) -> Question:
 def about_restart(fact: f.RunInterrupted) -> Question:
     """Shall it go on? It is said also where that needs no answer: a moment later it says that it does."""
     buttons = (Button("Continue", str(Press("go", fact.run_id))),)
-    text = "Stopped when the server stopped."
+    text = "Interrupted by a server restart."
     typed, going_on = "Type /approve to continue.", "Continued after a restart."
     source = f"restart:{fact.message_id}"
     return Question(source, fact.run_id, "", text, buttons, typed, "It was left there.", going_on)

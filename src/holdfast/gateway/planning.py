@@ -114,7 +114,7 @@ class Plan:
         return fresh
 
     def take_removals(self) -> list[Undone | Restored]:
-        """Return what was removed or restored since the last time: messages sent before are to say so."""
+        """Return and clear the removals and restores that the chat does not show yet."""
         found, self._removals = self._removals, []
         return found
 
@@ -214,7 +214,7 @@ class Plan:
                     self._take_back(Undone(fact.from_turn, "undo"))
                 self._taken_back = [each.without(restored) for each in self._taken_back]
                 self._removals.append(Restored(restored))
-                said = "Restored." if fact.reason == "undo" else "Another version was chosen."
+                said = "Restored." if fact.reason == "undo" else "Switched to another version."
         if said:
             self._say(f"undone:{seq}", "notice", Outgoing(f"*{said}*"))
 

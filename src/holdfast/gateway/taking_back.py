@@ -16,7 +16,7 @@ _MARKS: Mapping[str, str] = MappingProxyType({
     "retry": "\n\n*Answered again below.*",
 })  # fmt: skip
 _ENDS = (*(mark.lstrip() for mark in _MARKS.values()), "*Taken back.*")
-"""The last is how format 5 and earlier said it."""
+"""Versions before format 6 wrote the last one."""
 
 
 class Undone(msgspec.Struct, frozen=True):
@@ -46,7 +46,9 @@ class Undone(msgspec.Struct, frozen=True):
         words = body.text.removesuffix(GOES_ON).rstrip()
         # What ends so by its own words, or was marked before that was noted, says it already.
         mark = "" if words.endswith(_ENDS) else _MARKS[self.reason]
-        return replace(body, text=(words + mark).lstrip(), buttons=(), is_taken_back=True)
+        return replace(
+            body, text=(words + mark).lstrip(), buttons=(), is_taken_back=True, before_mark=words.lstrip()
+        )
 
     def among(self, said: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
         """Those answers of `said` that are of these turns, marked. `turns`: of each message."""
@@ -61,7 +63,7 @@ class Restored(msgspec.Struct, frozen=True):
     def among(self, said: list[NewDelivery], turns: Mapping[str, int]) -> list[NewDelivery]:
         """Return the answers of these turns in `said` that were marked, without their mark."""
         found = _answers(said, turns, self.turns.__contains__)
-        return [replace(each, body=_unmarked(each.body)) for each in found if each.body.is_taken_back]
+        return [replace(each, body=_unmarked(each.body)) for each in found if each.body.before_mark]
 
 
 def _answers(
@@ -73,5 +75,4 @@ def _answers(
 
 
 def _unmarked(body: Outgoing) -> Outgoing:
-    end = next((end for end in _ENDS if body.text.endswith(end)), "")
-    return replace(body, text=body.text.removesuffix(end).rstrip(), is_taken_back=False)
+    return replace(body, text=body.before_mark, is_taken_back=False, before_mark="")

@@ -258,7 +258,7 @@ class Telling:
         plan, key = following.plan, following.route.chat.route
         fresh, done = plan.take(), plan.done
         for removal in plan.take_removals():
-            fresh += await self._remarked(following, removal, fresh)
+            fresh += await self._edited(following, removal, fresh)
         if not fresh and done == following.cursor:
             return True
         if not await self._store.plan(key, following.route.session_id, following.cursor, done, fresh):
@@ -268,7 +268,7 @@ class Telling:
             self._planned()
         return True
 
-    async def _remarked(
+    async def _edited(
         self, following: _Following, removal: Undone | Restored, fresh: list[NewDelivery]
     ) -> list[NewDelivery]:
         """Return the chat's messages about turns that were removed or restored, as they read from now on."""

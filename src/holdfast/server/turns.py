@@ -12,6 +12,7 @@ from holdfast.domain.errors import (
     KeyReused,
     NoSuchSession,
     NoSuchTurn,
+    NothingToRestore,
     NothingToSummarise,
     RestoreRefused,
     RunRefused,
@@ -67,7 +68,8 @@ class TurnRoutes:
         files = (NoSuchFile, UnsupportedFile, ModelCannotTake)
         edited = answers(202, TurnReceipt, examples.RECEIPT, *changed, *files, sends=True)
         session = answers(200, Session, examples.SESSION, *changed, sends=True)
-        restored = answers(200, Session, examples.SESSION, *changed, RestoreRefused, sends=True)
+        refused = (NothingToRestore, RestoreRefused)
+        restored = answers(200, Session, examples.SESSION, *changed, *refused, sends=True)
         gone = (NoSuchSession, SuccessorDeleted)
         said = answers(202, TurnReceipt, examples.RECEIPT, *gone, KeyReused, Busy, *files, sends=True)
         read = answers(200, MessageList, examples.MESSAGE_LIST, NoSuchSession, BadCursor, BadRequest)

@@ -86,7 +86,7 @@ export class Conversation {
       case "turns_restored":
         return this.restore(event);
       case "session_cleared":
-        return this.told.endTurns((turn) => turn <= event.through_turn, null);
+        return this.told.clearTurns(event.through_turn);
       case "session_continued":
         return this.leaveFrom(event.from_turn || Infinity);
       default:

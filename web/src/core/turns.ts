@@ -49,10 +49,19 @@ export class Turns {
     this.order = null;
   }
 
-  endTurns(isMeant: (turn: number) => boolean, removed: Removed | null): void {
+  endTurns(isMeant: (turn: number) => boolean, removed: Removed): void {
     for (const turn of this.turns.values()) {
       if (!turn.live || !isMeant(turn.turn)) continue;
       Object.assign(turn, { live: false, removed });
+      this.redraw(turn);
+    }
+  }
+
+  /** The context was cleared: these turns are live no more, and those that were removed before cannot be restored. */
+  clearTurns(through: number): void {
+    for (const turn of this.turns.values()) {
+      if (turn.turn > through || !(turn.live || turn.removed)) continue;
+      Object.assign(turn, { live: false, removed: null });
       this.redraw(turn);
     }
   }

@@ -67,8 +67,9 @@ export const actions = {
   undo: (turn_id: string | null = null) =>
     here((id) =>
       attempt(async () => {
+        const undone = turn_id ?? open.conversation.ordered().findLast((turn) => turn.live)?.id;
         await api.post(at(id, "undo"), turn_id ? { turn_id } : {});
-        say(s.undone, { text: s.undo, run: () => attempt(() => api.post(at(id, "restore"), turn_id ? { turn_id } : {})) });
+        say(s.undone, ...(undone ? [{ text: s.undo, run: () => actions.restore(undone) }] : []));
       }),
     ),
   /** Without a turn, bring back what was undone last. */

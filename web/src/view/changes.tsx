@@ -42,7 +42,7 @@ export function ChangeList({ run, first = "" }: { run: string; first?: string })
     trying(async () => {
       // A list that was cut does not name them all.
       const { restored } = await api.post<RestoredFiles>(`${at}/restore`, isAll && leftOut.value ? {} : { paths });
-      say(s.areBack(restored.length));
+      say(s.areBack(restored.length, restored[0] ?? ""));
     });
   const back = open.conversation.course.restored.get(run) ?? new Set<string>();
   const mayRestore = me.value?.rights.includes("approve") ?? false;

@@ -74,7 +74,7 @@ export const s = {
   findUp: "Previous match, further up",
   findDown: "Next match, further down",
 
-  palette: "Do something…",
+  palette: "Search commands and conversations",
   keyboard: "Keyboard and commands",
   afterSlash: "In a message, after a slash",
   keys: [

@@ -131,8 +131,8 @@ def enclose(
     _filter_calls()
 
 
-def renounce(readable: list[str]) -> None:
-    """Give up all but reading those folders, which are without links: no writing, no program, no network.
+def restrict_to_reading(readable: list[str]) -> None:
+    """Let this process only read those folders, whose paths are resolved: no writing, no program, no network.
 
     Raises OSError. Open files stay open. Without Landlock only the network is given up.
     """

@@ -1,8 +1,8 @@
 """A program of its own: reads a PDF file from standard input and writes its text to standard output.
 
-A parser of hostile input runs here, where it can be killed and has nothing to take: behind the walls of
-commands, without network, with nothing to read but its own program, and nothing to write. It knows nothing of
-Holdfast. Each page goes out as it is read. The exit code says why there is no text.
+The parser reads hostile input, so it runs in a process of its own behind the walls of commands: no network,
+no writing, and nothing to read but its own program. Each page goes out as it is read. The exit code says why
+there is no text.
 """
 
 import os
@@ -16,9 +16,9 @@ from io import BytesIO
 from typing import Any
 
 BROKEN, ENCRYPTED, HEAVY = 1, 2, 3
-"""Exit codes; the first is also that of whatever else is raised."""
+"""Exit codes; the first is also Python's for an uncaught exception."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_BY_ACCIDENT = (
+_PARSER_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
     struct.error, zlib.error,
 )  # fmt: skip
@@ -70,7 +70,7 @@ def text_of(page: Any, refusal: type[Exception]) -> str | None:
     """Return a page's text; None where the page is broken. `refusal` is what the parser raises on purpose."""
     try:
         return _CONTROL.sub("", page.extract_text()).strip()
-    except (refusal, *_BY_ACCIDENT):
+    except (refusal, *_PARSER_ERRORS):
         return None
 
 
@@ -84,7 +84,7 @@ def limit(cpu_s: int, memory_bytes: int) -> None:
 
 
 def main(
-    enclose: Callable[[str, int, str, str, list[str], list[str]], None], renounce: Callable[[list[str]], None]
+    enclose: Callable[[str, int, str, str, list[str], list[str]], None], restrict: Callable[[list[str]], None]
 ) -> None:
     """Read the limits and the walls from the command line, then go behind the walls and do the work."""
     pages_max, bytes_max, memory_max, cpu_s, way, ports, identity, *places = sys.argv[1:]
@@ -95,7 +95,7 @@ def main(
     if way:
         enclose(way, int(ports), identity, "/", places[:end], places[end + 1 :])
     if sys.platform == "linux":
-        renounce([os.path.realpath(path) for path in sys.path])
+        restrict([os.path.realpath(path) for path in sys.path])
     limit(int(cpu_s), int(memory_max))
     try:
         extract(pypdf.PdfReader(BytesIO(content)), int(pages_max), int(bytes_max), pypdf.errors.PyPdfError)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.agent.tools.confinement import NO_WALLS, Walls
+from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.pdf_program import ENCRYPTED, HEAVY
 from holdfast.domain.context import FileContent
@@ -25,7 +25,7 @@ from holdfast.domain.limits import (
 
 _PROGRAM = (
     "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; import confinement_walls, pdf_program;"
-    "pdf_program.main(confinement_walls.enclose, confinement_walls.renounce)"
+    "pdf_program.main(confinement_walls.enclose, confinement_walls.restrict_to_reading)"
 )
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536
@@ -44,7 +44,7 @@ class PdfTexts:
 
     def __init__(
         self,
-        walls: Walls = NO_WALLS,
+        walls: Walls,
         seconds_max: float = PDF_S_MAX,
         memory_bytes_max: int = PDF_MEMORY_BYTES_MAX,
     ) -> None:
@@ -66,9 +66,11 @@ class PdfTexts:
         if len(content) > FILE_BYTES_MAX:
             return TOO_LARGE
         async with self._slots:
-            found = self.kept(blob) or await self._extracted(content)
-        if found != SLOW:  # On a machine that is less busy it may be read.
-            self._keep(blob, found)
+            found = self.kept(blob)
+            if found is None:
+                found, is_final = await self._extracted(content)
+                if is_final:
+                    self._keep(blob, found)
         return found
 
     def _keep(self, blob: str, found: FileContent) -> None:
@@ -79,11 +81,12 @@ class PdfTexts:
             _, gone = self._kept.popitem(last=False)
             self._kept_bytes -= _size(gone)
 
-    async def _extracted(self, content: bytes) -> FileContent:
+    async def _extracted(self, content: bytes) -> tuple[FileContent, bool]:
+        """Return the content for the model, and whether another try would give the same."""
         try:
             process = await self._started()
         except OSError:
-            return BROKEN
+            return BROKEN, False
         output, is_late = bytearray(), False
         try:
             assert process.stdin is not None and process.stdout is not None, "both were asked for"
@@ -101,7 +104,8 @@ class PdfTexts:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await see_through(process.wait())
-        return _told(bytes(output).decode("utf-8", "replace"), None if is_late else process.returncode)
+        found = _content_of(bytes(output).decode("utf-8", "replace"), None if is_late else process.returncode)
+        return found, not is_late
 
     async def _started(self) -> asyncio.subprocess.Process:
         """Start the program. Raises OSError."""
@@ -122,8 +126,8 @@ class PdfTexts:
         )  # fmt: skip
 
 
-def _told(text: str, code: int | None) -> FileContent:
-    """Make of the output what the model is shown; without a code the program ran out of time."""
+def _content_of(text: str, code: int | None) -> FileContent:
+    """Return the content for the model. Without a code the program ran out of time."""
     if text:
         return FileContent("text", text if code == 0 else f"{text}\n[the rest could not be read]")
     notes = {0: NO_TEXT, ENCRYPTED: LOCKED, HEAVY: BULKY, None: SLOW, -signal.SIGXCPU: SLOW}

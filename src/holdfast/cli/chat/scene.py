@@ -332,13 +332,13 @@ class Scene:
 
     def _removed(self, fact: f.TurnsUndone | f.TurnsRestored) -> list[Shown]:
         if isinstance(fact, f.TurnsRestored):
-            return [Notice("Restored." if fact.reason == "undo" else "Another version was chosen.")]
+            return [Notice("Restored." if fact.reason == "undo" else "Switched to another version.")]
         self._retries = fact.reason == "retry"
         told = {
             "undo": "Removed, with what came after it. /restore brings it back.",
             "retry": "Answering again.",
         }
-        return [Notice(told.get(fact.reason, "Said differently:"))]
+        return [Notice(told.get(fact.reason, "Edited:"))]
 
     def _accepted(self, fact: f.TurnAccepted) -> list[Shown]:
         # A retry says the same again; nobody needs to read it twice.

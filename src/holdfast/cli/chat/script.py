@@ -234,7 +234,7 @@ class Script:
             case f.ToolSettled():
                 self._beside(f"{one_line(fact.name, 30)}: {fact.outcome}")
             case f.RunInterrupted():
-                self._beside("Stopped when the server stopped.")
+                self._beside("Interrupted by a server restart.")
             case f.RunResumed():
                 self._beside("It goes on.")
 

@@ -61,7 +61,7 @@ export const memory = {
     in_doubt: "This may have been remembered already: the server stopped during it.",
     retracting: "Being forgotten",
   },
-  failed: (time: string) => (time ? `Not remembered yet; retrying ${time}` : "Not remembered yet"),
+  failed: (time: string) => (time ? `Couldn't save to memory; retrying at ${time}` : "Couldn't save to memory"),
   unforgotten: (time: string) => (time ? `Not forgotten yet; retrying ${time}` : "Not forgotten yet"),
   tried: (many: number) => (many > 1 ? `tried ${many} times` : ""),
   since: (age: string) => (age === "now" ? "just now" : `for ${age}`),

@@ -3,7 +3,7 @@
 CREATE INDEX events_removals ON events (session, seq)
     WHERE kind IN ('turns_undone', 'turns_restored', 'session_cleared');
 
--- A deleted session is told to memory no more, and its notes can be deleted with it.
+-- Deleting a session drops what memory was not told yet, and can delete its notes.
 
 UPDATE debts SET state = 'dropped', retry_at = 0
 WHERE state IN ('owed', 'failed', 'in_doubt') AND retraction != 'wanted'
