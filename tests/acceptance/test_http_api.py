@@ -207,7 +207,7 @@ async def test_removed_turns_are_restored_and_versions_chosen(server: Running) -
         nothing = await api.post(f"{base}/restore")
         assert (api.status, nothing["code"]) == (404, "nothing_to_restore")
         undone = await api.post(f"{base}/undo", {"turn_id": first["turn_id"]})
-        removed = {"seq": undone["head"], "replaced": False}
+        removed = {"seq": undone["head"], "replaced": False, "after": 0}
         assert await shown() == [("One", False, None, removed), ("Two", False, None, removed)]
         stale = {"If-Match": str(undone["head"] - 1)}
         refused = await api.post(f"{base}/restore", {}, headers=stale)
@@ -222,18 +222,18 @@ async def test_removed_turns_are_restored_and_versions_chosen(server: Running) -
         await api.done(retried["run_id"])
         versions = [first["turn_id"], retried["turn_id"]]
         at = (await shown())[0][3]["seq"]
-        replaced = {"seq": at, "replaced": True}
+        replaced = {"seq": at, "replaced": True, "after": 0}
         assert await shown() == [
             ("One", False, versions, replaced),
             ("Two", False, None, replaced),
-            ("One", True, versions, None),
+            ("One", True, None, None),
         ]
         chosen = await api.post(f"{base}/restore", {"turn_id": first["turn_id"]})
         assert chosen["turns"] == 2
         assert await shown() == [
             ("One", True, versions, None),
             ("Two", True, None, None),
-            ("One", False, versions, {"seq": chosen["head"], "replaced": True}),
+            ("One", False, None, {"seq": chosen["head"], "replaced": True, "after": 0}),
         ]
 
         await api.post(f"{base}/clear")

@@ -202,6 +202,7 @@ async def test_what_is_deleted_comes_back_while_there_is_time_and_else_is_gone(
     await expect(page).to_have_url(re.compile("#?$"))  # Nobody stays in what is deleted.
     await row.chat.told.get_by_role("button", name="Undo").click()
     await expect(row.line).to_have_count(1, timeout=WAIT_MS)
+    await expect(page).to_have_url(re.compile(f"#{session}$"))  # It is open again, as it was.
     await page.clock.fast_forward(30_000)
     async with talking(inn.server.address) as api:
         assert await is_there(api, session)

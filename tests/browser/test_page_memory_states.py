@@ -86,12 +86,15 @@ async def test_undo_brings_back_a_conversation_whose_notes_were_to_go_too(
     visitor: Visitor, server: Running
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
-    session = await noted(chat, server)
+    session, memory = await noted(chat, server), Memory(chat.page)
     await chat.told.get_by_role("button", name="Delete the notes too").click()
+    await memory.open()
+    await expect(memory.region).to_contain_text("Nothing is remembered yet.", timeout=WAIT_MS)
     await chat.told.get_by_role("button", name="Undo").click(timeout=WAIT_MS)
+    await expect(memory.known.get_by_role("listitem")).to_have_count(1)
     row = chat.page.get_by_role("navigation").get_by_role("listitem").filter(has_text=TITLE)
     await expect(row).to_have_count(1, timeout=WAIT_MS)
-    await chat.page.goto("about:blank")  # Nothing is left to be done by one who leaves.
+    await chat.page.goto("about:blank")  # Leaving must not delete it now.
     async with talking(server.address) as api:
         assert (await api.get(f"/api/sessions/{session}"))["notes"] == 1
 

@@ -116,7 +116,7 @@ class Readers:
             e for e in events if isinstance(e.fact, f.TurnsUndone | f.TurnsRestored | f.SessionCleared)
         ]
         history = History([*book.turns.values()], removals)
-        versions = history.versions()
+        versions = history.versions([turn.turn for turn in transcript.transcript().turns])
         messages = []
         for turn in transcript.transcript().turns:
             for entry in turn.entries:

@@ -18,6 +18,7 @@ from holdfast.domain.limits import (
     FILE_BYTES_MAX,
     PDF_CACHE_BYTES_MAX,
     PDF_PAGES_MAX,
+    PDF_RETRY_S,
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
@@ -168,6 +169,20 @@ async def test_a_reading_that_is_cancelled_frees_its_place() -> None:
     assert (await read(pdf(words("Next.")), pdfs)).kind == "text"
 
 
+async def test_a_file_that_took_too_long_is_read_again_after_a_while() -> None:
+    now = [0.0]
+    pdfs = PdfTexts(NO_WALLS, seconds_max=1.0, now=lambda: now[0])
+    content = endless()
+    blob = sha256(content).hexdigest()
+    assert await read(content, pdfs) == SLOW == pdfs.kept(blob)
+    now[0] = PDF_RETRY_S
+    assert pdfs.kept(blob) is None
+    whole = pdf(words("Whole."))
+    found = await read(whole, pdfs)
+    now[0] = 1e9
+    assert pdfs.kept(sha256(whole).hexdigest()) is found
+
+
 async def test_a_file_is_read_once_and_what_is_held_is_bounded() -> None:
     pdfs = PdfTexts(NO_WALLS)
     content = pdf(words("Kept."))
@@ -179,7 +194,7 @@ async def test_a_file_is_read_once_and_what_is_held_is_bounded() -> None:
     assert pdfs.kept(sha256(content).hexdigest()) is None
 
 
-RENOUNCED = """
+RESTRICTED = """
 import os, socket, subprocess, sys
 sys.path.append(sys.argv[1])
 import confinement_walls
@@ -197,6 +212,8 @@ attempt("list", lambda: os.listdir(folder))
 attempt("internet", lambda: socket.socket())
 attempt("neighbours", lambda: socket.socket(socket.AF_UNIX))
 attempt("program", lambda: subprocess.run(["/bin/true"]))
+attempt("process", os.fork)
+attempt("user", lambda: os.unshare(0x10000000) if hasattr(os, "unshare") else socket.socket())
 import encodings.cp500
 print("end")
 """
@@ -206,6 +223,6 @@ print("end")
 def test_the_program_can_do_nothing_but_read_itself(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     folder = str(Path(pdf_text.__file__).parent)
-    command = [sys.executable, "-I", "-S", "-c", RENOUNCED, folder, str(tmp_path)]
+    command = [sys.executable, "-I", "-S", "-c", RESTRICTED, folder, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout == "end\n", ended.stderr

@@ -15,6 +15,7 @@ from holdfast.domain.parts import Text
 from holdfast.domain.projections import fold
 from holdfast.domain.ranges import numbers_in
 from holdfast.domain.removals import History
+from holdfast.domain.rows import TurnRow
 from holdfast.domain.transcript import fold as fold_transcript
 from tests.journal import SESSION, Journal
 
@@ -97,7 +98,7 @@ class Conversation:
 
     def versions(self, turn: int) -> list[int]:
         numbers = {row.id: row.turn for row in self.view.all_turns()}
-        return [numbers[turn_id] for turn_id in self.history.versions().get(turn, ())]
+        return [numbers[turn_id] for turn_id in self.history.versions([turn]).get(turn, ())]
 
     def _answer(self, owner: str | None) -> None:
         run = self.view.open_runs()[-1]
@@ -266,6 +267,56 @@ def test_a_turn_that_was_kept_out_of_memory_stays_out() -> None:
     talk.undo(1)
     talk.restore(1)
     assert talk.live == [1, 2, 3] and talk.owed == []
+
+
+def test_a_turn_that_no_version_leads_to_any_more_can_be_restored_for_itself() -> None:
+    talk = Conversation().send(2).undo(2).send(1).retry(1)
+    assert talk.live == [4]
+    assert talk.history.removed[3].replaced, "it is behind the first version"
+    talk.restore(2)
+    assert talk.live == [1, 2]
+    removal = talk.history.removed[3]
+    assert (removal.turns, removal.replaced, removal.after) == ((3,), False, 1)
+    talk.restore(3)
+    assert talk.live == [1, 3]
+
+
+def test_each_list_of_versions_is_given_once() -> None:
+    talk = Conversation().send(1).retry(1).send(1).retry(3)
+    numbers = [row.turn for row in talk.view.all_turns()]
+    assert list(talk.history.versions(numbers)) == [1, 3]
+    assert list(talk.history.versions([2, 4])) == [2, 4]
+
+
+def test_turns_that_replace_each_other_in_a_circle_end() -> None:
+    """An import may say anything."""
+    rows = [
+        TurnRow(1, TurnId("t_1"), 1, replaces=TurnId("t_2")),
+        TurnRow(2, TurnId("t_2"), 2, replaces=TurnId("t_1")),
+        TurnRow(3, TurnId("t_3"), 3, replaces=TurnId("t_3")),
+    ]
+    history = History(rows, [])
+    assert [history.first_version(turn) for turn in (1, 2, 3)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "turns", [((1, 5_000_000_000),), ((99, 99),), ((-5, -1),), ((1, 1), (1, 1)), ((3, 2),)]
+)
+def test_a_restore_that_an_import_made_up_changes_no_more_than_there_is(turns: f.Ranges) -> None:
+    talk = Conversation().send(2).undo(1)
+    talk.journal.append(f.TurnsRestored(turns))
+    assert talk.live == [turn for turn in (1, 2) if any(first <= turn <= last for first, last in turns)]
+    talk.send(1)
+    assert talk.restore(1) is not None
+
+
+def test_the_newest_summary_stands_whichever_covers_more() -> None:
+    talk = Conversation().send(5)
+    longer = talk.compact(5)
+    talk.undo(5)
+    newer = talk.compact(3)
+    talk.restore(5)
+    assert fold_transcript(talk.journal.events).compactions[-2:] == (longer, newer)
 
 
 @given(

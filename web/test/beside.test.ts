@@ -68,7 +68,7 @@ function turnOf(number: number, run: string, ...parts: AnyPart[][]): Turn {
   const [asked = [], ...results] = parts;
   const user = fresh({ turn: number, place: 0, at: 1, id: `m${number}`, role: "user", parts: asked });
   const calls = results.map((each, place) => fresh({ turn: number, place: place + 2, at: 1, id: `c${number}.${place}`, role: "tool", outcome: "done", parts: each }));
-  return { turn: number, id: `t${number}`, run_id: run, live: true, removed: null, versions: [], entries: [user, ...calls], memories: [], version: 1 };
+  return { turn: number, id: `t${number}`, run_id: run, live: true, removed: null, entries: [user, ...calls], memories: [], version: 1 };
 }
 
 describe("what is looked at", () => {
@@ -125,7 +125,7 @@ test("a conversation keeps its shape while a text grows, and changes it with eve
 
 test("what a command changes is not known where one ran, or may have", () => {
   const turn = (name: string, state: "intended" | "in_doubt" | "settled", outcome: "done" | "failed" | "denied" | null): Turn => ({
-    turn: 1, id: "t", run_id: "r", live: true, removed: null, versions: [], memories: [], version: 0,
+    turn: 1, id: "t", run_id: "r", live: true, removed: null, memories: [], version: 0,
     entries: [fresh({ turn: 1, place: 1, at: 1, id: "c", role: "tool", name, state, outcome })],
   });
   expect([turn("shell", "settled", "done"), turn("shell", "settled", "failed"), turn("shell", "in_doubt", null)].map(ranCommand)).toEqual([true, true, true]);

@@ -51,18 +51,18 @@ test("an open question says what it asks, and no longer once it is over", () => 
 test("a removed turn says which event removed it, and whether another version replaced it", () => {
   const vector = JSON.parse(readFileSync(new URL("another_version_chosen.json", FOLDER), "utf8")) as Vector;
   const conversation = new Conversation();
-  const seen = () => conversation.ordered().map((turn) => [turn.id, turn.removed, turn.versions]);
+  const seen = () => conversation.ordered().map((turn) => [turn.id, turn.removed, conversation.versionsOf(turn)]);
   for (const event of vector.events.slice(0, 11)) conversation.add(event);
   expect(seen()).toEqual([
-    ["t_1", { seq: 8, replaced: true }, ["t_1", "t_3"]],
-    ["t_2", { seq: 8, replaced: true }, []],
+    ["t_1", { seq: 8, replaced: true, after: 0 }, ["t_1", "t_3"]],
+    ["t_2", { seq: 8, replaced: true, after: 0 }, []],
     ["t_3", null, ["t_1", "t_3"]],
   ]);
   for (const event of vector.events.slice(11)) conversation.add(event);
   expect(seen()).toEqual([
     ["t_1", null, ["t_1", "t_3"]],
     ["t_2", null, []],
-    ["t_3", { seq: 12, replaced: true }, ["t_1", "t_3"]],
+    ["t_3", { seq: 12, replaced: true, after: 0 }, ["t_1", "t_3"]],
     ["t_4", null, []],
   ]);
 });
@@ -71,7 +71,7 @@ test("what is undone and restored was never replaced", () => {
   const vector = JSON.parse(readFileSync(new URL("undone_turns_restored.json", FOLDER), "utf8")) as Vector;
   const conversation = new Conversation();
   for (const event of vector.events) conversation.add(event);
-  expect(conversation.ordered().map((turn) => turn.removed)).toEqual([null, null, { seq: 12, replaced: false }]);
+  expect(conversation.ordered().map((turn) => turn.removed)).toEqual([null, null, { seq: 12, replaced: false, after: 0 }]);
 });
 
 test("clearing the context leaves nothing to restore", () => {
@@ -80,4 +80,23 @@ test("clearing the context leaves nothing to restore", () => {
   for (const event of vector.events.slice(0, 11)) conversation.add(event);
   conversation.add({ seq: 12, at: 120, kind: "session_cleared", through_turn: 3 });
   expect(conversation.ordered().map((turn) => [turn.live, turn.removed])).toEqual([[false, null], [false, null], [false, null]]);
+});
+
+test("a turn that no version leads to any more is removed for itself, and shown below the turn that it followed", () => {
+  const conversation = new Conversation();
+  const says = (seq: number, turn: number, replaces?: string): AnyEvent => ({
+    seq, at: seq, kind: "turn_accepted", turn_id: `t_${turn}`, turn, message_id: `m_${turn}`, parts: [], run_id: `r_${turn}`, ...(replaces ? { replaces } : {}),
+  });
+  const seen = () => conversation.shown().map((turn) => `${turn.turn}${turn.live ? "" : " removed"}`);
+  conversation.add(says(1, 1));
+  conversation.add(says(2, 2));
+  conversation.add({ seq: 3, at: 3, kind: "turns_undone", from_turn: 2 });
+  conversation.add(says(4, 3));
+  expect(seen()).toEqual(["1", "2 removed", "3"]);
+  conversation.add({ seq: 5, at: 5, kind: "turns_undone", from_turn: 1, reason: "retry" });
+  conversation.add(says(6, 4, "t_1"));
+  expect(seen()).toEqual(["4"]); // What followed the first version is behind the switch.
+  conversation.add({ seq: 7, at: 7, kind: "turns_restored", turns: [[1, 2]], from_turn: 4, reason: "version" });
+  expect(seen()).toEqual(["1", "2", "3 removed"]);
+  expect(conversation.ordered()[2]?.removed).toEqual({ seq: 5, replaced: false, after: 1 });
 });

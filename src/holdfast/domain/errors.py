@@ -61,6 +61,10 @@ class NoSuchTurn(HoldfastError):
     code, status = "no_such_turn", 404
 
 
+class NoTurnLeft(NoSuchTurn):
+    """There is no message left in conversation {session_id}."""
+
+
 class NothingToRestore(NoSuchTurn):
     """Nothing was undone in conversation {session_id}."""
 

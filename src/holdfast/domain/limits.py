@@ -47,6 +47,8 @@ PDF_MEMORY_BYTES_MAX = 512_000_000
 """Memory that reading one may take."""
 PDFS_AT_ONCE_MAX = 2
 """PDF files that are read at the same time."""
+PDF_RETRY_S = 600
+"""Until a file is read again that took too long, or whose reading was cut off."""
 PDF_CACHE_BYTES_MAX = 8_000_000
 """Text of PDF files in the cache; the least recently used is removed first."""
 ITEM_BYTES_MAX = 1_000_000

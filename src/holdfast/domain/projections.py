@@ -20,7 +20,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.parts import AnyPart
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ranges import numbers_in, within
 from holdfast.domain.rows import (
     MessageRow,
     Pending,
@@ -128,12 +128,16 @@ def _turns_restored(book: Book, fact: f.TurnsRestored, at: _At) -> None:
     if fact.from_turn:
         _end_turns(book, list(book.live_turns(fact.from_turn)), "undone")
         debts.undo(book, fact.from_turn)
-    back = [turn for number in numbers_in(fact.turns) if (turn := book.turn(number)) is not None]
-    for turn in back:
-        book.put_turn(replace(turn, status="live"))
     row = book.session()
-    if row is not None:
-        book.put_session(replace(row, live_turns=row.live_turns + len(back)))
+    if row is None:
+        return
+    back = 0
+    for number in numbers_in(within(fact.turns, row.last_turn)):
+        turn = book.turn(number)
+        if turn is not None and turn.status == "undone":
+            book.put_turn(replace(turn, status="live"))
+            back += 1
+    book.put_session(replace(row, live_turns=row.live_turns + back))
     for number, owner in fact.owed:
         debts.mark_again(book, number, owner, at.at)
 

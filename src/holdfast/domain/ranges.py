@@ -16,5 +16,10 @@ def ranges_of(turns: Iterable[int]) -> Ranges:
     return tuple(ranges)
 
 
+def within(ranges: Ranges, last: int) -> Ranges:
+    """Return the part of `ranges` from 1 to `last`: what an import says may be anything."""
+    return tuple((max(first, 1), min(end, last)) for first, end in ranges)
+
+
 def numbers_in(ranges: Ranges) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]

@@ -12,16 +12,20 @@ import msgspec
 from holdfast.domain import facts as f
 from holdfast.domain.codec import Event
 from holdfast.domain.ids import Seq, TurnId
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ranges import numbers_in, within
 from holdfast.domain.rows import TurnRow
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """Turns that one event removed. `replaced`: another version of the first one took their place."""
+    """Turns that one event removed, and the live turn that they followed (0: none).
+
+    `replaced`: another version of the first one took their place.
+    """
 
     seq: Seq
     turns: tuple[int, ...]
     replaced: bool
+    after: int
 
 
 class History:
@@ -30,6 +34,10 @@ class History:
     def __init__(self, turns: Sequence[TurnRow], removals: Sequence[Event]) -> None:
         self._rows = {row.turn: row for row in turns if row.status not in ("steered", "moved")}
         self._numbers = {row.id: row.turn for row in self._rows.values()}
+        self._first: dict[int, int] = {}
+        for number, row in sorted(self._rows.items()):
+            before = self._numbers.get(row.replaces) if row.replaces is not None else None
+            self._first[number] = self._first.get(before, number) if before is not None else number
         self._parents: dict[int, int] = {}
         self._live: list[int] = []
         self.removed: dict[int, Removal] = {}
@@ -59,19 +67,25 @@ class History:
             turn = self._parents[turn]
         return sorted(path)
 
-    def versions(self) -> Mapping[int, tuple[TurnId, ...]]:
-        """Return the versions of each message that has several, oldest first, by the turn of each version."""
+    def versions(self, shown: Iterable[int]) -> Mapping[int, tuple[TurnId, ...]]:
+        """Return the versions of each message that has several, oldest first.
+
+        Each list is there once: by the first of its turns among those that are `shown`.
+        """
         groups: dict[int, list[int]] = {}
-        for number in sorted(self._rows):
-            groups.setdefault(self.first_version(number), []).append(number)
-        several = [tuple(group) for group in groups.values() if len(group) > 1]
-        return {turn: tuple(self._rows[each].id for each in group) for group in several for turn in group}
+        for number, first in sorted(self._first.items()):
+            groups.setdefault(first, []).append(number)
+        several = {first: group for first, group in groups.items() if len(group) > 1}
+        found: dict[int, tuple[TurnId, ...]] = {}
+        for turn in shown:
+            group = several.pop(self._first.get(turn, turn), ())
+            if group:
+                found[turn] = tuple(self._rows[each].id for each in group)
+        return found
 
     def first_version(self, turn: int) -> int:
         """Return the turn that `turn` and everything in between replaced."""
-        while (before := self._rows[turn].replaces) is not None and before in self._numbers:
-            turn = self._numbers[before]
-        return turn
+        return self._first[turn]
 
     def _replay(self, event: Event) -> None:
         match event.fact:
@@ -80,19 +94,25 @@ class History:
             case f.TurnsRestored(turns=turns, from_turn=first, reason=reason):
                 if first:
                     self._remove(event.seq, first, reason == "version")
-                self._restore(numbers_in(turns))
+                self._restore(numbers_in(within(turns, max(self._rows, default=0))))
             case f.SessionCleared(through_turn=last):
                 self._live = [turn for turn in self._live if turn > last]
                 self.removed.clear()
 
     def _remove(self, seq: Seq, first: int, replaced: bool) -> None:
         at = bisect_left(self._live, first)
-        removal = Removal(seq, tuple(self._live[at:]), replaced)
+        removal = Removal(seq, tuple(self._live[at:]), replaced, self._live[at - 1] if at else 0)
         del self._live[at:]
         self.removed |= dict.fromkeys(removal.turns, removal)
 
-    def _restore(self, turns: Iterable[int]) -> None:
-        for turn in turns:
-            self.removed.pop(turn, None)
-            self._live.append(turn)
-        self._live.sort()
+    def _restore(self, turns: Sequence[int]) -> None:
+        back = {turn: self.removed.pop(turn) for turn in turns if turn in self.removed}
+        for removal in {removal.turns: removal for removal in back.values()}.values():
+            self._split(removal, set(back))
+        self._live = sorted([*self._live, *back])
+
+    def _split(self, removal: Removal, restored: set[int]) -> None:
+        """Make the turns that did not come back a removal of their own: no version leads to them any more."""
+        rest = tuple(turn for turn in removal.turns if turn not in restored)
+        last = max(restored.intersection(removal.turns))
+        self.removed |= dict.fromkeys(rest, Removal(removal.seq, rest, replaced=False, after=last))

@@ -15,7 +15,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.codec import Event, Unknown
 from holdfast.domain.ids import CallId, RunId
 from holdfast.domain.parts import AnyPart
-from holdfast.domain.ranges import numbers_in
+from holdfast.domain.ranges import numbers_in, within
 from holdfast.domain.rows import MessageRow, MessageStatus, ToolRow, ToolState
 from holdfast.domain.streams import OutputFold, StreamFold
 
@@ -104,6 +104,8 @@ class TranscriptFold:
         self._open: dict[RunId, set[Place]] = {}
         self._compactions: list[f.SessionCompacted] = []
         self._void: list[f.SessionCompacted] = []
+        self._every: list[f.SessionCompacted] = []
+        self._last_turn = 0
         self._prepared: dict[RunId, f.ContextPrepared] = {}
         self._first = 0
         self._rests_on: f.SessionCompacted | None = None
@@ -114,6 +116,7 @@ class TranscriptFold:
         if summary is not None and isinstance(summary.fact, f.SessionCompacted):
             self._rests_on = summary.fact
             self._compactions.insert(0, summary.fact)
+            self._every.insert(0, summary.fact)
 
     @property
     def is_short(self) -> bool:
@@ -128,6 +131,7 @@ class TranscriptFold:
                 pass
             case f.SessionCompacted():
                 self._compactions.append(fact)
+                self._every.append(fact)
             case f.ContextPrepared():
                 self._prepared[fact.run_id] = fact
             case f.TurnsUndone():
@@ -135,7 +139,7 @@ class TranscriptFold:
             case f.TurnsRestored():
                 if fact.from_turn:
                     self._remove_from(fact.from_turn)
-                self._restore(numbers_in(fact.turns))
+                self._restore(fact.turns)
             case f.SessionCleared():
                 self._live = {turn for turn in self._live if turn > fact.through_turn}
                 self._compactions = [c for c in self._compactions if _start(c) > fact.through_turn]
@@ -143,6 +147,7 @@ class TranscriptFold:
                 self._leave_from(fact.from_turn)
             case f.TurnAccepted():
                 self._live.add(fact.turn)
+                self._last_turn = max(self._last_turn, fact.turn)
                 self._add_content(event, fact)
             case _:
                 self._add_content(event, fact)
@@ -156,6 +161,7 @@ class TranscriptFold:
         states = {tool.id: tool.state for tool in tools}
         for message in messages:
             row = message.row
+            self._last_turn = max(self._last_turn, row.turn)
             if message.live:
                 self._live.add(row.turn)
             for event in message.events:
@@ -265,12 +271,12 @@ class TranscriptFold:
         self._void += [c for c in self._compactions if _last(c) >= first]
         self._compactions = [c for c in self._compactions if _last(c) < first]
 
-    def _restore(self, turns: Sequence[int]) -> None:
-        """Make the turns live again, and with them every summary that covers live turns alone."""
-        self._live |= set(turns)
-        standing = [c for c in self._void if self._live.issuperset(numbers_in(c.covers))]
+    def _restore(self, turns: f.Ranges) -> None:
+        """Make the turns live again, and with them every summary whose last covered turn is live."""
+        self._live |= set(numbers_in(within(turns, self._last_turn)))
+        standing = [c for c in self._void if _last(c) in self._live]
         self._void = [c for c in self._void if c not in standing]
-        self._compactions = sorted([*self._compactions, *standing], key=_last)
+        self._compactions = sorted([*self._compactions, *standing], key=self._every.index)
 
     def _leave(self, fact: f.TurnSteered) -> None:
         """The message that was told to another turn's run is no longer where it waited."""

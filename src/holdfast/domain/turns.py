@@ -16,6 +16,7 @@ from holdfast.domain.errors import (
     NoSuchSession,
     NoSuchTurn,
     NothingToRestore,
+    NoTurnLeft,
     RestoreRefused,
     RunRefused,
     SessionExists,
@@ -175,8 +176,10 @@ def undo(
     """
     _check_not_moved(view, _session(view, session_id))
     turn = view.last_live_turn() if turn_id is None else _live_turn(view, turn_id)
+    if turn is None and turn_id is None:
+        raise NoTurnLeft(session_id=session_id)
     if turn is None:
-        raise NoSuchTurn(session_id=session_id, turn=turn_id or "there is none left")
+        raise NoSuchTurn(session_id=session_id, turn=turn_id)
     doomed = [run for run in view.open_runs() if run.turn >= turn.turn]
     return [*_cancel_all(view, doomed, written), f.TurnsUndone(turn.turn, reason)]
 
@@ -297,16 +300,18 @@ def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
 
 def _owed(view: View, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
     """Yield the turns that memory was owed when they were completed, each with the agent that commits it."""
-    for turn in turns:
-        run = view.run(turn.run_id) if turn.run_id is not None else None
-        if run is None or run.status != "completed":
-            continue
-        for event in view.completions(turn.seq):
-            fact = event.fact
-            if isinstance(fact, f.RunCompleted) and fact.run_id == run.id:
-                if fact.owed:
-                    yield turn.turn, fact.owner
-                break
+    runs_of = {turn.run_id: turn.turn for turn in turns if turn.run_id is not None}
+    completed = {run_id for run_id in runs_of if (run := view.run(run_id)) and run.status == "completed"}
+    owed: dict[int, str] = {}
+    for event in view.completions(turns[0].seq):
+        fact = event.fact
+        if isinstance(fact, f.RunCompleted) and fact.run_id in completed:
+            completed.remove(fact.run_id)
+            if fact.owed:
+                owed[runs_of[fact.run_id]] = fact.owner
+        if not completed:
+            break
+    yield from sorted(owed.items())
 
 
 def _accept(

@@ -183,10 +183,14 @@ class TurnReceipt(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """The event that removed a turn, and whether another version took its place."""
+    """The event that removed a turn, whether another version took its place, and the turn before (0: none).
+
+    Turns with the same `seq` are restored together.
+    """
 
     seq: Seq
     replaced: bool
+    after: int
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -197,8 +201,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
     run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all
     that it was sent for this answer; `began_at` is when it was asked for that, where that is known: `at` is
-    when the answer ended. The message that begins a turn has `versions`, the turns of all its versions where
-    it has several, and `removed` where the turn is undone.
+    when the answer ended. The message that begins a turn has `removed` where the turn can be restored, and
+    `versions`, the turns of all its versions, where it has several and is the first of them on the page.
     """
 
     id: str
@@ -390,6 +394,10 @@ def rule_of(rule: rules.Rule) -> Rule:
     return Rule(rule.id, rule.tool, rule.pattern, rule.session_id, rule.created_at)
 
 
+def _removed(removal: Removal | None) -> Removed | None:
+    return Removed(removal.seq, removal.replaced, removal.after) if removal is not None else None
+
+
 def message_of(
     turn: Turn,
     entry: Entry,
@@ -407,5 +415,5 @@ def message_of(
         entry.outcome, entry.arguments or None, (waits.reason if waits else "") or None, entry.model or None,
         entry.ms or None, memories, asked_of(waits) if waits else None,
         entry.weight[1] if len(entry.weight) == 2 else None, entry.began_at or None,
-        versions if begins else (), Removed(removal.seq, removal.replaced) if removal and begins else None,
+        versions if begins else (), _removed(removal) if begins else None,
     )  # fmt: skip

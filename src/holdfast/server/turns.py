@@ -122,7 +122,9 @@ class TurnRoutes:
         approvals = {str(tool.id): tool.approval for tool in page.tools}
         questions = {each.call_id: each for each in page.questions if each.call_id is not None}
         memories = _memories(page)
-        versions = page.history.versions() if page.history is not None else {}
+        turns = fold.transcript().turns
+        begun = [turn.turn for turn in turns if turn.entries and turn.entries[0].place == 0]
+        versions = page.history.versions(begun) if page.history is not None else {}
         removed = page.history.removed if page.history is not None else {}
         messages = tuple(
             message_of(
@@ -134,7 +136,7 @@ class TurnRoutes:
                 versions.get(turn.turn, ()),
                 removed.get(turn.turn),
             )
-            for turn in fold.transcript().turns
+            for turn in turns
             for entry in turn.entries
         )
         runs = tuple(run_of(name, run) for run in page.runs)

@@ -48,8 +48,6 @@ export interface Turn {
   live: boolean;
   /** Null while it is live, and where the context was cleared. */
   removed: Removed | null;
-  /** The turns of all versions of its message, oldest first; empty where there is only one. */
-  versions: readonly string[];
   /** Ascending by place. */
   entries: Entry[];
   /** What memory brought to it. */

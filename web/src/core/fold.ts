@@ -28,6 +28,15 @@ export class Conversation {
     return this.told.ordered();
   }
 
+  versionsOf(turn: Turn): readonly string[] {
+    return this.told.versionsOf(turn.id);
+  }
+
+  /** Those of them that are shown. */
+  shown(): readonly Turn[] {
+    return this.told.ordered().filter((turn) => this.told.isShown(turn));
+  }
+
   entry(id: string): Entry | undefined {
     return this.told.entry(id);
   }
@@ -43,7 +52,8 @@ export class Conversation {
     for (const message of page.messages) {
       const turn = this.told.turn(message.turn);
       turn.live = message.live;
-      if (message.place === 0) Object.assign(turn, { removed: message.removed ?? null, versions: message.versions ?? [] });
+      if (message.place === 0) turn.removed = message.removed ?? null;
+      if (message.versions) this.told.putVersions(message.versions);
       if (message.turn_id) turn.id = message.turn_id;
       if (message.memories?.length) turn.memories = message.memories;
       this.told.put(fresh({ ...message, parts: [...message.parts] }));
@@ -82,7 +92,7 @@ export class Conversation {
         this.deleted = true;
         return;
       case "turns_undone":
-        return this.told.endTurns((turn) => turn >= event.from_turn, { seq: event.seq, replaced: (event.reason ?? "undo") !== "undo" });
+        return this.told.removeTurns(event.from_turn, event.seq, (event.reason ?? "undo") !== "undo");
       case "turns_restored":
         return this.restore(event);
       case "session_cleared":
@@ -187,7 +197,7 @@ export class Conversation {
 
   private restore(event: TurnsRestoredEvent): void {
     const { seq, from_turn, turns } = event;
-    if (from_turn) this.told.endTurns((turn) => turn >= from_turn, { seq, replaced: event.reason === "version" });
+    if (from_turn) this.told.removeTurns(from_turn, seq, event.reason === "version");
     this.told.restoreTurns(turns);
   }
 

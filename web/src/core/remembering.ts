@@ -123,7 +123,7 @@ export class Remembering {
   /** Removed turns are live again: those that memory neither has nor is to be told of are told again. */
   private restore(event: TurnsRestoredEvent): void {
     if (event.from_turn) this.undo(event.from_turn, event.at);
-    for (const turn of numbersIn(event.turns)) this.undone.delete(turn);
+    for (const turn of [...this.undone]) if (event.turns.some(([first, last]) => first <= turn && turn <= last)) this.undone.delete(turn);
     for (const [turn, owner] of event.owed ?? []) this.mark(turn, owner, event.at);
   }
 

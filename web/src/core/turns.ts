@@ -7,6 +7,7 @@ import type { ToolCallPart } from "./protocol";
 export class Turns {
   readonly turns = new Map<number, Turn>();
   private readonly places = new Map<string, Entry>();
+  private readonly versions = new Map<string, readonly string[]>();
   private order: Turn[] | null = null;
   private version = 0;
 
@@ -23,7 +24,7 @@ export class Turns {
   turn(number: number): Turn {
     let turn = this.turns.get(number);
     if (!turn) {
-      turn = { turn: number, id: "", run_id: null, live: false, removed: null, versions: [], entries: [], memories: [], version: 0 };
+      turn = { turn: number, id: "", run_id: null, live: false, removed: null, entries: [], memories: [], version: 0 };
       this.turns.set(number, turn);
       this.order = null;
     }
@@ -49,40 +50,54 @@ export class Turns {
     this.order = null;
   }
 
-  endTurns(isMeant: (turn: number) => boolean, removed: Removed): void {
-    for (const turn of this.turns.values()) {
-      if (!turn.live || !isMeant(turn.turn)) continue;
-      Object.assign(turn, { live: false, removed });
-      this.redraw(turn);
-    }
+  /** Remove every live turn from one on, all by the same event. */
+  removeTurns(from_turn: number, seq: number, replaced: boolean): void {
+    const live = this.ordered().filter((turn) => turn.live);
+    const removed: Removed = { seq, replaced, after: live.findLast((turn) => turn.turn < from_turn)?.turn ?? 0 };
+    for (const turn of live) if (turn.turn >= from_turn) this.set(turn, { live: false, removed });
   }
 
   /** The context was cleared: these turns are live no more, and those that were removed before cannot be restored. */
   clearTurns(through: number): void {
     for (const turn of this.turns.values()) {
-      if (turn.turn > through || !(turn.live || turn.removed)) continue;
-      Object.assign(turn, { live: false, removed: null });
-      this.redraw(turn);
+      if (turn.turn <= through && (turn.live || turn.removed)) this.set(turn, { live: false, removed: null });
     }
   }
 
+  /** Make turns live again. Others that were removed with them are now removed for themselves: no version leads to them. */
   restoreTurns(ranges: readonly (readonly [number, number])[]): void {
+    const back = this.ordered().filter(({ turn }) => ranges.some(([first, last]) => first <= turn && turn <= last));
+    const last = new Map(back.flatMap(({ turn, removed }) => (removed ? [[removed.seq, turn] as const] : [])));
+    for (const turn of back) this.set(turn, { live: true, removed: null });
     for (const turn of this.turns.values()) {
-      if (!ranges.some(([first, last]) => first <= turn.turn && turn.turn <= last)) continue;
-      Object.assign(turn, { live: true, removed: null });
-      this.redraw(turn);
+      const after = turn.removed ? last.get(turn.removed.seq) : undefined;
+      if (turn.removed && after) this.set(turn, { removed: { ...turn.removed, replaced: false, after } });
     }
+  }
+
+  /** Whether a turn is shown, live or as a row that says that it was removed: only below the turn that it followed. */
+  isShown({ removed }: Turn): boolean {
+    return !removed || (!removed.replaced && (this.turns.get(removed.after)?.live ?? true));
+  }
+
+  private set(turn: Turn, changes: Partial<Turn>): void {
+    Object.assign(turn, changes);
+    this.redraw(turn);
+  }
+
+  /** The turns of all versions of a message, oldest first; empty where there is only one. */
+  versionsOf(id: string): readonly string[] {
+    return this.versions.get(id) ?? [];
   }
 
   /** A turn is another version of the one that it replaces, and of whatever that one replaced. */
   addVersion(id: string, replaces: string): void {
-    const known = [...this.turns.values()].find((turn) => turn.id === replaces)?.versions ?? [];
-    const versions = [...(known.length ? known : [replaces]), id];
-    for (const turn of this.turns.values()) {
-      if (!versions.includes(turn.id)) continue;
-      turn.versions = versions;
-      this.redraw(turn);
-    }
+    this.putVersions([...(this.versions.get(replaces) ?? [replaces]), id]);
+  }
+
+  putVersions(ids: readonly string[]): void {
+    for (const id of ids) this.versions.set(id, ids);
+    for (const turn of this.turns.values()) if (ids.includes(turn.id)) this.redraw(turn);
   }
 
   /** Something about a turn reads differently, though none of its entries does. */

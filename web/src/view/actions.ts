@@ -1,5 +1,6 @@
 // What people do. Whatever goes wrong is said in a sentence, and nothing else happens.
 
+import type { Signal } from "@preact/signals";
 import { Refused } from "../core/api";
 import type { Work } from "../core/entries";
 import type { Letter } from "../core/outbox";
@@ -10,7 +11,7 @@ import { attaching, forgetFiles } from "./attaching";
 import { forgetDraft, text } from "./drafting";
 import { discard, whoAmI } from "./following";
 import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
-import { api, ask, chosen, current, leaving, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
+import { api, ask, chosen, current, leaving, leavingNotes, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
 import { s } from "./strings";
 import { goTo } from "./way";
 
@@ -72,7 +73,7 @@ export const actions = {
         say(s.undone, ...(undone ? [{ text: s.undo, run: () => actions.restore(undone) }] : []));
       }),
     ),
-  /** Without a turn, bring back what was undone last. */
+  /** Without a turn, restore what was undone last. */
   restore: (turn_id: string | null = null) =>
     here((id) =>
       attempt(async () => {
@@ -163,6 +164,7 @@ export const actions = {
   /** Hide it now, and delete it once Undo has expired or the person leaves; offer to delete its notes as well. */
   delete: (id: string) => {
     let query = "";
+    const wasOpen = current.value === id;
     const go = async () => {
       stay();
       if (!(await attempt(() => api.delete(at(id) + query)))) leave(id, false);
@@ -172,17 +174,24 @@ export const actions = {
       timer = undefined;
       removeEventListener("pagehide", go);
     };
-    const undo: Act = { text: s.undo, run: () => (stay(), leave(id, false)) };
+    const undo: Act = {
+      text: s.undo,
+      run: () => {
+        stay();
+        leave(id, false);
+        if (wasOpen && !current.value) goTo(id);
+      },
+    };
     /** Say it, with as much time to undo from now on. */
     const tell = (text: string, ...more: Act[]) => {
       clearTimeout(timer);
       timer = setTimeout(go, UNDO_MS);
       say(text, undo, ...more);
     };
-    const withNotes: Act = { text: s.deleteNotes, run: () => ((query = "?notes=delete"), tell(s.deletedWithNotes)) };
+    const withNotes: Act = { text: s.deleteNotes, run: () => ((query = "?notes=delete"), mark(leavingNotes, id, true), tell(s.deletedWithNotes)) };
     let timer: ReturnType<typeof setTimeout> | undefined;
     leave(id, true);
-    if (current.value === id) goTo("");
+    if (wasOpen) goTo("");
     addEventListener("pagehide", go);
     tell(s.deleted);
     const said = notice.value;
@@ -219,10 +228,15 @@ async function notesOf(id: string): Promise<number> {
 }
 
 function leave(id: string, isLeaving: boolean): void {
-  const all = new Set(leaving.value);
-  if (isLeaving) all.add(id);
+  mark(leaving, id, isLeaving);
+  if (!isLeaving) mark(leavingNotes, id, false);
+}
+
+function mark(set: Signal<ReadonlySet<string>>, id: string, isIn: boolean): void {
+  const all = new Set(set.value);
+  if (isIn) all.add(id);
   else all.delete(id);
-  leaving.value = all;
+  set.value = all;
 }
 
 async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {

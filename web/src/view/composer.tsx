@@ -14,7 +14,7 @@ import { prompts } from "./choosing";
 import { text, useDraft } from "./drafting";
 import { begunHere, send } from "./following";
 import { Spent } from "./spent";
-import { current, link, open, place, say, tick } from "./state";
+import { current, link, notice, open, place, say, tick } from "./state";
 import { s } from "./strings";
 
 function isAnyOf(...statuses: string[]): boolean {
@@ -79,6 +79,7 @@ export function Composer() {
       // A command takes no files: they wait for the message.
       return unwrite();
     }
+    if (notice.value?.text === s.undone) notice.value = null; // Undo would remove what is sent now.
     void send(words, if_busy, attaching.stored());
     empty();
   };
@@ -141,6 +142,7 @@ export function Composer() {
     sought.value = null;
     if (standing().join() !== sent) return say(s.notSentChanged);
     if (!found) return say(found === null ? s.cannotLookUp(name) : s.unknownCommand(name));
+    if (notice.value?.text === s.undone) notice.value = null; // Undo would remove what is sent now.
     void send(words, if_busy, attaching.stored());
     empty();
   };

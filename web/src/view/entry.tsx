@@ -9,6 +9,7 @@ import { actions } from "./actions";
 import { Copy } from "./copying";
 import { beside, pick } from "./details/watch";
 import { Attached } from "./files";
+import { giveBack } from "./keyboard";
 import { lazily, modules } from "./lazily";
 import { Markdown } from "./markdown";
 import { AskedLine } from "./question";
@@ -93,14 +94,19 @@ function FromMemory({ texts }: { texts: readonly string[] }) {
   );
 }
 
-/** Still readable, and out of the way. One that another version replaced is seen only when its words are searched for. */
+/** Move the focus from a button that goes away to where one writes, where it was pressed by the keyboard. */
+function writeOn(event: MouseEvent): void {
+  if (!event.detail) giveBack();
+}
+
+/** A turn that was removed: readable, and out of the way. */
 function Removed({ id, turn, offersRestore, children }: { id: string; turn: Turn; offersRestore: boolean; children: ComponentChildren }) {
   const asked = turn.entries[0];
   return (
-    <details class={turn.removed?.replaced ? "turn gone replaced" : "turn gone"} id={id}>
+    <details class="turn gone" id={id}>
       <summary>
         {turn.removed ? s.removed : s.cleared} · <span class="words">{asked ? textOf(asked).slice(0, 80) : ""}</span>
-        {turn.removed && turn.id && offersRestore && <button type="button" onClick={(event) => (event.preventDefault(), void actions.restore(turn.id))}>{s.restore}</button>}
+        {turn.removed && turn.id && offersRestore && <button type="button" onClick={(event) => (event.preventDefault(), writeOn(event), void actions.restore(turn.id))}>{s.restore}</button>}
       </summary>
       {children}
     </details>
@@ -130,7 +136,7 @@ function Asked({ entry, turn, live }: { entry: Entry; turn: Turn; live: boolean 
           {entry.place === 0 && (
             <>
               <button type="button" class="quiet" onClick={() => (editing.value = true)}>{s.edit}</button>
-              <button type="button" class="quiet" onClick={() => void actions.undo(turn.id)}>{s.undoHere}</button>
+              <button type="button" class="quiet" onClick={(event) => (writeOn(event), void actions.undo(turn.id))}>{s.undoHere}</button>
               <button type="button" class="quiet" onClick={() => void actions.branch(turn.id)}>{s.branch}</button>
             </>
           )}
@@ -209,28 +215,29 @@ function Notice({ entry, turn }: { entry: Entry; turn: Turn }) {
   );
 }
 
-/** Leads to the other versions of a message and its answer; not while something is being answered, which would end. */
+/** Switch between the versions of a message and its answer; not during a run, because that would cancel it. */
 function Versions({ turn }: { turn: Turn }) {
-  const at = turn.versions.indexOf(turn.id);
+  const versions = open.conversation.versionsOf(turn);
+  const at = versions.indexOf(turn.id);
   if (at < 0) return null;
   const isBusy = [...open.conversation.work.values()].some((work) => !OVER.has(work.status));
   const button = (label: string, sign: string, to: number) => {
-    const id = turn.versions[to];
+    const id = versions[to];
     return (
-      <button type="button" class="quiet" aria-label={label} disabled={!id || isBusy} onClick={() => id && void actions.choose(id, label)}
+      <button type="button" class="quiet" aria-label={label} aria-disabled={!id || isBusy} onClick={() => id && !isBusy && void actions.choose(id, label)}
         ref={(node) => void (chosen.value?.turn === turn.id && chosen.value.label === label && node && ((chosen.value = null), node.focus()))}>{sign}</button>
     );
   };
   return (
     <span class="versions" role="group" aria-label={s.versions}>
-      {button(s.versionBefore, "‹", at - 1)}<span>{at + 1}/{turn.versions.length}</span>{button(s.versionAfter, "›", at + 1)}
+      {button(s.versionBefore, "‹", at - 1)}<span>{at + 1}/{versions.length}</span>{button(s.versionAfter, "›", at + 1)}
     </span>
   );
 }
 
 /** What is to be said of the work below its last message. */
 function Ending({ turn, work }: { turn: Turn; work: Work | undefined }) {
-  const again = turn.id && <span class="again"><Versions turn={turn} /> {answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /></span>;
+  const again = turn.id && <span class="again">{answerOf(turn) && <Copy label={s.copyAnswer} text={() => answerOf(turn)} />} <button type="button" class="quiet" onClick={() => void actions.retry(turn.id)}>{s.tryAgain}</button> <More turn={turn} /> <Versions turn={turn} /></span>;
   // An answer that was copied into a branch has no work of its own there; one that no model wrote is a summary.
   if (!work) return turn.entries.some((entry) => entry.role === "assistant" && entry.model) ? <Footer turn={turn}>{again}</Footer> : null;
   switch (work.status) {

@@ -52,6 +52,8 @@ export type Shelf = "list" | "archive";
 export const rest = signal<Readonly<Record<Shelf, string | null>>>({ list: null, archive: null });
 /** Conversations that are about to be deleted: out of sight, and not yet gone. */
 export const leaving = signal<ReadonlySet<string>>(new Set());
+/** Those of them whose notes are about to be deleted too. */
+export const leavingNotes = signal<ReadonlySet<string>>(new Set());
 
 /** The conversation that is open; `tick` moves with every change to it. */
 export const current = signal<string | null>(null);
@@ -81,7 +83,7 @@ export const waiting = computed(() => [...questions.value.values()].flat());
 /** What a conversation is called: until it has a title, how it begins. */
 export const titleOf = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
 
-/** The version of a message that was just chosen, and by which button: the same one has the keyboard there. */
+/** The version of a message that was just chosen, and by which button: the same button gets the focus there. */
 export const chosen = signal<{ turn: string; label: string } | null>(null);
 
 export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !leaving.value.has(row.id)));
@@ -148,8 +150,8 @@ export function sayMeanwhile(text: string): void {
   ask(text);
 }
 
-/** Remove a notice about a place that was left, unless it offers to undo something. */
+/** Remove a notice about a place that was left, unless only the notice offers to undo something. */
 export function leaveNotice(): void {
   const said = notice.value;
-  if (said && said.at !== location.hash && !said.acts.some((act) => act.text === s.undo)) notice.value = null;
+  if (said && said.at !== location.hash && (said.text === s.undone || !said.acts.some((act) => act.text === s.undo))) notice.value = null;
 }

@@ -46,7 +46,7 @@ export function Transcript() {
     if (busy.current || open.conversation.before === null) return;
     busy.current = true;
     try {
-      // A page of replaced turns adds nothing to see, so nothing else would ask for the next one.
+      // A page of turns that are not shown adds nothing to see, so nothing else would ask for the next one.
       for (let height = -1; height < 0 || height === box.current?.scrollHeight; ) {
         height = box.current?.scrollHeight ?? 0;
         if (!(await loadEarlier())) break;
@@ -78,7 +78,7 @@ export function Transcript() {
     if (id && follows.current && !document.hidden) scheduleSeen(id);
   });
 
-  const turns = open.conversation.ordered();
+  const turns = open.conversation.shown();
   const first = turns[0]?.turn;
   if (box.current && first !== fromFirst.current) fromEnd.current = box.current.scrollHeight - box.current.scrollTop;
   fromFirst.current = first;
@@ -127,7 +127,7 @@ export function Transcript() {
           {isEmpty && <Greeting />}
           <CameFrom />
           {turns.flatMap((turn, place) => {
-            const offersRestore = turn.removed !== null && turns[place - 1]?.removed?.seq !== turn.removed.seq;
+            const offersRestore = turn.removed !== null && turns.find((each) => each.removed?.seq === turn.removed?.seq) === turn;
             const version = `${turn.version} ${offersRestore}`;
             const view = <Steady key={turn.turn} version={version} draw={() => <TurnView turn={turn} version={version} offersRestore={offersRestore} />} />;
             const ends = summary && turn.turn <= summary.through_turn && (turns[place + 1]?.turn ?? Infinity) > summary.through_turn;

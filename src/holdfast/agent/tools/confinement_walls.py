@@ -58,6 +58,16 @@ _SYSTEM_CALLS = MappingProxyType({
     "aarch64": ((0xC00000B7, 198, 206, 211, 269, -1), (0x40000028, 281, 290, 296, 374, -1)),
     "riscv64": ((0xC00000F3, 198, 206, 211, 269, -1),),
 })  # fmt: skip
+_FORKS = MappingProxyType({
+    # By the same audit number: fork, vfork, clone, clone3, unshare, as far as there are.
+    0xC000003E: (57, 58, 56, 435, 272),
+    0x40000003: (2, 190, 120, 435, 310),
+    0xC00000B7: (220, 435, 97),
+    0x40000028: (2, 190, 120, 435, 337),
+    0xC00000F3: (220, 435, 97),
+})  # fmt: skip
+_X32 = 0x40000000
+"""Numbers from here on are of another kind of program on x86_64, which nobody has."""
 _CALLS_ON_PROCESSES = MappingProxyType(
     {
         # By the same audit number: prlimit64, setpriority, ioprio_set; sched_setparam, sched_setscheduler,
@@ -132,9 +142,10 @@ def enclose(
 
 
 def restrict_to_reading(readable: list[str]) -> None:
-    """Let this process only read those folders, whose paths are resolved: no writing, no program, no network.
+    """Let this process only read those folders, whose paths are resolved.
 
-    Raises OSError. Open files stay open. Without Landlock only the network is given up.
+    It can no longer write, run a program, use the network or start another process. Open files stay open.
+    Without Landlock it can still read and write files. Raises OSError.
     """
     version = abi()
     _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -147,7 +158,7 @@ def restrict_to_reading(readable: list[str]) -> None:
         _check(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0))
         os.close(ruleset)
     _filter_calls()
-    _put_filter(_no_socket)
+    _put_filter(_deny_sockets_and_forks)
 
 
 # Hiding by mounts.
@@ -372,10 +383,13 @@ def _filter_for(audit: int, socket: int, sendto: int, sendmsg: int, sendmmsg: in
     return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
 
 
-def _no_socket(audit: int, socket: int, *_: int) -> bytes:
-    """The filter for one architecture that refuses to make a socket."""
+def _deny_sockets_and_forks(audit: int, socket: int, *_: int) -> bytes:
+    """Return the filter for one architecture that refuses to make a socket or another process."""
     refused, allow = _step(0x06, 0x00050000 | _EPERM), _step(0x06, 0x7FFF0000)
-    body = _step(0x20, 0) + _step(0x15, socket, 0, 1) + refused + allow
+    body = _step(0x20, 0) + _step(0x35, _X32, 0, 1) + refused
+    for number in (socket, *_FORKS[audit]):
+        body += _step(0x15, number, 0, 1) + refused
+    body += allow
     return _step(0x20, 4) + _step(0x15, audit, 0, len(body) // 8) + body
 
 

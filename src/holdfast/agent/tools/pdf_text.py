@@ -1,16 +1,22 @@
 """The text of PDF files, for models that take none: read in a process of its own, behind walls."""
 
 import asyncio
+import math
 import os
 import signal
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
+
+import msgspec
 
 from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
+from holdfast.agent.tools.pdf_program import BROKEN as BROKEN_FILE
 from holdfast.agent.tools.pdf_program import ENCRYPTED, HEAVY
 from holdfast.domain.context import FileContent
 from holdfast.domain.limits import (
@@ -18,6 +24,7 @@ from holdfast.domain.limits import (
     PDF_CACHE_BYTES_MAX,
     PDF_MEMORY_BYTES_MAX,
     PDF_PAGES_MAX,
+    PDF_RETRY_S,
     PDF_S_MAX,
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
@@ -29,6 +36,8 @@ _PROGRAM = (
 )
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536
+_ENDINGS = (0, BROKEN_FILE, ENCRYPTED, HEAVY)
+"""Exit codes of a program that was not cut off."""
 _LINE_BYTES_MAX = 200
 """Room for the line that says what was left out."""
 TOO_LARGE = FileContent("note", f"is a PDF of more than {FILE_BYTES_MAX // 1_000_000} MB, and was not read")
@@ -39,6 +48,15 @@ SLOW = FileContent("note", f"is a PDF that could not be read in {PDF_S_MAX} s")
 BULKY = FileContent("note", "is a PDF that takes too much memory to read")
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    content: FileContent
+    until: float
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content.body.encode())
+
+
 class PdfTexts:
     """Extracts the text of PDF files, and keeps what it has read. Belongs to one event loop."""
 
@@ -47,19 +65,23 @@ class PdfTexts:
         walls: Walls,
         seconds_max: float = PDF_S_MAX,
         memory_bytes_max: int = PDF_MEMORY_BYTES_MAX,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._walls = walls
         self._seconds_max = seconds_max
         self._memory_bytes_max = memory_bytes_max
+        self._now = now
         self._slots = asyncio.Semaphore(PDFS_AT_ONCE_MAX)
-        self._kept: OrderedDict[str, FileContent] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._kept_bytes = 0
 
     def kept(self, blob: str) -> FileContent | None:
         """Return what was read of this file, if that is still held."""
-        if blob in self._kept:
-            self._kept.move_to_end(blob)
-        return self._kept.get(blob)
+        found = self._kept.get(blob)
+        if found is None or found.until <= self._now():
+            return None
+        self._kept.move_to_end(blob)
+        return found.content
 
     async def read(self, blob: str, content: bytes) -> FileContent:
         """Return the text of a PDF file, or a note that says why there is none. Never raises."""
@@ -69,17 +91,16 @@ class PdfTexts:
             found = self.kept(blob)
             if found is None:
                 found, is_final = await self._extracted(content)
-                if is_final:
-                    self._keep(blob, found)
+                self._keep(blob, _Kept(found, math.inf if is_final else self._now() + PDF_RETRY_S))
         return found
 
-    def _keep(self, blob: str, found: FileContent) -> None:
-        if blob not in self._kept:
-            self._kept[blob] = found
-            self._kept_bytes += _size(found)
+    def _keep(self, blob: str, found: _Kept) -> None:
+        before = self._kept.pop(blob, None)
+        self._kept[blob] = found
+        self._kept_bytes += found.size_bytes - (before.size_bytes if before is not None else 0)
         while self._kept_bytes > PDF_CACHE_BYTES_MAX:
             _, gone = self._kept.popitem(last=False)
-            self._kept_bytes -= _size(gone)
+            self._kept_bytes -= gone.size_bytes
 
     async def _extracted(self, content: bytes) -> tuple[FileContent, bool]:
         """Return the content for the model, and whether another try would give the same."""
@@ -105,7 +126,7 @@ class PdfTexts:
                 os.killpg(process.pid, signal.SIGKILL)
             await see_through(process.wait())
         found = _content_of(bytes(output).decode("utf-8", "replace"), None if is_late else process.returncode)
-        return found, not is_late
+        return found, not is_late and process.returncode in _ENDINGS
 
     async def _started(self) -> asyncio.subprocess.Process:
         """Start the program. Raises OSError."""
@@ -132,7 +153,3 @@ def _content_of(text: str, code: int | None) -> FileContent:
         return FileContent("text", text if code == 0 else f"{text}\n[the rest could not be read]")
     notes = {0: NO_TEXT, ENCRYPTED: LOCKED, HEAVY: BULKY, None: SLOW, -signal.SIGXCPU: SLOW}
     return notes.get(code, BROKEN)
-
-
-def _size(found: FileContent) -> int:
-    return len(found.body.encode())

@@ -56,10 +56,10 @@ def delete(
     # The store is closed while a person thinks.
     found, saved = carry_out(context, look, **settings)
     row, title = found.row, title_of(found.row.title, found.opening)
-    those = f"the {counted(saved, 'note')} saved from it"
+    those = "the note saved from it" if saved == 1 else f"the {counted(saved, 'note')} saved from it"
     gone, stay = (f" and {those}", "") if notes and saved else ("", f"Memory keeps {those}" if saved else "")
     if not yes:
-        hint = f"{stay}; `--notes` deletes them too. " if stay else ""
+        hint = f"{stay}; `--notes` deletes {'it' if saved == 1 else 'them'} too. " if stay else ""
         question = f"{hint}Delete “{title}” ({counted(row.live_turns, 'turn')}){gone} for good?"
         typer.confirm(question, abort=True, err=True)
     carry_out(context, remove, **settings)
@@ -68,7 +68,7 @@ def delete(
     else:
         print(f"Deleted “{title}”{gone}.")
         if stay:
-            print(f"{stay}. You can delete them on the memory page.")
+            print(f"{stay}. You can delete {'it' if saved == 1 else 'them'} on the memory page.")
         print(
             "Its space is given back by a running server within minutes, "
             "or by `holdfast doctor` once a minute has passed."

@@ -121,6 +121,7 @@ export interface Asked {
 export interface Removed {
   readonly seq: number;
   readonly replaced: boolean;
+  readonly after: number;
 }
 
 export interface Run {

@@ -4,7 +4,7 @@ import { batch, computed, signal } from "@preact/signals";
 import { Refused } from "../../core/api";
 import type { Memory, MemoryList, SettingList, WaitingMemory } from "../../core/protocol";
 import { actions, attempt } from "../actions";
-import { api, notice, say, UNDO_MS } from "../state";
+import { api, leaving, leavingNotes, notice, say, UNDO_MS } from "../state";
 import { s } from "../strings";
 import { readWaiting, waiting } from "./watch";
 
@@ -25,8 +25,8 @@ export const outcome = signal("");
 const known = signal<readonly Memory[]>([]);
 const going = signal<ReadonlyMap<string, () => void>>(new Map());
 /** What is to be seen: what is about to be forgotten is gone already. */
-export const shown = computed(() => known.value.filter((each) => !going.value.has(each.id)));
-export const shownWaiting = computed(() => waiting.value.filter((each) => !going.value.has(keyOf(each))));
+export const shown = computed(() => known.value.filter((each) => !going.value.has(each.id) && !leavingNotes.value.has(each.session_id ?? "")));
+export const shownWaiting = computed(() => waiting.value.filter((each) => !going.value.has(keyOf(each)) && !leaving.value.has(each.session_id)));
 /** How many conversations could not be remembered so far. */
 export const failing = computed(() => new Set(waiting.value.filter((each) => each.state === "failed").map((each) => each.session_id)).size);
 

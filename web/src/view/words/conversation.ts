@@ -25,7 +25,7 @@ export const conversation = {
   fileGone: "This file is no longer here.",
 
   edit: "Edit",
-  editHelp: "Replies below will be replaced.",
+  editHelp: "The replies below stay with the earlier version.",
   sendEdited: "Save and resend",
   undoHere: "Undo from here",
   tryAgain: "Try again",
