@@ -212,7 +212,8 @@ class Mourners:
     def _audit_one(self, talk: Memory, figures: Figures) -> None:
         """Every turn that stands is held once, with what was said in it; and nothing else is.
 
-        Of a deleted conversation only what was told before that is held.
+        Of a deleted conversation any of its turns may be held, once: how many were told before that is not
+        known here.
         """
         held, due = self._home.witness.turns(talk.session_id), owed(talk)
         if talk.session_id in self.deleted:
