@@ -74,7 +74,7 @@ class ModelCannotTake(HoldfastError):
 class NotKnownToTake(ModelCannotTake):
     """{model} is not known to take {what}; it takes {takes}."""
 
-    remedy = "Choose another model, or send it anyway: in the page, with `holdfast chat --anyway` or `anyway`."
+    remedy = "Choose another model, or send it anyway: in the page, by `holdfast chat --anyway` or `anyway`."
 
 
 class Takes(msgspec.Struct, frozen=True):
