@@ -23,7 +23,7 @@ from tests.acceptance.talking import Api, Speaker, talking
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"
 """Answers without an end, which have tests of their own."""
-OWING, MEMORIES, AGENTS, LONG = 6, 40, 40, 8
+OWING, MEMORIES, AGENTS, LONG, UNDONE = 6, 40, 40, 8, 10
 """More than are dropped and forgotten before everything was tried."""
 DECIDES = "POST /api/runs/{run_id}/tools/{call_id}"
 MOVES = "POST /api/sessions/{session_id}/continue"
@@ -52,6 +52,7 @@ owing_ids.values = {owing}
 segments.values = [1]
 agent_names.values = {agents}
 long_ids.values = {long}
+undone_ids.values = {undone}
 providers.values = ["mistral", "groq", "ollama"]
 
 [parameters]
@@ -80,6 +81,11 @@ parameters."path.segment" = {{ dictionary = "segments", probability = 0.9 }}
 [[operations]]
 include-name = "POST /api/sessions/{{session_id}}/compact"
 parameters."path.session_id" = {{ dictionary = "long_ids", probability = 0.9 }}
+
+# There is something to restore where something was undone.
+[[operations]]
+include-name = "POST /api/sessions/{{session_id}}/restore"
+parameters."path.session_id" = {{ dictionary = "undone_ids", probability = 0.9 }}
 
 # Agents have files, and names that files can have.
 [[operations]]
@@ -125,13 +131,16 @@ async def _settled(api: Api) -> dict[str, list[str]]:
     for _ in range(LONG):
         await api.done((await api.say(long, "hello"))["run_id"])
     owing = [(await _begun(api, "hello", "completed"))[0] for _ in range(OWING)]
+    undone = [(await _begun(api, "hello", "completed"))[0] for _ in range(UNDONE)]
+    for session in undone:
+        await api.post(f"/api/sessions/{session}/undo", {})
     memories = [(await api.post("/api/memory", {"text": f"Fact {n}."}))["id"] for n in range(MEMORIES)]
     agents = [f"agent{n}" for n in range(AGENTS)]
     for name in agents:
         await api.ask("PUT", f"/api/agents/{name}", {"text": ""})
     return ids | {
         "asking": [asking], "asked": asked, "owing": owing, "memories": memories, "agents": agents,
-        "long": [long],
+        "long": [long], "undone": undone,
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_what_replaces_nothing_need_not_say_so() -> None:
     ids=lambda answer: answer[:20],
 )
 def test_any_other_answer_is_a_failure(answer: str) -> None:
-    with pytest.raises(ProviderFailure, match="in the form that was asked for"):
+    with pytest.raises(ProviderFailure, match="cannot write memory notes"):
         facts_in(answer)
 
 

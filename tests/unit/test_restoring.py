@@ -193,9 +193,7 @@ def test_what_is_not_there_or_was_cleared_is_refused() -> None:
     assert talk.live == [4]
 
 
-def test_what_was_removed_before_the_context_was_cleared_stays_removed_also_where_nothing_before_it_was() -> (
-    None
-):
+def test_what_was_removed_before_a_clear_stays_removed() -> None:
     talk = Conversation().send(1).undo(1).send(1).clear()
     with pytest.raises(RestoreRefused):
         talk.restore(1)

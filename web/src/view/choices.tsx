@@ -8,6 +8,7 @@ import { agentHere, agents, choice, choose, MAIN, modelOf, readAgents, type Choi
 import { aboutModel, Picker } from "./picker";
 import { api, offers, takeModels } from "./state";
 import { s } from "./strings";
+import { set } from "./words/settings";
 
 export function Choices({ close }: { close: () => void }) {
   const wrong = useSignal("");
@@ -41,7 +42,7 @@ export function Choices({ close }: { close: () => void }) {
       {here?.description && <p class="note quiet">{here.description}</p>}
       {here?.error && <p class="note wrong">{here.error}</p>}
       {!here && names.length > 0 && <p class="note wrong">{s.agents.gone(agent)}</p>}
-      <Picker label={s.set.model} value={model} placeholder={s.agents.asAgent(modelOf(here))} offers={offers.value} choose={(name) => change({ model: name })} />
+      <Picker label={set.model} value={model} placeholder={s.agents.asAgent(modelOf(here))} offers={offers.value} choose={(name) => change({ model: name })} />
       {known && <p class="note quiet">{aboutModel(known)}</p>}
       {model && <p class="buttons"><button type="button" class="quiet" onClick={() => change({ model: "" })}>{s.agents.asAgentAgain}</button></p>}
       <p role="status" class="note wrong">{wrong.value}</p>

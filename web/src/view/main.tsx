@@ -4,7 +4,7 @@ import { render } from "preact";
 import "./style/page.css";
 import { App } from "./app";
 import { begin, seen, show } from "./following";
-import { applyLook } from "./settings/looks";
+import { applyLook } from "./look";
 import { signInByLink } from "./signin";
 import { watchLook } from "./notify";
 import { about, current, hidden, leaveNotice, loading, me, now, place } from "./state";

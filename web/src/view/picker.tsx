@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
 import type { ModelTold } from "../core/protocol";
 import { s } from "./strings";
+import { set } from "./words/settings";
 
 const SHOWN_MAX = 50;
 
@@ -12,8 +13,8 @@ export type Offer = Omit<ModelTold, "price"> & { readonly price?: ModelTold["pri
 
 /** What is known of a model, in a few words. */
 export function aboutModel({ window_tokens, price }: Offer): string {
-  const cost = price ? s.set.perMillion(price) : price === null ? s.priceUnknown : "";
-  return [window_tokens ? s.set.window(window_tokens) : "", cost].filter(Boolean).join(" · ");
+  const cost = price ? set.perMillion(price) : price === null ? s.priceUnknown : "";
+  return [window_tokens ? set.window(window_tokens) : "", cost].filter(Boolean).join(" · ");
 }
 
 interface Given {

@@ -1,10 +1,9 @@
-// Every word that people read on the page, together. Nothing else in `view` holds words; the longer parts are in `words`.
+// Every word that people read on the page, but for those of the settings, which come with them. The longer parts are in `words`.
 
 import { agents } from "./words/agents";
 import { conversation } from "./words/conversation";
 import { details } from "./words/details";
 import { memory } from "./words/memory";
-import { set } from "./words/settings";
 
 export const s = {
   name: "Holdfast", untitled: "Untitled",
@@ -92,7 +91,6 @@ export const s = {
     ["Shift Enter", "A new line"],
     ["?", "This sheet"],
   ] as const,
-  set,
   memory,
   agents,
   details,

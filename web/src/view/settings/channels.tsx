@@ -7,7 +7,7 @@ import type { ChannelList, ChannelTold, ChannelTried, SenderList, SenderTold, St
 import { age } from "../../core/times";
 import { attempt } from "../actions";
 import { api, now, say } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 
 const LOOK_EVERY_MS = 5_000;
 
@@ -22,8 +22,8 @@ export function Channels() {
   }, []);
   return (
     <section aria-labelledby="set-channels">
-      <h3 id="set-channels">{s.set.channels}</h3>
-      <p class="note quiet">{s.set.channelsHelp}</p>
+      <h3 id="set-channels">{set.channels}</h3>
+      <p class="note quiet">{set.channelsHelp}</p>
       {found.value.map((each) => <Channel key={each.name} told={each} changed={(list) => (found.value = list.channels)} />)}
       <People />
     </section>
@@ -51,34 +51,34 @@ function Channel({ told, changed }: { told: ChannelTold; changed: (list: Channel
     changed(await api.get<ChannelList>("api/channels"));
   });
   const disconnect = () => work(async () => changed(await api.post<ChannelList>("api/channels/telegram/disconnect")));
-  const name = s.set.channelNames[told.name] ?? told.name;
+  const name = set.channelNames[told.name] ?? told.name;
   return (
     <div class="channel" role="group" aria-labelledby={`set-channel-${told.name}`}>
       <p class="buttons"><b id={`set-channel-${told.name}`}>{name}</b> <span class="note quiet">{state(told)}</span><span class="spread" />
-        {told.connected && <button type="button" disabled={busy.value} aria-label={`${s.set.test} ${name}`} onClick={() => void test()}>{s.set.test}</button>}
-        {told.connected && !told.fixed && <button type="button" class="quiet" disabled={busy.value} aria-label={`${s.set.disconnect} ${name}`} onClick={() => void disconnect()}>{s.set.disconnect}</button>}</p>
-      {told.last_error && <p class="note wrong">{s.set.lastError(told.last_error_at ? age(told.last_error_at, now.value) : "", told.last_error)}</p>}
-      {told.undelivered && <p class="note wrong">{s.set.undelivered(age(told.undelivered_at, now.value), told.undelivered)}</p>}
+        {told.connected && <button type="button" disabled={busy.value} aria-label={`${set.test} ${name}`} onClick={() => void test()}>{set.test}</button>}
+        {told.connected && !told.fixed && <button type="button" class="quiet" disabled={busy.value} aria-label={`${set.disconnect} ${name}`} onClick={() => void disconnect()}>{set.disconnect}</button>}</p>
+      {told.last_error && <p class="note wrong">{set.lastError(told.last_error_at ? age(told.last_error_at, now.value) : "", told.last_error)}</p>}
+      {told.undelivered && <p class="note wrong">{set.undelivered(age(told.undelivered_at, now.value), told.undelivered)}</p>}
       {!told.connected && told.name === "telegram" && <Connect busy={busy.value} connect={(token) => work(async () => changed(await api.post<ChannelList>("api/channels/telegram/connect", { token })))} />}
-      {!told.connected && told.name === "webhook" && <p class="note quiet">{s.set.webhookHelp}</p>}
-      <p role="status" class={tried.value?.ok === false ? "note wrong" : "note good"}>{busy.value ? s.set.testing : tried.value && (tried.value.ok ? s.set.works(tried.value.detail) : tried.value.detail)}</p>
+      {!told.connected && told.name === "webhook" && <p class="note quiet">{set.webhookHelp}</p>}
+      <p role="status" class={tried.value?.ok === false ? "note wrong" : "note good"}>{busy.value ? set.testing : tried.value && (tried.value.ok ? set.works(tried.value.detail) : tried.value.detail)}</p>
     </div>
   );
 }
 
 function state(told: ChannelTold): string {
-  if (!told.connected) return s.set.notConnected;
+  if (!told.connected) return set.notConnected;
   const sent = (told.delivered["sent"] ?? 0) + (told.delivered["again"] ?? 0);
-  return [told.serving ? s.set.serving : s.set.standingBy, s.set.cameAndWent(told.received, sent), ...(told.waiting ? [s.set.waitingToBeSent(told.waiting)] : [])].join(" · ");
+  return [told.serving ? set.serving : set.standingBy, set.cameAndWent(told.received, sent), ...(told.waiting ? [set.waitingToBeSent(told.waiting)] : [])].join(" · ");
 }
 
 function Connect({ busy, connect }: { busy: boolean; connect: (token: string) => Promise<void> }) {
   const token = useSignal("");
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void connect(token.value.trim()))}>
-      <label>{s.set.botToken} <input type="password" autocomplete="off" value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} /></label>
-      <p class="note quiet">{s.set.botTokenHelp}</p>
-      <p class="buttons"><button type="submit" class="strong" disabled={busy || !token.value.trim()}>{s.set.connectTelegram}</button></p>
+      <label>{set.botToken} <input type="password" autocomplete="off" value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} /></label>
+      <p class="note quiet">{set.botTokenHelp}</p>
+      <p class="buttons"><button type="submit" class="strong" disabled={busy || !token.value.trim()}>{set.connectTelegram}</button></p>
     </form>
   );
 }
@@ -102,7 +102,7 @@ function People() {
     try {
       const sender = await api.post<SenderTold>("api/pairing", { code: code.value.trim() });
       code.value = "";
-      say(s.set.letIn(sender.name || sender.sender));
+      say(set.letIn(sender.name || sender.sender));
       await load();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -115,22 +115,22 @@ function People() {
   });
   return (
     <div>
-      <h4>{s.set.strangers}</h4>
-      {!waiting.value.length && <p class="note quiet">{s.set.noStrangers}</p>}
-      <ul aria-label={s.set.strangers}>
+      <h4>{set.strangers}</h4>
+      {!waiting.value.length && <p class="note quiet">{set.noStrangers}</p>}
+      <ul aria-label={set.strangers}>
         {waiting.value.map((each) => <li key={`${each.channel}:${each.sender}`}><b>{each.name || each.sender}</b> <span class="note quiet">{who(each)} · {age(each.asked_at, now.value)}</span></li>)}
       </ul>
       <form class="buttons" onSubmit={(event) => (event.preventDefault(), void pair())}>
-        <label>{s.set.code} <input value={code.value} maxLength={40} autocomplete="off" spellcheck={false} onInput={(event) => (code.value = event.currentTarget.value)} /></label>
-        <button type="submit" disabled={!code.value.trim()}>{s.set.letThemIn}</button>
+        <label>{set.code} <input value={code.value} maxLength={40} autocomplete="off" spellcheck={false} onInput={(event) => (code.value = event.currentTarget.value)} /></label>
+        <button type="submit" disabled={!code.value.trim()}>{set.letThemIn}</button>
       </form>
       <p role="status" class="note wrong">{wrong.value}</p>
-      <h4>{s.set.people}</h4>
-      {!senders.value.length && <p class="note quiet">{s.set.noPeople}</p>}
-      <ul aria-label={s.set.people}>
+      <h4>{set.people}</h4>
+      {!senders.value.length && <p class="note quiet">{set.noPeople}</p>}
+      <ul aria-label={set.people}>
         {senders.value.map((each) => (
           <li key={`${each.channel}:${each.sender}`} class="buttons"><b>{each.name || each.sender}</b> <span class="note quiet">{who(each)}</span><span class="spread" />
-            <button type="button" aria-label={`${s.set.remove} ${each.name || each.sender}`} onClick={() => void remove(each)}>{s.set.remove}</button></li>
+            <button type="button" aria-label={`${set.remove} ${each.name || each.sender}`} onClick={() => void remove(each)}>{set.remove}</button></li>
         ))}
       </ul>
     </div>
@@ -138,5 +138,5 @@ function People() {
 }
 
 function who(person: { readonly channel: string; readonly sender: string }): string {
-  return `${s.set.channelNames[person.channel] ?? person.channel} ${person.sender}`;
+  return `${set.channelNames[person.channel] ?? person.channel} ${person.sender}`;
 }

@@ -6,7 +6,7 @@ import { Refused } from "../../core/api";
 import type { ModelList, ProviderTold, Tried } from "../../core/protocol";
 import { aboutModel, Picker, type Offer } from "../picker";
 import { api, model, say } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 import { sayAnswers, type Take } from "./model";
 
 interface Given {
@@ -19,14 +19,14 @@ interface Given {
 export function Connect({ providers, chosen, take, load }: Given) {
   const others = providers.filter((each) => each.name !== "local");
   const provider = others.find((each) => each.name === chosen.value) ?? others[0];
-  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${s.set.whyReady[each.source]})` : each.label}</option>;
+  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${set.whyReady[each.source]})` : each.label}</option>;
   const ready = others.filter((each) => each.ready);
   return (
     <div class="fields">
-      <label>{s.set.provider}{" "}
+      <label>{set.provider}{" "}
         <select id="set-provider" value={provider?.name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
-          {ready.length > 0 && <optgroup label={s.set.providersReady}>{ready.map(choice)}</optgroup>}
-          <optgroup label={s.set.providersOther}>{others.filter((each) => !each.ready).map(choice)}</optgroup>
+          {ready.length > 0 && <optgroup label={set.providersReady}>{ready.map(choice)}</optgroup>}
+          <optgroup label={set.providersOther}>{others.filter((each) => !each.ready).map(choice)}</optgroup>
         </select>
       </label>
       {provider && <Form key={provider.name} provider={provider} take={take} load={load} />}
@@ -81,30 +81,30 @@ function Form({ provider, take, load }: { provider: ProviderTold; take: Take; lo
     const { base_url, key: given } = { base_url: undefined, key: undefined, ...wanted() };
     take(await api.put<ModelList>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
     key.value = "";
-    say(s.set.kept(provider.label));
+    say(set.kept(provider.label));
   });
   const forget = () => work(async () => {
     take(await api.delete<ModelList>(`api/models/providers/${provider.name}`));
-    say(s.set.forgotten(provider.label));
+    say(set.forgotten(provider.label));
   });
   const known = offers.find((each) => each.name === name.value);
   const isAnyServer = provider.name === "openai";
-  const address = <><label>{s.set.baseUrl} <input type="url" value={url.value} placeholder={provider.default_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{isAnyServer ? s.set.anyServer : s.set.mayBeEmpty(provider.default_url)}</p></>;
+  const address = <><label>{set.baseUrl} <input type="url" value={url.value} placeholder={provider.default_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{isAnyServer ? set.anyServer : set.mayBeEmpty(provider.default_url)}</p></>;
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
       {(isAnyServer || provider.local) && address}
-      <label>{s.set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
+      <label>{set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
       <p class="note quiet">{aboutKey(provider)}</p>
-      {!isAnyServer && !provider.local && <details open={Boolean(kept)}><summary>{s.set.anotherAddress}</summary>{address}</details>}
-      <Picker label={s.set.modelName} value={name.value} offers={offers} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
-      {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{s.set.noModels(provider.problem)}</p>}
-      <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? s.set.testing : tried.value?.detail}</p>
+      {!isAnyServer && !provider.local && <details open={Boolean(kept)}><summary>{set.anotherAddress}</summary>{address}</details>}
+      <Picker label={set.modelName} value={name.value} offers={offers} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
+      {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{set.noModels(provider.problem)}</p>}
+      <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? set.testing : tried.value?.detail}</p>
       <p class="buttons">
-        <button type="submit" disabled={busy.value}>{s.set.test}</button>
-        <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{s.set.use}</button>
-        {(key.value || isMoved) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{s.set.keepKey}</button>}
+        <button type="submit" disabled={busy.value}>{set.test}</button>
+        <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{set.use}</button>
+        {(key.value || isMoved) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{set.keepKey}</button>}
         <span class="spread" />
-        {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{s.set.forgetIt(provider.label)}</button>}
+        {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{set.forgetIt(provider.label)}</button>}
       </p>
     </form>
   );
@@ -131,7 +131,7 @@ function offered(provider: ProviderTold, url: string, tried: Tried | null): read
 }
 
 function aboutKey(provider: ProviderTold): string {
-  if (provider.key_from) return s.set.keyFrom(provider.key_from);
-  if (provider.has_key) return s.set.keyKept;
-  return provider.local ? s.set.keyNotNeeded : s.set.keyHelp;
+  if (provider.key_from) return set.keyFrom(provider.key_from);
+  if (provider.has_key) return set.keyKept;
+  return provider.local ? set.keyNotNeeded : set.keyHelp;
 }

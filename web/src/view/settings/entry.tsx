@@ -7,6 +7,7 @@ import { age } from "../../core/times";
 import { attempt } from "../actions";
 import { api, now, say } from "../state";
 import { s } from "../strings";
+import { set } from "../words/settings";
 
 const RIGHTS = ["read", "write", "approve", "admin"] as const;
 
@@ -17,21 +18,21 @@ export function Entry() {
   const setPassword = () => attempt(async () => {
     await api.post("api/password", { password: password.value });
     password.value = "";
-    say(isSet.value ? s.set.passwordChanged : s.set.passwordSet);
+    say(isSet.value ? set.passwordChanged : set.passwordSet);
     isSet.value = true;
   });
   const remove = () => attempt(async () => {
     await api.delete("api/password");
     isSet.value = false;
-    say(s.set.passwordRemoved);
+    say(set.passwordRemoved);
   });
   return (
     <section aria-labelledby="set-entry">
-      <h3 id="set-entry">{s.set.entry}</h3>
+      <h3 id="set-entry">{set.entry}</h3>
       <form class="buttons" onSubmit={(event) => (event.preventDefault(), void setPassword())}>
-        <label>{s.set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
-        <button type="submit" disabled={!password.value}>{s.set.setPassword}</button>
-        {isSet.value && <button type="button" class="quiet" onClick={() => void remove()}>{s.set.removePassword}</button>}
+        <label>{set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
+        <button type="submit" disabled={!password.value}>{set.setPassword}</button>
+        {isSet.value && <button type="button" class="quiet" onClick={() => void remove()}>{set.removePassword}</button>}
       </form>
       <Tokens />
     </section>
@@ -58,22 +59,22 @@ function Tokens() {
   const toggle = (right: string) => (rights.value = rights.value.includes(right) ? rights.value.filter((each) => each !== right) : [...rights.value, right]);
   return (
     <div>
-      <h4>{s.set.tokens}</h4>
-      {tokens.value?.length === 0 && <p class="note quiet">{s.set.noTokens}</p>}
+      <h4>{set.tokens}</h4>
+      {tokens.value?.length === 0 && <p class="note quiet">{set.noTokens}</p>}
       <ul>
         {tokens.value?.map((token) => (
-          <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => s.set.rights[each]).join(", ")} · {token.last_used_at ? s.set.lastUsed(age(token.last_used_at, now.value)) : s.set.neverUsed}</span><span class="spread" />
-            <button type="button" aria-label={`${s.set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{s.set.revoke}</button></li>
+          <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => set.rights[each]).join(", ")} · {token.last_used_at ? set.lastUsed(age(token.last_used_at, now.value)) : set.neverUsed}</span><span class="spread" />
+            <button type="button" aria-label={`${set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{set.revoke}</button></li>
         ))}
       </ul>
       <form class="fields" onSubmit={(event) => (event.preventDefault(), void add())}>
-        <label>{s.set.tokenName} <input value={name.value} maxLength={100} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
-        <div class="buttons" role="group" aria-label={s.set.tokenRights}>
-          {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {s.set.rights[right]}</label>)}
+        <label>{set.tokenName} <input value={name.value} maxLength={100} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
+        <div class="buttons" role="group" aria-label={set.tokenRights}>
+          {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {set.rights[right]}</label>)}
         </div>
-        <p class="buttons"><button type="submit" disabled={!name.value.trim() || !rights.value.length}>{s.set.addToken}</button></p>
+        <p class="buttons"><button type="submit" disabled={!name.value.trim() || !rights.value.length}>{set.addToken}</button></p>
       </form>
-      {made.value && <p role="status"><code>{made.value.secret}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value?.secret ?? "").then(() => say(s.copied))}>{s.copy}</button> <span class="note">{s.set.tokenOnce}</span></p>}
+      {made.value && <p role="status"><code>{made.value.secret}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value?.secret ?? "").then(() => say(s.copied))}>{s.copy}</button> <span class="note">{set.tokenOnce}</span></p>}
     </div>
   );
 }

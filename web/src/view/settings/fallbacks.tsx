@@ -5,7 +5,7 @@ import { Refused } from "../../core/api";
 import type { ModelList, ProviderTold, SettingTold } from "../../core/protocol";
 import { Picker } from "../picker";
 import { api } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 import type { Take } from "./model";
 
 interface Given {
@@ -30,12 +30,12 @@ export function Fallbacks({ setting, providers, take }: Given) {
   const offers = providers.flatMap((each) => each.models).filter((each) => !names.includes(each.name));
   return (
     <div class="fields">
-      <h4>{s.set.fallbacks}</h4>
-      <p class="note quiet">{names.length ? s.set.fallbacksHelp : s.set.noFallbacks} {fixed && s.set.fallbacksFixed(fixed)}</p>
-      <ol aria-label={s.set.fallbacks}>
-        {names.map((name) => <li key={name}><p class="buttons"><span>{name}</span><span class="spread" />{!fixed && <button type="button" class="quiet" aria-label={`${s.set.remove} ${name}`} onClick={() => void change(names.filter((each) => each !== name))}>{s.set.remove}</button>}</p></li>)}
+      <h4>{set.fallbacks}</h4>
+      <p class="note quiet">{names.length ? set.fallbacksHelp : set.noFallbacks} {fixed && set.fallbacksFixed(fixed)}</p>
+      <ol aria-label={set.fallbacks}>
+        {names.map((name) => <li key={name}><p class="buttons"><span>{name}</span><span class="spread" />{!fixed && <button type="button" class="quiet" aria-label={`${set.remove} ${name}`} onClick={() => void change(names.filter((each) => each !== name))}>{set.remove}</button>}</p></li>)}
       </ol>
-      {!fixed && <Picker key={names.join()} label={s.set.addFallback} value="" offers={offers} choose={(name) => name && void change([...names, name])} />}
+      {!fixed && <Picker key={names.join()} label={set.addFallback} value="" offers={offers} choose={(name) => name && void change([...names, name])} />}
       <p role="status" class="note wrong">{wrong.value}</p>
     </div>
   );

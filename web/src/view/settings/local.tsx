@@ -7,6 +7,7 @@ import type { LocalTold, ModelList } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api, say } from "../state";
 import { s } from "../strings";
+import { set } from "../words/settings";
 import { sayAnswers, type Take } from "./model";
 
 const LOOK_MS = 1_000;
@@ -45,7 +46,7 @@ export function LocalModel({ isUsed, take }: { isUsed: boolean; take: Take }) {
   });
   const remove = () => work(async () => {
     await api.delete(AT);
-    say(s.set.local.removed);
+    say(set.local.removed);
     take(await api.get<ModelList>("api/models"));
   });
   const local = told.value;
@@ -54,19 +55,19 @@ export function LocalModel({ isUsed, take }: { isUsed: boolean; take: Take }) {
   const isThere = state === "installed";
   return (
     <div class="fields" role="group" aria-labelledby="set-local">
-      <h4 id="set-local">{s.set.local.title}</h4>
-      <p class="note quiet">{local.name}{isThere && ` · ${local.running ? s.set.local.running : s.set.local.installed}`}. {local.about}</p>
+      <h4 id="set-local">{set.local.title}</h4>
+      <p class="note quiet">{local.name}{isThere && ` · ${local.running ? set.local.running : set.local.installed}`}. {local.about}</p>
       {local.problem && <p class="note wrong" role="alert">{local.problem}</p>}
-      {isComing && <p class="buttons" role="status"><progress max={100} value={local.percent} aria-label={s.set.local.installing} /> <span>{s.set.local.installing} {s.set.local.progress(local.done_bytes, local.total_bytes)}</span></p>}
+      {isComing && <p class="buttons" role="status"><progress max={100} value={local.percent} aria-label={set.local.installing} /> <span>{set.local.installing} {set.local.progress(local.done_bytes, local.total_bytes)}</span></p>}
       <p class="buttons">
         {isComing && <button type="button" onClick={() => void cancel()}>{s.cancel}</button>}
-        {!isThere && !isComing && <button type="button" disabled={busy.value} onClick={() => void install()}>{state === "failed" ? s.set.local.again : s.set.local.install}</button>}
-        {!isThere && !isComing && <span class="note quiet">{s.set.local.megabytes(local.total_bytes)}</span>}
-        {isThere && !isUsed && <button type="button" class="strong" disabled={busy.value} onClick={() => void use()}>{s.set.local.use}</button>}
-        {isThere && !local.current && <button type="button" disabled={busy.value} onClick={() => void install()}>{s.set.local.update}</button>}
-        {isThere && isUsed && <span class="note quiet">{s.set.local.inUse}</span>}
+        {!isThere && !isComing && <button type="button" disabled={busy.value} onClick={() => void install()}>{state === "failed" ? set.local.again : set.local.install}</button>}
+        {!isThere && !isComing && <span class="note quiet">{set.local.megabytes(local.total_bytes)}</span>}
+        {isThere && !isUsed && <button type="button" class="strong" disabled={busy.value} onClick={() => void use()}>{set.local.use}</button>}
+        {isThere && !local.current && <button type="button" disabled={busy.value} onClick={() => void install()}>{set.local.update}</button>}
+        {isThere && isUsed && <span class="note quiet">{set.local.inUse}</span>}
         <span class="spread" />
-        {isThere && !isUsed && <button type="button" class="quiet" disabled={busy.value} onClick={() => void remove()}>{s.set.local.remove}</button>}
+        {isThere && !isUsed && <button type="button" class="quiet" disabled={busy.value} onClick={() => void remove()}>{set.local.remove}</button>}
       </p>
     </div>
   );

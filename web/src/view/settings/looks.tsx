@@ -1,40 +1,34 @@
 // How the page looks, and whether the browser speaks up. Kept in this browser alone.
 
 import { useSignal } from "@preact/signals";
+import { chooseLook, chosenLook } from "../look";
 import { askForNotices, wantsNotices } from "../notify";
 import { say } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 
-const LOOK = "holdfast.look";
-type Look = keyof typeof s.set.looksOf;
-
-/** Put the chosen colours in force; without a choice the system's hold. */
-export function applyLook(look = localStorage.getItem(LOOK) ?? "system"): void {
-  document.documentElement.dataset["look"] = look;
-}
+type Look = keyof typeof set.looksOf;
 
 export function Looks() {
-  const look = useSignal((localStorage.getItem(LOOK) ?? "system") as Look);
+  const look = useSignal(chosenLook() as Look);
   const notices = useSignal(wantsNotices());
   const ask = async (box: HTMLInputElement) => {
     const isWanted = box.checked;
     notices.value = box.checked = await askForNotices(isWanted);
-    if (isWanted && !notices.value) say(s.set.noticesRefused);
+    if (isWanted && !notices.value) say(set.noticesRefused);
   };
   const choose = (chosen: Look) => {
     look.value = chosen;
-    localStorage.setItem(LOOK, chosen);
-    applyLook(chosen);
+    chooseLook(chosen);
   };
   return (
     <section aria-labelledby="set-looks">
-      <h3 id="set-looks">{s.set.looks}</h3>
-      <label>{s.set.look}{" "}
+      <h3 id="set-looks">{set.looks}</h3>
+      <label>{set.look}{" "}
         <select value={look.value} onChange={(event) => choose(event.currentTarget.value as Look)}>
-          {(Object.keys(s.set.looksOf) as Look[]).map((each) => <option key={each} value={each}>{s.set.looksOf[each]}</option>)}
+          {(Object.keys(set.looksOf) as Look[]).map((each) => <option key={each} value={each}>{set.looksOf[each]}</option>)}
         </select>
       </label>
-      <label class="check"><input type="checkbox" checked={notices.value} onChange={(event) => void ask(event.currentTarget)} /> {s.set.notices}</label>
+      <label class="check"><input type="checkbox" checked={notices.value} onChange={(event) => void ask(event.currentTarget)} /> {set.notices}</label>
     </section>
   );
 }

@@ -6,7 +6,7 @@ import type { McpList, McpTold } from "../../core/protocol";
 import { age } from "../../core/times";
 import { attempt } from "../actions";
 import { api, me, now } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 
 const LOOK_EVERY_MS = 3_000;
 
@@ -21,8 +21,8 @@ export function McpServers() {
   const again = (name: string) => attempt(async () => (found.value = (await api.post<McpList>(`api/mcp/${encodeURIComponent(name)}/reconnect`)).servers));
   return (
     <section aria-labelledby="set-mcp">
-      <h3 id="set-mcp">{s.set.mcp.title}</h3>
-      {found.value?.length === 0 && <p class="note quiet">{s.set.mcp.none}</p>}
+      <h3 id="set-mcp">{set.mcp.title}</h3>
+      {found.value?.length === 0 && <p class="note quiet">{set.mcp.none}</p>}
       {found.value?.map((each) => <Server key={each.name} told={each} again={() => void again(each.name)} />)}
     </section>
   );
@@ -31,14 +31,14 @@ export function McpServers() {
 function Server({ told, again }: { told: McpTold; again: () => void }) {
   const isAdmin = me.value?.rights.includes("admin") ?? false;
   const soon = told.state === "waiting" ? Math.max(0, Math.round((told.retry_at - Date.now()) / 1000)) : 0;
-  const state = [s.set.mcp.states[told.state], ...(soon ? [s.set.mcp.again(soon)] : []), s.set.mcp.kinds[told.kind]].join(" · ");
+  const state = [set.mcp.states[told.state], ...(soon ? [set.mcp.again(soon)] : []), set.mcp.kinds[told.kind]].join(" · ");
   return (
     <div class="channel" role="group" aria-labelledby={`set-mcp-${told.name}`}>
       <p class="buttons"><b id={`set-mcp-${told.name}`}>{told.name}</b> <span class={told.state === "ready" ? "note good" : "note quiet"}>{state}</span><span class="spread" />
-        {isAdmin && <button type="button" aria-label={`${s.set.mcp.reconnect} ${told.name}`} onClick={again}>{s.set.mcp.reconnect}</button>}</p>
-      {told.last_error && <p class={told.state === "ready" ? "note quiet" : "note wrong"}>{s.set.mcp.error(age(told.last_error_at, now.value), told.last_error)}</p>}
-      {told.tools.length > 0 && <details><summary>{s.set.mcp.tools(told.tools.length)}</summary><p>{told.tools.map((each) => <span key={each}><code>{each}</code> </span>)}</p></details>}
-      {told.left_out.length > 0 && <details><summary>{s.set.mcp.leftOut}</summary><ul>{told.left_out.map((each) => <li key={each} class="note">{each}</li>)}</ul></details>}
+        {isAdmin && <button type="button" aria-label={`${set.mcp.reconnect} ${told.name}`} onClick={again}>{set.mcp.reconnect}</button>}</p>
+      {told.last_error && <p class={told.state === "ready" ? "note quiet" : "note wrong"}>{set.mcp.error(age(told.last_error_at, now.value), told.last_error)}</p>}
+      {told.tools.length > 0 && <details><summary>{set.mcp.tools(told.tools.length)}</summary><p>{told.tools.map((each) => <span key={each}><code>{each}</code> </span>)}</p></details>}
+      {told.left_out.length > 0 && <details><summary>{set.mcp.leftOut}</summary><ul>{told.left_out.map((each) => <li key={each} class="note">{each}</li>)}</ul></details>}
     </div>
   );
 }

@@ -6,6 +6,7 @@ import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../co
 import { attempt } from "../actions";
 import { answering, api, isDemo, model, models, say } from "../state";
 import { s } from "../strings";
+import { set } from "../words/settings";
 import { Connect } from "./connect";
 import { Fallbacks } from "./fallbacks";
 import { LocalModel } from "./local";
@@ -36,12 +37,12 @@ export function ModelSection() {
   useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
-      <h3 id="set-model">{s.set.model}</h3>
-      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : s.set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{isDemo.value ? reasonOnly(model.value?.why ?? "") : model.value?.why}</span>}</p>
+      <h3 id="set-model">{set.model}</h3>
+      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{isDemo.value ? reasonOnly(model.value?.why ?? "") : model.value?.why}</span>}</p>
       {models.value.length > 1 && <p class="note">{answering.value?.name}: {answering.value?.why}</p>}
-      {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{s.set.backToFound}</button></p>}
+      {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{set.backToFound}</button></p>}
       <Found found={found} chosen={chosen} />
-      <h4>{s.set.connect}</h4>
+      <h4>{set.connect}</h4>
       {!providers.value.length && <p class="note quiet" role="status">{s.loading}</p>}
       {providers.value.length > 0 && <Connect providers={providers.value} chosen={chosen} take={take} load={load} />}
       <LocalModel isUsed={model.value?.name.startsWith("local") ?? false} take={take} />
@@ -67,12 +68,12 @@ function Found({ found, chosen }: { found: readonly ProviderTold[]; chosen: Sign
   if (!found.length) return null;
   return (
     <ul>
-      {found.map((each) => <li key={each.name} class="buttons"><span>{s.set.found(each.label, each.models.length)}</span> <button type="button" onClick={() => { chosen.value = each.name; document.getElementById("set-provider")?.focus(); }}>{s.set.chooseIt(each.label)}</button></li>)}
+      {found.map((each) => <li key={each.name} class="buttons"><span>{set.found(each.label, each.models.length)}</span> <button type="button" onClick={() => { chosen.value = each.name; document.getElementById("set-provider")?.focus(); }}>{set.chooseIt(each.label)}</button></li>)}
     </ul>
   );
 }
 
 /** Say who answers now. */
 export function sayAnswers(told: ModelList): void {
-  say(s.set.nowAnswers(told.models.at(-1)?.name ?? ""));
+  say(set.nowAnswers(told.models.at(-1)?.name ?? ""));
 }

@@ -6,7 +6,7 @@ import { Refused } from "../../core/api";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 
 export function Permissions() {
   const rules = useSignal<RuleList["rules"] | null>(null);
@@ -22,14 +22,14 @@ export function Permissions() {
   const change: Change = async (name, value) => void (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings);
   return (
     <section aria-labelledby="set-may">
-      <h3 id="set-may">{s.set.permissions}</h3>
+      <h3 id="set-may">{set.permissions}</h3>
       {settings.value.filter((each) => each.changeable || each.name === "approvals" || each.name === "resume").map((each) => <Setting key={each.name} told={each} change={change} />)}
-      <h4>{s.set.rules}</h4>
-      {rules.value?.length === 0 && <p class="note quiet">{s.set.noRules}</p>}
+      <h4>{set.rules}</h4>
+      {rules.value?.length === 0 && <p class="note quiet">{set.noRules}</p>}
       <ul>
         {rules.value?.map((rule) => (
-          <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? s.set.here : s.set.everywhere}</span><span class="spread" />
-            <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${s.set.revoke} ${rule.pattern}`}>{s.set.revoke}</button></li>
+          <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? set.here : set.everywhere}</span><span class="spread" />
+            <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${set.revoke} ${rule.pattern}`}>{set.revoke}</button></li>
         ))}
       </ul>
     </section>
@@ -49,7 +49,7 @@ function Setting({ told, change }: { told: SettingTold; change: Change }) {
   const wrong = useSignal("");
   const isSaved = useSignal(false);
   const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(told.allowed);
-  const label = s.set.names[told.name] ?? told.name.replaceAll("_", " ");
+  const label = set.names[told.name] ?? told.name.replaceAll("_", " ");
   const fixed = !told.changeable;
   const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
   // Text that is not saved yet: the answer to another setting leaves it alone, and refused text can be corrected.
@@ -67,21 +67,21 @@ function Setting({ told, change }: { told: SettingTold; change: Change }) {
       isSaved.value = true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      wrong.value = error.problem.code === "bad_setting" ? s.set.mustBe(told.allowed) : error.message;
+      wrong.value = error.problem.code === "bad_setting" ? set.mustBe(told.allowed) : error.message;
     }
   };
   const same = { id, disabled: fixed, "aria-describedby": `${id}-help ${id}-said`, "aria-invalid": wrong.value ? true : undefined, value: unsaved.value ?? shown } as const;
   return (
     <div class="setting">
-      <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${s.set.fixed(told.source)})` : ""}</span></span>
+      <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${set.fixed(told.source)})` : ""}</span></span>
       {choices ? (
         <select {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)}>
-          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{s.set.choices[told.name]?.[each] ?? each}</option>)}
+          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{set.choices[told.name]?.[each] ?? each}</option>)}
         </select>
       ) : (
         <input {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)} />
       )}
-      <p class={wrong.value ? "note wrong" : "note good"} id={`${id}-said`} role="status">{wrong.value || (isSaved.value && s.set.saved)}</p>
+      <p class={wrong.value ? "note wrong" : "note good"} id={`${id}-said`} role="status">{wrong.value || (isSaved.value && set.saved)}</p>
     </div>
   );
 }

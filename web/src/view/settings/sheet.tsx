@@ -5,6 +5,7 @@ import { actions } from "../actions";
 import { Sheet } from "../sheet";
 import { me } from "../state";
 import { s } from "../strings";
+import { set } from "../words/settings";
 import { About, Backups } from "./upkeep";
 import { Channels } from "./channels";
 import { Looks } from "./looks";
@@ -35,7 +36,7 @@ export function Settings() {
 
 /** Events by which a reader looks somewhere else. */
 const MOVES = ["wheel", "touchmove", "pointerdown", "keydown"];
-const TITLES = { model: s.set.model, may: s.set.permissions, mcp: s.set.mcp.title, entry: s.set.entry, channels: s.set.channels, looks: s.set.looks, backups: s.set.backups, about: s.set.about };
+const TITLES = { model: set.model, may: set.permissions, mcp: set.mcp.title, entry: set.entry, channels: set.channels, looks: set.looks, backups: set.backups, about: set.about };
 
 /** Lead to each section below. What is still loading above it does not push it away, until the reader moves. */
 function Sections({ ids }: { ids: readonly (keyof typeof TITLES)[] }) {
@@ -63,7 +64,7 @@ function Sections({ ids }: { ids: readonly (keyof typeof TITLES)[] }) {
     head?.focus({ preventScroll: true });
   };
   return (
-    <div class="sections" role="group" aria-label={s.set.sections} ref={links}>
+    <div class="sections" role="group" aria-label={set.sections} ref={links}>
       {ids.map((id) => <button key={id} type="button" class="quiet" onClick={() => go(id)}>{TITLES[id]}</button>)}
     </div>
   );

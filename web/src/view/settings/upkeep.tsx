@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import type { About as AboutTold, BackupList } from "../../core/protocol";
 import { attempt } from "../actions";
 import { api } from "../state";
-import { s } from "../strings";
+import { set } from "../words/settings";
 
 const MEGABYTE = 1_000_000;
 
@@ -29,15 +29,15 @@ export function Backups() {
   };
   return (
     <section aria-labelledby="set-backups">
-      <h3 id="set-backups">{s.set.backups}</h3>
-      <p class="buttons"><button type="button" disabled={busy.value} onClick={() => void make()}>{busy.value ? s.set.backingUp : s.set.backUp}</button></p>
+      <h3 id="set-backups">{set.backups}</h3>
+      <p class="buttons"><button type="button" disabled={busy.value} onClick={() => void make()}>{busy.value ? set.backingUp : set.backUp}</button></p>
       <ul>
         {found.value.map((each) => (
           <li key={each.name} class="buttons"><span>{each.name}</span> <span class="note quiet">{(each.size_bytes / MEGABYTE).toFixed(1)} MB</span><span class="spread" />
-            <button type="button" onClick={() => void attempt(() => download(each.name))} aria-label={`${s.set.download} ${each.name}`}>{s.set.download}</button></li>
+            <button type="button" onClick={() => void attempt(() => download(each.name))} aria-label={`${set.download} ${each.name}`}>{set.download}</button></li>
         ))}
       </ul>
-      {found.value[0] && <p class="note quiet">{s.set.restoreHelp} <code>{found.value[0].restore}</code></p>}
+      {found.value[0] && <p class="note quiet">{set.restoreHelp} <code>{found.value[0].restore}</code></p>}
     </section>
   );
 }
@@ -48,13 +48,13 @@ export function About() {
   const about = told.value;
   return (
     <section aria-labelledby="set-about">
-      <h3 id="set-about">{s.set.about}</h3>
+      <h3 id="set-about">{set.about}</h3>
       {about && (
         <dl class="facts">
-          <div><dt>{s.set.versionName}</dt><dd>{s.set.version(about.version)}</dd></div>
-          <div><dt>{s.set.dataFolder}</dt><dd><code>{about.data}</code> <span class="note quiet">{(about.store_bytes / MEGABYTE).toFixed(1)} MB</span></dd></div>
-          <div><dt>{s.set.confinement}</dt><dd>{s.set.confined(about.confinement)}</dd></div>
-          <div><dt>{s.set.unprotected}</dt><dd>{about.unprotected.length ? about.unprotected.map((each) => <p key={each} class="note">{each}</p>) : s.set.allProtected}</dd></div>
+          <div><dt>{set.versionName}</dt><dd>{set.version(about.version)}</dd></div>
+          <div><dt>{set.dataFolder}</dt><dd><code>{about.data}</code> <span class="note quiet">{(about.store_bytes / MEGABYTE).toFixed(1)} MB</span></dd></div>
+          <div><dt>{set.confinement}</dt><dd>{set.confined(about.confinement)}</dd></div>
+          <div><dt>{set.unprotected}</dt><dd>{about.unprotected.length ? about.unprotected.map((each) => <p key={each} class="note">{each}</p>) : set.allProtected}</dd></div>
         </dl>
       )}
     </section>
