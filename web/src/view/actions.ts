@@ -179,7 +179,7 @@ export const actions = {
       run: () => {
         stay();
         leave(id, false);
-        if (wasOpen && !current.value) goTo(id);
+        if (wasOpen && location.hash.length < 2) goTo(id);
       },
     };
     /** Say it, with as much time to undo from now on. */

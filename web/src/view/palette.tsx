@@ -13,14 +13,16 @@ import { goTo } from "./way";
 interface Choice {
   key: string;
   text: string;
+  /** What is typed is looked for in this. */
+  words: string;
   run: () => unknown;
 }
 
 function choices(typed: string): Choice[] {
-  const verbs = Object.entries(s.commands).map(([name, text]) => ({ key: name, text, run: () => slash[name]?.("") }));
-  const places = ordered.value.map((row) => ({ key: row.id, text: titleOf(row), run: () => goTo(row.id) }));
+  const verbs = Object.entries(s.commands).map(([name, text]) => ({ key: name, text, words: `${name} ${text}`, run: () => slash[name]?.("") }));
+  const places = ordered.value.map((row) => ({ key: row.id, text: titleOf(row), words: titleOf(row), run: () => goTo(row.id) }));
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  return [...verbs, ...places].filter(({ text, key }) => words.every((word) => `${key} ${text}`.toLowerCase().includes(word))).slice(0, 12);
+  return [...verbs, ...places].filter((choice) => words.every((word) => choice.words.toLowerCase().includes(word))).slice(0, 12);
 }
 
 export function Palette() {
