@@ -328,7 +328,7 @@ def home(tmp_path: Path) -> Iterator[tuple[Holdfast, Speaker]]:
 
 
 async def first_said(speaker: Speaker) -> Any:
-    """What a person said first, as the model is sent it with the next request for an answer."""
+    """Return the first message of a person as the next request sends it to the model."""
     asked: list[Any] = []
 
     async def is_asked() -> bool:

@@ -142,7 +142,7 @@ class SessionRoutes:
             Literal["keep", "delete"], QueryParameter(description="What becomes of the notes saved from it.")
         ] = "keep",
     ) -> None:
-        """Delete it, and everything in it; what runs in it is stopped, and memory is told nothing more of it.
+        """Delete it, stop its runs, and drop what is not in memory yet.
 
         With `notes=delete`, the notes that were saved from it are deleted too.
         """

@@ -164,12 +164,12 @@ export function Files({ send }: { send: () => void }) {
 
 type Kind = keyof typeof s.fileKinds;
 
-/** What is told of the model here; nothing where it does not say which files it takes. */
+/** Return the model here, if it says which files it takes. */
 function modelUsed() {
   return [...models.value, ...offers.value].find((each) => each.name === modelHere.value && each.takes.length);
 }
 
-/** What is among the files that the model here does not take, and that nobody wants to send anyway. */
+/** Return the kinds of files that the model here does not take, and that are not sent anyway. */
 function unfit(files: readonly Given[]): Kind[] {
   const used = modelUsed();
   if (!used) return [];

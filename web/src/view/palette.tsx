@@ -13,7 +13,7 @@ import { goTo } from "./way";
 interface Choice {
   key: string;
   text: string;
-  /** What is typed is looked for in this. */
+  /** The text to search. */
   words: string;
   run: () => unknown;
 }

@@ -22,7 +22,7 @@ _PARSER_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
     struct.error, zlib.error,
 )  # fmt: skip
-"""What a parser raises where a file is broken in a way that it does not expect."""
+"""Raised by the parser where a file is broken in a way that it does not expect."""
 
 
 class Full(Exception):
