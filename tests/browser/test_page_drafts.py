@@ -1,6 +1,7 @@
 """What is typed and not sent: there after a reload, in another browser, and gone once it is sent."""
 
 import asyncio
+import re
 from typing import Any
 
 from playwright.async_api import expect
@@ -123,6 +124,32 @@ async def test_pictures_that_the_model_cannot_take_are_named_before_they_are_sen
     await expect(said).to_have_count(0)
     await chat.message.press("Enter")
     await chat.answered()
+
+
+async def test_the_choice_of_models_can_be_left_while_it_is_still_loading(guest: Guest) -> None:
+    chat = await guest()
+    held = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await chooser(chat).set_input_files([payload("seen.png", png(2), "image/png")])
+    await chat.page.route(re.compile(r"/page/[\w-]+\.js"), hold)
+    dialog = chat.page.get_by_role("dialog", name="Who answers here")
+    # The page asks for the code only after it has drawn the dialog.
+    async with chat.page.expect_request(re.compile(r"/page/[\w-]+\.js")):
+        await chat.button("Change model").click(timeout=WAIT_MS)
+    await expect(dialog).to_have_text("Loading…")
+    await chat.page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await chat.button("Change model").click()
+    await chat.message.focus()
+    await expect(dialog).to_have_count(0)
+    async with chat.page.expect_response(re.compile(r"/page/[\w-]+\.js")):
+        held.set()
+    await chat.button("Change model").click()
+    await expect(dialog.get_by_role("combobox", name="Agent")).to_be_focused(timeout=WAIT_MS)
 
 
 GONE_FILE = """[["", [{"key": "k1", "id": "0000", "name": "gone.txt", "media_type": "text/plain"}]]]"""

@@ -1,11 +1,12 @@
 """What the page says of memory, and what can be taken back: all of it agrees, and nothing claims too much."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import TITLE, speaking, talking, until
@@ -13,6 +14,8 @@ from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
 from tests.remembering_model import Rememberer
 from tests.witness_memory.watching import Witness
+
+UNDO_MS = 20_000
 
 
 @pytest.fixture
@@ -35,17 +38,24 @@ async def delete(chat: Chat) -> None:
     await expect(row).to_have_count(0)
 
 
+async def no_longer_undo(chat: Chat) -> None:
+    """Let the time pass in which a deletion can be undone; the page has a clock of the test's own."""
+    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        await chat.page.clock.fast_forward(UNDO_MS)
+    assert (await deleted.value).status == 204
+
+
 async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_undo(
     visitor: Visitor, server: Running, model: Rememberer
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
+    await chat.page.clock.install()
     await tell(chat, "My dog is called Rex.")
-    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        await delete(chat)
-        await expect(chat.told).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
-        async with talking(server.address) as api:
-            assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
-    assert (await deleted.value).status == 204
+    await delete(chat)
+    await expect(chat.told).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
+    async with talking(server.address) as api:
+        assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
+    await no_longer_undo(chat)
     async with talking(server.address) as api:
         assert (await api.get("/api/memory/waiting"))["waiting"] == []
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
@@ -72,13 +82,13 @@ async def test_the_notes_of_a_deleted_conversation_go_only_if_one_says_so(
     visitor: Visitor, server: Running, wanted: bool
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
-    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        await noted(chat, server)
-        if wanted:
-            await chat.told.get_by_role("button", name="Delete the notes too").click()
-            await expect(chat.told).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
-        assert await known(server) == 1  # Not while it can be undone.
-    assert (await deleted.value).status == 204
+    await chat.page.clock.install()
+    await noted(chat, server)
+    if wanted:
+        await chat.told.get_by_role("button", name="Delete the notes too").click()
+        await expect(chat.told).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
+    assert await known(server) == 1  # Not while it can be undone.
+    await no_longer_undo(chat)
     assert await known(server) == (0 if wanted else 1)
 
 
@@ -138,9 +148,11 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
     await waits_quietly(chat)
 
 
+@pytest.mark.parametrize("reads_late", [False, True])
 async def test_whoever_lets_something_be_can_think_again(
-    visitor: Visitor, server: Running, model: Rememberer
+    visitor: Visitor, server: Running, model: Rememberer, reads_late: bool
 ) -> None:
+    """`reads_late`: the conversation is read only after the server has let it be."""
     chat = Chat(await sign_in(visitor, server.link))
     memory, line = Memory(chat.page), chat.page.locator(".remembered")
     session = await tell(chat, "I live in Lisbon.")
@@ -158,6 +170,13 @@ async def test_whoever_lets_something_be_can_think_again(
         await expect(drop).to_be_visible(timeout=WAIT_MS)
         await drop.click()
         async with chat.page.expect_response(re.compile("/api/memory/waiting/s_")) as dropped:
+            if reads_late:
+
+                async def wait(route: Route) -> None:
+                    await dropped.value
+                    await route.continue_()
+
+                await chat.page.route("**/messages?*", wait)
             await chat.page.goto(f"{chat.page.url.partition('#')[0]}#{session}")
         assert (await dropped.value).status == 204
         # What was let be is not remembered, though what came before it is.
@@ -188,6 +207,35 @@ async def test_working_is_said_only_where_nothing_failed_and_the_way_to_memory_i
     await memory.waiting.get_by_role("button", name="Remember all now").click()
     await expect(memory.region).to_contain_text("Working.", timeout=WAIT_MS)
     await expect(mark).to_have_count(0, timeout=WAIT_MS)
+
+
+async def test_an_answer_that_comes_late_does_not_hide_what_failed_meanwhile(
+    visitor: Visitor, server: Running, model: Rememberer
+) -> None:
+    chat = Chat(await sign_in(visitor, server.link))
+    mark = chat.page.get_by_role("navigation").locator('a[href="#memory"] .dot')
+    await tell(chat, "My dog is called Rex.")
+    is_held, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        answer = await route.fetch()
+        if '"committing"' in await answer.text() and not is_held.is_set():
+            is_held.set()
+            await may_go.wait()
+        await route.fulfill(response=answer)
+
+    await chat.page.route("**/api/memory/waiting", hold)
+    model.extraction.status, model.extraction.hangs = 500, True
+    async with talking(server.address) as api, asyncio.timeout(WAIT_MS / 1000), asyncio.TaskGroup() as tasks:
+        tasks.create_task(api.post("/api/memory/commit", {}))
+        await is_held.wait()
+        model.extraction.hangs = False
+    await expect(mark).to_be_visible(timeout=WAIT_MS)
+    async with chat.page.expect_response("**/api/memory/waiting") as late:
+        may_go.set()
+    await (await late.value).finished()
+    await chat.page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+    assert await mark.is_visible()
 
 
 async def test_memory_that_cannot_show_what_it_knows_claims_nothing(

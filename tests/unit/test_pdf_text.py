@@ -96,8 +96,8 @@ def bomb(size: int = 500_000_000) -> bytes:
 
 
 def endless(pages: int = 200) -> bytes:
-    """One stream of a million operators, shown by each page."""
-    packed = zlib.compress(b"q Q " * 400_000, 9)
+    """Return a file without text that takes minutes to read: each page shows 200,000 empty strings."""
+    packed = zlib.compress(b"BT /F1 12 Tf " + b"() Tj " * 200_000 + b"ET", 9)
     return pdf(
         *[stream(packed, b"/Filter /FlateDecode")] + [stream(b"")] * (pages - 1), page=b"/Contents 5 0 R"
     )

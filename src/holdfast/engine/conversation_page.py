@@ -46,7 +46,6 @@ def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, lim
         row.run_id for row in rows if row.role == "tool" and row.status in ("streaming", "interrupted")
     }
     tools = [tool for run in open_runs if run is not None for tool in snapshot.tools(session_id, run)]
-    answers = [row for row in rows if row.role == "assistant"]
     return ConversationPage(
         messages=page.messages,
         head=page.head,
@@ -54,7 +53,7 @@ def read_page(snapshot: Snapshot, session_id: SessionId, before: str | None, lim
         runs=snapshot.runs(session_id, rows[0].turn, rows[-1].turn) if rows else (),
         tools=tools,
         questions=_questions(snapshot, session_id) if any(t.approval in _ASKED for t in tools) else (),
-        prepared=_prepared(snapshot, session_id, answers) if answers else (),
+        prepared=_prepared(snapshot, session_id, rows, is_newest=before is None),
         summary=snapshot.summary(session_id)[0] if before is None else None,
         history=_history(snapshot, session_id),
     )
@@ -65,9 +64,16 @@ def _history(snapshot: Snapshot, session_id: SessionId) -> History | None:
     return History(snapshot.turns(session_id), removals) if removals else None
 
 
-def _prepared(snapshot: Snapshot, session_id: SessionId, answers: Sequence[MessageRow]) -> Sequence[Event]:
-    first, last = min(row.turn for row in answers), max(row.first_seq for row in answers)
-    return snapshot.prepared(session_id, first, last)
+def _prepared(
+    snapshot: Snapshot, session_id: SessionId, rows: Sequence[MessageRow], is_newest: bool
+) -> Sequence[Event]:
+    """Return what the runs on the page were given. On the newest page, a run may not have an answer yet."""
+    if is_newest:
+        return snapshot.prepared(session_id, rows[0].turn) if rows else ()
+    answers = [row for row in rows if row.role == "assistant"]
+    if not answers:
+        return ()
+    return snapshot.prepared(session_id, answers[0].turn, max(row.first_seq for row in answers))
 
 
 def _questions(snapshot: Snapshot, session_id: SessionId) -> Sequence[Question]:

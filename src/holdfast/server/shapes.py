@@ -199,10 +199,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     A tool's entry has the call's id; `message_id` is the message that made the call. `arguments` is what it
     runs with where a person changed what that message says; `reason` is to be known before it is allowed;
     `ms` is how long it ran. `model` is the one that writes an answer; `memories` is what memory brought to a
-    run, at the first of its answers on the page. `context_tokens` is how many its provider counted in all
-    that it was sent for this answer; `began_at` is when it was asked for that, where that is known: `at` is
-    when the answer ended. The message that begins a turn has `removed` where the turn can be restored, and
-    `versions`, the turns of all its versions, where it has several and is the first of them on the page.
+    run, at the first of its answers on the page, or at the message that begins the turn while there is none.
+    `context_tokens` is how many its provider counted in all that it was sent for this answer; `began_at` is
+    when it was asked for that, where that is known: `at` is when the answer ended. The message that begins a
+    turn has `removed` where the turn can be restored, and `versions`, the turns of all its versions, where it
+    has several and is the first of them on the page.
     """
 
     id: str

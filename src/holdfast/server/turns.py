@@ -121,7 +121,7 @@ class TurnRoutes:
         fold.add_page(page.messages, page.tools)
         approvals = {str(tool.id): tool.approval for tool in page.tools}
         questions = {each.call_id: each for each in page.questions if each.call_id is not None}
-        memories = _memories(page)
+        memories = memories_on(page)
         turns = fold.transcript().turns
         begun = [turn.turn for turn in turns if turn.entries and turn.entries[0].place == 0]
         versions = page.history.versions(begun) if page.history is not None else {}
@@ -227,12 +227,18 @@ class TurnRoutes:
         return await told(self._store, session_id)
 
 
-def _memories(page: ConversationPage) -> dict[str, tuple[str, ...]]:
-    """Return the memories given to each run on the page, by the id of its first answer there."""
+def memories_on(page: ConversationPage) -> dict[str, tuple[str, ...]]:
+    """Return the memories given to each run on the page, by the id of its first answer there.
+
+    Without an answer yet, they are at the message that began the turn: the event that says them is before the
+    page's `head`, so no stream from there brings them.
+    """
     facts = [event.fact for event in page.prepared if isinstance(event.fact, ContextPrepared)]
     brought = {fact.run_id: fact.memories for fact in facts if fact.memories}
-    answers = [message.row for message in page.messages if message.row.role == "assistant"]
-    first = {row.run_id: row.id for row in reversed(answers) if row.run_id is not None}
+    rows = [message.row for message in reversed(page.messages)]
+    begins = {row.turn: row.id for row in rows if row.place == 0}
+    first = {run.id: begins[run.turn] for run in page.runs if run.turn in begins}
+    first |= {row.run_id: row.id for row in rows if row.role == "assistant" and row.run_id is not None}
     return {first[run]: memories for run, memories in brought.items() if run in first}
 
 

@@ -30,6 +30,8 @@ export class Remembering {
   readonly stretches = new Map<number, Stretch>();
   /** When it was remembered before what was seen of it here, if it was. */
   rememberedAt = 0;
+  /** Whether the server has said what waits, and when it was remembered before. */
+  isRead = false;
   private readonly turnOf = new Map<string, number>();
   private readonly undone = new Set<number>();
   private lastTurn = 0;

@@ -23,7 +23,8 @@ export function Choices({ close }: { close: () => void }) {
     }
   };
   useEffect(() => {
-    first.current?.focus();
+    // Only if the keyboard is still in the dialog: people may have moved on while this was loading.
+    if (first.current?.closest("[role=dialog]")?.contains(document.activeElement)) first.current.focus();
     void work(readAgents);
     void work(async () => takeModels(await api.get<ModelList>("api/models")));
   }, []);

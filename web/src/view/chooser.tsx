@@ -1,7 +1,7 @@
 // Where one writes: who answers here, by agent and model, and the way to have another answer.
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { agentHere, agents, choice, modelHere } from "./choosing";
 import { lazily, modules } from "./lazily";
 import { s } from "./strings";
@@ -18,8 +18,11 @@ export function openChooser(): void {
 export function Chooser() {
   const box = useRef<HTMLSpanElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  const dialog = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
     if (!isOpen.value) return;
+    // The choices may still be loading: the dialog takes the keyboard at once, so that Escape closes it.
+    dialog.current?.focus();
     const outside = (event: Event) => {
       if (event.target instanceof Node && !box.current?.contains(event.target)) isOpen.value = false;
     };
@@ -45,7 +48,7 @@ export function Chooser() {
       <button type="button" ref={button} class="quiet model" aria-expanded={isOpen.value} title={s.agents.choose} onClick={() => (isOpen.value = !isOpen.value)}>
         <span class="unseen">{s.agents.choose}: </span>{agent && <b class={isWrong ? "wrong" : ""}>{agent}</b>}<span class="brief">{modelHere.value}</span>
       </button>
-      {isOpen.value && <div class="menu choosing" role="dialog" aria-label={s.agents.choose}><Choices close={() => { isOpen.value = false; button.current?.focus(); }} /></div>}
+      {isOpen.value && <div class="menu choosing" role="dialog" aria-label={s.agents.choose} tabIndex={-1} ref={dialog}><Choices close={() => { isOpen.value = false; button.current?.focus(); }} /></div>}
     </span>
   );
 }

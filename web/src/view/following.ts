@@ -131,6 +131,7 @@ async function askRemembered(id: string, { memory }: Conversation): Promise<void
     const [waiting, { remembered_at }] = await Promise.all([readWaiting(), look(id)]);
     memory.addWaiting(waiting.filter((each) => each.session_id === id));
     memory.rememberedAt = remembered_at ?? 0;
+    memory.isRead = true;
     redraw();
   } catch {
     return; // A convenience: the memory page says what is wrong.

@@ -5,7 +5,7 @@ import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Remembered as Told } from "../core/remembering";
 import { clock, moment } from "../core/times";
-import { hurried, unhurry } from "./memory/watch";
+import { hurried, letBe, unhurry } from "./memory/watch";
 import { current, now, open, session, tick } from "./state";
 import { s } from "./strings";
 
@@ -33,9 +33,13 @@ function words(told: Told, at: number): string {
   }
 }
 
+const LET_BE: Told = { state: "dropped", at: 0, retry_at: 0, detail: "" };
+
 function told(): Told | null {
   void tick.value;
-  return open.conversation.memory.told();
+  const { memory } = open.conversation;
+  // What was let be before the conversation was read here comes with no event.
+  return memory.told() ?? (memory.isRead && letBe.value.has(current.value ?? "") ? LET_BE : null);
 }
 
 /** Whether the conversation that is open is remembered, in words; empty where there is nothing to say. */

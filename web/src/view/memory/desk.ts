@@ -6,7 +6,7 @@ import type { Memory, MemoryList, SettingList, WaitingMemory } from "../../core/
 import { actions, attempt } from "../actions";
 import { api, leaving, leavingNotes, notice, say, UNDO_MS } from "../state";
 import { s } from "../strings";
-import { readWaiting, waiting } from "./watch";
+import { letBe, readWaiting, waiting } from "./watch";
 
 const PAGE = 50;
 const PAGE_MAX = 200;
@@ -138,7 +138,12 @@ export function drop(row: WaitingMemory): void {
   later(keyOf(row), s.memory.dropped, async () => {
     await api.postLast(placeOf(row), { decision: "drop", deleted: row.deleted });
     waiting.value = waiting.value.filter((each) => keyOf(each) !== keyOf(row));
+    noteLetBe(row);
   });
+}
+
+function noteLetBe({ session_id }: WaitingMemory): void {
+  letBe.value = new Set([...letBe.value, session_id]);
 }
 
 /** Nobody is left to think again. */
@@ -165,6 +170,7 @@ export async function rememberNow(session?: string): Promise<void> {
 
 /** A person's word on what may have been remembered already. */
 export async function decide(row: WaitingMemory, decision: "retry" | "done" | "drop"): Promise<void> {
-  await attempt(() => api.post(placeOf(row), { decision, deleted: row.deleted }));
+  const isDone = await attempt(() => api.post(placeOf(row), { decision, deleted: row.deleted }));
+  if (isDone && decision === "drop") noteLetBe(row);
   await look();
 }

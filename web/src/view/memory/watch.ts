@@ -24,10 +24,20 @@ export function unhurry(ids: readonly string[]): void {
   if (ids.some((id) => hurried.value.has(id))) hurried.value = new Set([...hurried.value].filter((id) => !ids.includes(id)));
 }
 
+/** Conversations of which somebody let something be in this tab: no list tells of that, and its event may be past. */
+export const letBe = signal<ReadonlySet<string>>(new Set());
+
+let asked = 0;
+let newest = 0;
+
 /** What waits now; as far as was known before while the server cannot be asked. */
 export async function readWaiting(): Promise<readonly WaitingMemory[]> {
+  const mine = ++asked;
   try {
     const told = await api.get<WaitingList>("api/memory/waiting");
+    // Answers may overtake each other: what was asked earlier does not replace what was asked later.
+    if (mine < newest) return waiting.value;
+    newest = mine;
     waiting.value = told.waiting;
     kept.value = told.kept ?? [];
   } catch (error) {
