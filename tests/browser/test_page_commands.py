@@ -5,6 +5,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
+from tests.browser.conftest import Guest
 from tests.browser.driving import WAIT_MS, Chat
 
 
@@ -23,6 +24,66 @@ async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Pat
     await typed(chat, "/deny the disk is full")
     await chat.answered()
     await chat.reads("the disk is full")
+    await chat.say(f"run echo ran > {tmp_path}/allowed")
+    await chat.asks()
+    await typed(chat, "/approve")
+    await chat.answered(2)
+    assert (tmp_path / "allowed").exists() and not (tmp_path / "denied").exists()
+
+
+NEW_THEN_SEND = """async (area) => {
+  for (const words of ["/new", "hello again"]) {
+    area.value = words;
+    area.dispatchEvent(new InputEvent("input", { bubbles: true }));
+    for (let i = 0; i < 100; i++) await null;
+    area.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
+    for (let i = 0; i < 100; i++) await null;
+  }
+}"""
+
+
+async def test_what_is_typed_right_after_new_begins_a_conversation(chat: Chat) -> None:
+    """The browser has no time to tell of the new address before the next message is sent."""
+    await chat.say("hello")
+    await chat.answered()
+    first = chat.session
+    await chat.message.evaluate(NEW_THEN_SEND)
+    await expect(chat.page).to_have_url(re.compile(f"#(?!{first})s_"), timeout=WAIT_MS)
+    await chat.answered()
+    await expect(chat.turns).to_have_count(1)
+
+
+WITHOUT_FEED = """() => {
+  delete window.SharedWorker;
+  const fetched = window.fetch;
+  window.fetch = async (address, ...rest) => {
+    const answer = await fetched(address, ...rest);
+    if (!String(address).includes("api/stream?") || !answer.body) return answer;
+    let kept = "";
+    const drop = new TransformStream({
+      transform(text, out) {
+        const frames = (kept + text).split("\\n\\n");
+        kept = frames.pop();
+        for (const frame of frames) if (!frame.includes("event: feed_changed")) out.enqueue(frame + "\\n\\n");
+      },
+    });
+    const body = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(drop);
+    return new Response(body.pipeThrough(new TextEncoderStream()), answer);
+  };
+}"""
+
+
+async def test_typed_answers_need_only_the_conversation_itself(guest: Guest, tmp_path: Path) -> None:
+    """The list of all conversations comes by other events. Here they never arrive."""
+    chat = await guest()
+    await chat.visitor.context.add_init_script(f"({WITHOUT_FEED})()")
+    await chat.page.reload()
+    await chat.say(f"run echo ran > {tmp_path}/denied")
+    await chat.asks()
+    await typed(chat, "/status")
+    await expect(chat.told).to_contain_text("Needs you", timeout=WAIT_MS)
+    await typed(chat, "/deny")
+    await chat.answered()
     await chat.say(f"run echo ran > {tmp_path}/allowed")
     await chat.asks()
     await typed(chat, "/approve")

@@ -9,6 +9,8 @@ import { Remembering } from "./remembering";
 import { Runs } from "./runs";
 import { Turns } from "./turns";
 
+const WAITS = new Set<Entry["approval"]>(["requested", "asked"]);
+
 export class Conversation {
   private readonly told = new Turns();
   private readonly runs = new Runs(this.told);
@@ -26,6 +28,13 @@ export class Conversation {
   /** Turns in the order they are read in. */
   ordered(): readonly Turn[] {
     return this.told.ordered();
+  }
+
+  /** The calls that wait for somebody's decision or answer, in their order. */
+  asked(): Entry[] {
+    const waiting = [...this.work.values()].filter((work) => work.status === "waiting");
+    const entries = waiting.flatMap((work) => this.turns.get(work.turn)?.entries ?? []);
+    return entries.filter((entry) => entry.role === "tool" && WAITS.has(entry.approval) && entry.state === "intended");
   }
 
   versionsOf(turn: Turn): readonly string[] {

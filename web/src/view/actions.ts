@@ -11,7 +11,7 @@ import { attaching, forgetFiles } from "./attaching";
 import { forgetDraft, text } from "./drafting";
 import { discard, whoAmI } from "./following";
 import { hurry, readWaiting, unhurry, waiting } from "./memory/watch";
-import { api, ask, chosen, current, leaving, leavingNotes, notice, open, ordered, panel, questions, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
+import { api, ask, chosen, current, leaving, leavingNotes, notice, open, ordered, panel, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./state";
 import { s } from "./strings";
 import { goTo } from "./way";
 
@@ -243,11 +243,21 @@ async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
   return current.value ? work(current.value) : false;
 }
 
-/** The first thing that is asked in this conversation gets its answer; what is no yes-or-no can only be left. */
+/**
+ * Answer the first thing that is asked in the conversation, as its card shows it: the list of all questions comes by
+ * events of its own, and may be older. A question that is no yes-or-no can only be declined.
+ */
 function answerHere(answer: Answer): unknown {
-  const fits = (kind: string) => kind === "approval" || (kind === "question" && answer.decision === "deny");
-  const asked = (questions.value.get(current.value ?? "") ?? []).find((each) => fits(each.kind) && each.call_id);
-  return asked?.call_id ? actions.answer(asked.run_id, asked.call_id, answer) : say(s.nothingAsked);
+  const asked = open.conversation.asked().find((each) => !each.asked || answer.decision === "deny");
+  return asked ? actions.answer(asked.run_id ?? "", asked.id, answer) : say(s.nothingAsked);
+}
+
+/** What the open conversation does now; how it ended is known from the list alone. */
+function statusHere(): string {
+  const statuses = [...open.conversation.work.values()].map((work) => work.status);
+  if (statuses.includes("waiting")) return s.status.needs_you;
+  if (statuses.includes("running") || statuses.includes("accepted")) return s.status.working;
+  return s.status[session.value?.status ?? "idle"];
 }
 
 /** Open the newest conversation with these words in its title; without any, have one chosen. */
@@ -265,7 +275,7 @@ export const slash: Record<string, (rest: string) => unknown> = {
   restore: () => actions.restore(),
   retry: () => actions.retry(),
   stop: () => actions.stop(),
-  status: () => say(session.value ? s.status[session.value.status] : s.status.idle),
+  status: () => say(statusHere()),
   model: () => say(modelHere.value),
   sessions: () => (panel.value = "palette"),
   switch: (rest) => switchTo(rest.trim()),

@@ -11,29 +11,16 @@ import { current, open, panel, questions, say, tick } from "./state";
 import { s } from "./strings";
 import { Arguments, argumentsOf, inBrief, parsed } from "./tools";
 
-const WAITS = new Set<Entry["approval"]>(["requested", "asked"]);
-
-/** The calls of the open conversation that wait for somebody's word, in their order. */
-function asked(): Entry[] {
-  const found: Entry[] = [];
-  for (const work of open.conversation.work.values()) {
-    if (work.status !== "waiting") continue;
-    const turn = open.conversation.turns.get(work.turn);
-    found.push(...(turn?.entries ?? []).filter((entry) => entry.role === "tool" && WAITS.has(entry.approval) && entry.state === "intended"));
-  }
-  return found;
-}
-
 /** The question that what is written answers: the first of what is asked, where it leaves the answer to words. */
 export const asksForWords = computed(() => {
   void tick.value;
-  const [first] = asked();
+  const [first] = open.conversation.asked();
   return first?.asked && !first.asked.choices.length ? first : null;
 });
 
 export function Asking() {
   void tick.value;
-  const entries = asked();
+  const entries = open.conversation.asked();
   const [first] = entries;
   if (!first) return null;
   const more = entries.length - 1;

@@ -16,8 +16,11 @@ const opened = () => {
 };
 
 const root = document.getElementById("page");
+/** The address that the page shows. */
+let shown = "";
 /** A link may come while the page is open: then it signs in, too. */
 async function arrive(): Promise<void> {
+  shown = location.hash;
   if ((await signInByLink()) || !me.value?.signed_in) await begin();
   if (!me.value?.signed_in) return;
   const [where, what] = location.hash.slice(1).split("/");
@@ -28,7 +31,8 @@ async function arrive(): Promise<void> {
 
 applyLook();
 if (root) render(<App />, root);
-addEventListener("hashchange", () => {
+addEventListener("hashchange", (event) => {
+  if (event.isTrusted && location.hash === shown) return; // `goTo` has led there already.
   leaveNotice();
   void arrive();
 });

@@ -16,6 +16,8 @@ export function goTo(where: string): void {
   if (location.hash.slice(1) === where) return;
   if (isStep()) location.replace(`#${where}`);
   else location.hash = where;
+  // The browser tells of it later. What is typed meanwhile belongs to the new place.
+  dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 /** A link leads where it says, without what was open on the way. */
