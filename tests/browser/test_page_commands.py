@@ -14,21 +14,26 @@ async def typed(chat: Chat, line: str) -> None:
     await chat.message.press("Enter")
 
 
-async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Path) -> None:
-    await typed(chat, "/approve")
-    await expect(chat.told).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
-    await chat.say(f"run echo ran > {tmp_path}/denied")
+async def deny_then_approve(chat: Chat, folder: Path) -> None:
+    """Type /deny at a first command and /approve at a second, and check that only the second one ran."""
+    await chat.say(f"run echo ran > {folder}/denied")
     await chat.asks()
     await typed(chat, "/status")
     await expect(chat.told).to_contain_text("Needs you", timeout=WAIT_MS)
     await typed(chat, "/deny the disk is full")
     await chat.answered()
-    await chat.reads("the disk is full")
-    await chat.say(f"run echo ran > {tmp_path}/allowed")
+    await chat.say(f"run echo ran > {folder}/allowed")
     await chat.asks()
     await typed(chat, "/approve")
     await chat.answered(2)
-    assert (tmp_path / "allowed").exists() and not (tmp_path / "denied").exists()
+    assert (folder / "allowed").exists() and not (folder / "denied").exists()
+
+
+async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Path) -> None:
+    await typed(chat, "/approve")
+    await expect(chat.told).to_contain_text("Nothing is asked here.", timeout=WAIT_MS)
+    await deny_then_approve(chat, tmp_path)
+    await chat.reads("the disk is full")
 
 
 NEW_THEN_SEND = """async (area) => {
@@ -78,17 +83,7 @@ async def test_typed_answers_need_only_the_conversation_itself(guest: Guest, tmp
     chat = await guest()
     await chat.visitor.context.add_init_script(f"({WITHOUT_FEED})()")
     await chat.page.reload()
-    await chat.say(f"run echo ran > {tmp_path}/denied")
-    await chat.asks()
-    await typed(chat, "/status")
-    await expect(chat.told).to_contain_text("Needs you", timeout=WAIT_MS)
-    await typed(chat, "/deny")
-    await chat.answered()
-    await chat.say(f"run echo ran > {tmp_path}/allowed")
-    await chat.asks()
-    await typed(chat, "/approve")
-    await chat.answered(2)
-    assert (tmp_path / "allowed").exists() and not (tmp_path / "denied").exists()
+    await deny_then_approve(chat, tmp_path)
 
 
 async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: Chat) -> None:

@@ -244,15 +244,15 @@ async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
 }
 
 /**
- * Answer the first thing that is asked in the conversation, as its card shows it: the list of all questions comes by
- * events of its own, and may be older. A question that is no yes-or-no can only be declined.
+ * Answer the first question of the open conversation. The list of all questions is not used: it comes by other events,
+ * and may be older. A question that is not answered by yes or no can only be declined.
  */
 function answerHere(answer: Answer): unknown {
   const asked = open.conversation.asked().find((each) => !each.asked || answer.decision === "deny");
   return asked ? actions.answer(asked.run_id ?? "", asked.id, answer) : say(s.nothingAsked);
 }
 
-/** What the open conversation does now; how it ended is known from the list alone. */
+/** Return what the open conversation does now. Only the list of conversations knows how it ended. */
 function statusHere(): string {
   const statuses = [...open.conversation.work.values()].map((work) => work.status);
   if (statuses.includes("waiting")) return s.status.needs_you;
