@@ -8,6 +8,7 @@ from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import LeaseHeld, LeaseLost, NoSuchRun, RunRefused
 from holdfast.domain.ids import RunId, SessionId
+from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Append, Fence, Lease, Store
 from tests.conformance.factories import Home
 from tests.telling import TurnStory, created
@@ -50,6 +51,9 @@ async def test_a_lease_that_ran_out_can_be_claimed_and_fences_its_holder(
     other = await home.open(clock)
     old = await store.claim(story.run_id, LEASE_MS)
     clock.advance(LEASE_MS)
+    with pytest.raises(LeaseHeld):
+        await other.claim(story.run_id, LEASE_MS)
+    clock.advance(LEASE_GRACE_MS)
     new = await other.claim(story.run_id, LEASE_MS)
     assert new.epoch > old.epoch and new.process_id != old.process_id
     head = await store.head(session_id)
@@ -60,6 +64,26 @@ async def test_a_lease_that_ran_out_can_be_claimed_and_fences_its_holder(
     await store.release(old)
     assert await store.head(session_id) == head
     await other.append(word(session_id, story, new.fence))
+
+
+async def test_a_holder_that_stood_still_with_its_machine_may_renew_when_it_goes_on(
+    store: Store, home: Home, clock: FakeClock
+) -> None:
+    """A pause lets every lease run out. The first process to wake must not take what the others work on."""
+    session_id, story = await begin(store)
+    other = await home.open(clock)
+    run, name = await store.claim(story.run_id, LEASE_MS), await store.claim_name("channel:x", LEASE_MS)
+    for _ in range(3):
+        clock.advance(10 * LEASE_MS)
+        for _ in range(2):
+            with pytest.raises(LeaseHeld):
+                await other.claim(story.run_id, LEASE_MS)
+            with pytest.raises(LeaseHeld):
+                await other.claim_name("channel:x", LEASE_MS)
+            clock.advance(LEASE_GRACE_MS - 1)
+            run, name = await store.renew(run, LEASE_MS), await store.renew(name, LEASE_MS)
+            clock.advance(LEASE_MS)
+    await store.append(word(session_id, story, run.fence))
 
 
 async def test_of_many_that_claim_at_once_one_wins(store: Store, home: Home, clock: FakeClock) -> None:

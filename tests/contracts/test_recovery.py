@@ -12,12 +12,12 @@ from holdfast.domain.changes import Change
 from holdfast.domain.clock import FakeClock, Instant, SystemClock
 from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.late import Unsaved
-from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
+from holdfast.domain.limits import LEASE_GRACE_MS, RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.parts import Text
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.store.spool import Spools
 from tests.contracts.other_process import Resident, resident
-from tests.house import Lever, house, says
+from tests.house import House, Lever, house, says
 
 
 class LateClock(SystemClock):
@@ -29,10 +29,20 @@ class LateClock(SystemClock):
     def now_ms(self) -> Instant:
         return super().now_ms() + self.ahead_ms
 
+    def advance(self, ms: int) -> None:
+        self.ahead_ms += ms
+
 
 def still() -> FakeClock:
     """Return a clock that is past another process's lease, and moves only when the test moves it."""
     return FakeClock(SystemClock().now_ms() + 60_000)
+
+
+async def overtake(here: House, clock: LateClock | FakeClock) -> None:
+    """Mark the run of a stopped process: its lease has run out, and its time to renew it too."""
+    await here.engine.recovery.mark()
+    clock.advance(LEASE_GRACE_MS)
+    await here.engine.recovery.mark()
 
 
 async def test_a_message_is_on_disk_with_its_run_before_it_is_acknowledged(tmp_path: Path) -> None:
@@ -71,6 +81,7 @@ async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) 
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock) as here:
+            await overtake(here, clock)
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "pending")
             for _ in range(RECOVERY_READS_MAX + 2):
                 clock.ahead_ms += LOOK_AGAIN_MS
@@ -84,10 +95,12 @@ async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) 
 
 async def test_output_that_arrives_late_appears_before_the_notice_and_heals_it(tmp_path: Path) -> None:
     """R3: a process stopped past its lease and then continued."""
+    clock = LateClock(60_000)
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
-        async with house(tmp_path, resume="never", clock=LateClock(60_000)) as here:
+        async with house(tmp_path, resume="never", clock=clock) as here:
+            await overtake(here, clock)
             before = (await here.text(other.session_id))[1]
             other.go_on()
 
@@ -103,10 +116,12 @@ async def test_output_that_arrives_late_appears_before_the_notice_and_heals_it(t
 
 async def test_late_output_of_a_run_that_went_on_is_kept_apart_from_the_model(tmp_path: Path) -> None:
     """R3: the run was resumed meanwhile."""
+    clock = LateClock(60_000)
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
-        async with house(tmp_path, clock=LateClock(60_000)) as here:
+        async with house(tmp_path, clock=clock) as here:
+            await overtake(here, clock)
             here.model.steps = [says("… and so on.")]
             await here.until_run(other.run_id, "completed")
             other.go_on()
@@ -198,11 +213,12 @@ async def test_a_stalled_store_makes_a_run_spool_and_a_store_that_is_back_takes_
 
 async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
     """R4: while that one waits for a store that stalls, the others have what there is."""
+    clock = still()
     with resident(tmp_path, "words") as other:
         other.until("text_appended", 5)
         other.stop()
-        async with house(tmp_path, resume="never", clock=still(), started=False) as here:
-            await here.engine.recovery.mark()
+        async with house(tmp_path, resume="never", clock=clock, started=False) as here:
+            await overtake(here, clock)
             other.kill()
             with (tmp_path / "write.lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -228,7 +244,7 @@ async def test_a_sealed_run_with_nothing_more_costs_looks_and_then_the_notice_is
         other.until("model_step_started")
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await here.engine.recovery.mark()
+            await overtake(here, clock)
             other.kill()
             seen = []
             for _ in range(RECOVERY_READS_MAX + 1):
@@ -249,7 +265,7 @@ async def test_a_restart_gives_a_sealed_run_no_new_looks(tmp_path: Path) -> None
         other.until("model_step_started")
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await here.engine.recovery.mark()
+            await overtake(here, clock)
             other.kill()
     for looks in range(1, RECOVERY_READS_MAX + 1):
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
@@ -281,7 +297,7 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_look(
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await here.engine.recovery.mark()
+            await overtake(here, clock)
             other.kill()
             monkeypatch.setattr(Spools, "left", counted)
             here.store.note_changes(note)
@@ -300,7 +316,7 @@ async def test_output_that_arrives_after_the_age_limit_still_heals_the_notice(tm
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await here.engine.recovery.mark()
+            await overtake(here, clock)
             clock.advance(RECOVERY_AGE_MS_MAX + 1)
             await here.engine.recovery.sweep()
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "final")

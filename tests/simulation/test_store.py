@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -26,7 +27,7 @@ from holdfast.domain.clock import FakeClock
 from holdfast.domain.codec import Event, encode
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, NoSuchSession, RunRefused
 from holdfast.domain.ids import Ids, RunId, SessionId
-from holdfast.domain.limits import PRUNE_AFTER_MS, PURGE_AFTER_MS
+from holdfast.domain.limits import LEASE_GRACE_MS, PRUNE_AFTER_MS, PURGE_AFTER_MS
 from holdfast.domain.projections import fold
 from holdfast.domain.streams import digest_of_message, digest_of_tool
 from holdfast.domain.transcript import TranscriptFold
@@ -316,6 +317,11 @@ class StoreMachine(RuleBasedStateMachine):
             self.clock.advance(LEASE_MS)
         free = held is None or held[0].expires_at <= self.clock.now_ms()
         by = pick % 2
+        if held is not None and held[1] != by and held[0].expires_at and free and not run.is_over:
+            # A living holder may still renew for a while.
+            with pytest.raises(LeaseHeld):
+                self.run(self.stores[by].claim(run.id, LEASE_MS))
+            self.clock.advance(LEASE_GRACE_MS)
         try:
             lease = self.run(self.stores[by].claim(run.id, LEASE_MS))
         except RunRefused:

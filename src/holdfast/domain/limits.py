@@ -361,6 +361,8 @@ EVICTIONS_AT_ONCE_MAX = 8
 
 CHATS_KEPT_MS = 2_592_000_000
 """How long what came from a chat app is known, and what went back: a repetition within it is told as one."""
+LEASE_GRACE_MS = 5_000
+"""How long a living process may renew a lease that ran out, after another process has seen that it did."""
 CHANNEL_LEASE_MS = 15_000
 """How long a process may go silent before another takes over its chat app."""
 INBOUND_BATCH_MAX = 100

@@ -385,7 +385,10 @@ class Leases(Protocol):
     """Who may work on a run. A claim is one compare-and-set; its epoch fences every earlier one."""
 
     async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
-        """Raises LeaseHeld unless the run is free, its holder is dead, or its lease has run out."""
+        """Claim a run. Raises LeaseHeld unless it is free, its holder is dead, or its lease has run out.
+
+        A living holder still has LEASE_GRACE_MS to renew, from the first claim that finds its lease run out.
+        """
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
         """Raises LeaseLost."""

@@ -86,6 +86,7 @@ class SqliteStore(NoteStore, ChatStore):
         self._place = place
         self._hub = hub
         self._copy_before = copy_before
+        self._expired = leases.Expired()
 
     @classmethod
     async def open(
@@ -279,8 +280,10 @@ class SqliteStore(NoteStore, ChatStore):
     # Leases.
 
     async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
-        lock = self._lock
-        return await self._do(lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive))
+        lock, expired = self._lock, self._expired
+        return await self._do(
+            lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive, expired)
+        )
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
         return await self._do(lambda tx: leases.renew(tx, lease, lease_ms))
@@ -296,9 +299,9 @@ class SqliteStore(NoteStore, ChatStore):
         await self._do(lambda tx: leases.release(tx, lease))
 
     async def claim_name(self, name: str, lease_ms: int) -> Lease:
-        lock = self._lock
+        lock, expired = self._lock, self._expired
         return await self._do(
-            lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive)
+            lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive, expired)
         )
 
     # Blobs.
