@@ -38,11 +38,17 @@ def still() -> FakeClock:
     return FakeClock(SystemClock().now_ms() + 60_000)
 
 
-async def overtake(here: House, clock: LateClock | FakeClock) -> None:
-    """Mark the run of a stopped process: its lease has run out, and its time to renew it too."""
+async def overtake(here: House, clock: LateClock | FakeClock, other: Resident) -> None:
+    """Have the run of a stopped process marked: its lease has run out, and its time to renew it too."""
     await here.engine.recovery.mark()
     clock.advance(LEASE_GRACE_MS)
     await here.engine.recovery.mark()
+
+    async def is_marked() -> bool:
+        return (await here.run(other.run_id)).status != "running"
+
+    # A sweep in the background may be the one that marks it.
+    await here.until(is_marked)
 
 
 async def test_a_message_is_on_disk_with_its_run_before_it_is_acknowledged(tmp_path: Path) -> None:
@@ -81,7 +87,7 @@ async def test_while_output_may_still_arrive_the_notice_says_so(tmp_path: Path) 
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "pending")
             for _ in range(RECOVERY_READS_MAX + 2):
                 clock.ahead_ms += LOOK_AGAIN_MS
@@ -100,7 +106,7 @@ async def test_output_that_arrives_late_appears_before_the_notice_and_heals_it(t
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             before = (await here.text(other.session_id))[1]
             other.go_on()
 
@@ -121,7 +127,7 @@ async def test_late_output_of_a_run_that_went_on_is_kept_apart_from_the_model(tm
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, clock=clock) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             here.model.steps = [says("… and so on.")]
             await here.until_run(other.run_id, "completed")
             other.go_on()
@@ -218,7 +224,7 @@ async def test_many_readers_at_once_make_one_recovery(tmp_path: Path) -> None:
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             other.kill()
             with (tmp_path / "write.lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -244,7 +250,7 @@ async def test_a_sealed_run_with_nothing_more_costs_looks_and_then_the_notice_is
         other.until("model_step_started")
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             other.kill()
             seen = []
             for _ in range(RECOVERY_READS_MAX + 1):
@@ -265,7 +271,7 @@ async def test_a_restart_gives_a_sealed_run_no_new_looks(tmp_path: Path) -> None
         other.until("model_step_started")
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             other.kill()
     for looks in range(1, RECOVERY_READS_MAX + 1):
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
@@ -297,7 +303,7 @@ async def test_past_the_age_limit_the_notice_is_final_without_another_look(
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             other.kill()
             monkeypatch.setattr(Spools, "left", counted)
             here.store.note_changes(note)
@@ -316,7 +322,7 @@ async def test_output_that_arrives_after_the_age_limit_still_heals_the_notice(tm
         other.until("text_appended", 5)
         other.stop()
         async with house(tmp_path, resume="never", clock=clock, started=False) as here:
-            await overtake(here, clock)
+            await overtake(here, clock, other)
             clock.advance(RECOVERY_AGE_MS_MAX + 1)
             await here.engine.recovery.sweep()
             assert (await here.text(other.session_id))[-1][:2] == ("notice", "final")
