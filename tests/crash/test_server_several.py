@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.engine.runner import LEASE_MS
 from tests.crash.actor import acting
 from tests.crash.audit import Figures, audit
@@ -142,31 +141,6 @@ async def _until_something_happens(town: Bustle) -> None:
         memory.watchers.append(lambda _, seen: struck.set() if seen.kind == kind else None)
     async with asyncio.timeout(60):
         await struck.wait()
-
-
-async def test_servers_that_stood_still_together_go_on_as_if_nothing_had_happened() -> None:
-    """As on a machine that slept: every lease has run out, and no process takes another's run for that."""
-    with scratch() as folder:
-        async with (
-            acting() as actor,
-            serving(folder / "store", actor.url) as one,
-            serving(folder / "store", actor.url) as two,
-            gathering(random.Random(1), lambda: "mark_done") as crowd,
-        ):
-            writing = await crowd.begin(one.address, two.address)
-            gate = actor.gate("w0", 0, 60)
-            await crowd.say(writing, Script("w0", (Step(100, pace_ms=5),)))
-            await writing.until(lambda: "w0.0.50 " in _text(writing), "fifty words")
-            await two.stop()
-            await one.stop()
-            await asyncio.sleep(LEASE_MS / 1000 + 1)
-            two.go_on()
-            one.go_on()
-            # Long enough for a process that would take the run to do so.
-            await asyncio.sleep((LEASE_GRACE_MS + 3_000) / 1000)
-            gate.opened.set()
-            await writing.until_all_ended()
-            assert not writing.of_kind("run_interrupted")
 
 
 async def test_a_server_stopped_past_its_lease_and_continued_adds_what_it_had_and_does_nothing_twice(

@@ -12,23 +12,26 @@ from holdfast.store.sqlite.rows import RUNS
 from holdfast.store.sqlite.sql import one, run
 
 
-class Expired:
-    """Remember when this process first saw that the lease of a living process had run out.
+class LeaseGrace:
+    """Give a living holder time to renew a lease that has run out.
 
-    A machine or a disk that stood still lets every lease run out at once. So a living holder gets
-    LEASE_GRACE_MS from then on to renew its lease, before another process takes the run.
+    A machine or a disk that stood still lets every lease run out at once, and the holders are about to renew.
+    So LEASE_GRACE_MS begins when another process first finds the lease run out.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, Instant, Instant]] = {}
+        self._found: dict[str, tuple[int, Instant, Instant]] = {}
+        """Of each lease that had run out: its epoch, its end, and when it was found so."""
 
-    def may_take(self, name: str, epoch: int, expires_at: Instant, now: Instant) -> bool:
-        """Return whether the holder has had its time. A renewal since then begins it anew."""
-        seen = self._seen.get(name)
-        since = min(seen[2], now) if seen is not None and seen[:2] == (epoch, expires_at) else now
-        recent = {key: each for key, each in self._seen.items() if now - each[2] <= 10 * LEASE_GRACE_MS}
-        self._seen = recent | {name: (epoch, expires_at, since)}
-        return now - since >= LEASE_GRACE_MS
+    def keeps(self, name: str, epoch: int, expires_at: Instant, now: Instant) -> bool:
+        """Return whether a living holder still keeps its lease. A renewal ends the grace."""
+        if expires_at > now:
+            return True
+        found = self._found.get(name)
+        since = min(found[2], now) if found is not None and found[:2] == (epoch, expires_at) else now
+        recent = {key: each for key, each in self._found.items() if now - each[2] <= 10 * LEASE_GRACE_MS}
+        self._found = recent | {name: (epoch, expires_at, since)}
+        return now - since < LEASE_GRACE_MS
 
 
 def claim(
@@ -37,9 +40,9 @@ def claim(
     process_id: ProcessId,
     lease_ms: int,
     is_alive: Callable[[ProcessId], bool],
-    expired: Expired,
+    grace: LeaseGrace,
 ) -> Lease:
-    """One compare-and-set: free, dead or run out for LEASE_GRACE_MS, else LeaseHeld."""
+    """Claim a run in one compare-and-set. Raises LeaseHeld while a living process keeps it."""
     found = one(tx.db, "find_run", run_id)
     if found is None:
         raise NoSuchRun(run_id=run_id)
@@ -47,10 +50,10 @@ def claim(
     if row.is_over:
         raise RunRefused(run_id=run_id, status=row.status, verb="be claimed")
     epoch, holder, expires_at = one(tx.db, "get_lease", run_id) or (0, "", 0)
-    is_others = bool(holder) and holder != process_id and is_alive(ProcessId(holder))
-    if (holder == process_id or is_others) and expires_at > tx.at:
+    if holder == process_id and expires_at > tx.at:
         raise LeaseHeld(run_id=run_id)
-    if is_others and not expired.may_take(run_id, epoch, expires_at, tx.at):
+    is_others = _is_living_other(holder, process_id, is_alive)
+    if is_others and grace.keeps(run_id, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=run_id)
     fenced = ProcessId(holder) if is_others else None
     return _put(tx, Lease(run_id, epoch + 1, process_id, tx.at + lease_ms, fenced, not holder))
@@ -62,16 +65,11 @@ def claim_name(
     process_id: ProcessId,
     lease_ms: int,
     is_alive: Callable[[ProcessId], bool],
-    expired: Expired,
+    grace: LeaseGrace,
 ) -> Lease:
-    """The same for what is no run; who holds it already may claim it again."""
+    """Claim something that is no run; its holder may claim it again."""
     epoch, holder, expires_at = one(tx.db, "get_lease", name) or (0, "", 0)
-    if (
-        holder
-        and holder != process_id
-        and is_alive(ProcessId(holder))
-        and (expires_at > tx.at or not expired.may_take(name, epoch, expires_at, tx.at))
-    ):
+    if _is_living_other(holder, process_id, is_alive) and grace.keeps(name, epoch, expires_at, tx.at):
         raise LeaseHeld(run_id=name)
     return _put(tx, Lease(RunId(name), epoch + 1, process_id, tx.at + lease_ms))
 
@@ -86,6 +84,10 @@ def release(tx: Tx, lease: Lease) -> None:
     if row is not None and row[0] == lease.epoch:
         # The row stays: its epoch must go on growing, or a stale writer could match a new claim.
         run(tx.db, "put_lease", lease.run_id, lease.epoch, "", 0)
+
+
+def _is_living_other(holder: str, process_id: ProcessId, is_alive: Callable[[ProcessId], bool]) -> bool:
+    return bool(holder) and holder != process_id and is_alive(ProcessId(holder))
 
 
 def _check(tx: Tx, lease: Lease) -> None:

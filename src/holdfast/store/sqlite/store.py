@@ -86,7 +86,7 @@ class SqliteStore(NoteStore, ChatStore):
         self._place = place
         self._hub = hub
         self._copy_before = copy_before
-        self._expired = leases.Expired()
+        self._lease_grace = leases.LeaseGrace()
 
     @classmethod
     async def open(
@@ -280,9 +280,9 @@ class SqliteStore(NoteStore, ChatStore):
     # Leases.
 
     async def claim(self, run_id: RunId, lease_ms: int) -> Lease:
-        lock, expired = self._lock, self._expired
+        lock, grace = self._lock, self._lease_grace
         return await self._do(
-            lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive, expired)
+            lambda tx: leases.claim(tx, run_id, lock.process_id, lease_ms, lock.is_alive, grace)
         )
 
     async def renew(self, lease: Lease, lease_ms: int) -> Lease:
@@ -299,9 +299,9 @@ class SqliteStore(NoteStore, ChatStore):
         await self._do(lambda tx: leases.release(tx, lease))
 
     async def claim_name(self, name: str, lease_ms: int) -> Lease:
-        lock, expired = self._lock, self._expired
+        lock, grace = self._lock, self._lease_grace
         return await self._do(
-            lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive, expired)
+            lambda tx: leases.claim_name(tx, name, lock.process_id, lease_ms, lock.is_alive, grace)
         )
 
     # Blobs.
