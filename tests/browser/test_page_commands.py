@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Guest
@@ -36,23 +37,29 @@ async def test_a_question_is_answered_by_what_is_typed(chat: Chat, tmp_path: Pat
     await chat.reads("the disk is full")
 
 
-NEW_THEN_SEND = """async (area) => {
-  for (const words of ["/new", "hello again"]) {
+SEND_AFTER = """async (area, begin) => {
+  const settle = async () => { for (let i = 0; i < 100; i++) await null; };
+  const send = async (words) => {
     area.value = words;
     area.dispatchEvent(new InputEvent("input", { bubbles: true }));
-    for (let i = 0; i < 100; i++) await null;
+    await settle();
     area.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
-    for (let i = 0; i < 100; i++) await null;
-  }
+    await settle();
+  };
+  if (begin === "link") document.querySelector("nav a[href='#']").click();
+  else await send(begin);
+  await settle();
+  await send("hello again");
 }"""
 
 
-async def test_what_is_typed_right_after_new_begins_a_conversation(chat: Chat) -> None:
-    """The browser has no time to tell of the new address before the next message is sent."""
+@pytest.mark.parametrize("begin", ["/new", "link"])
+async def test_what_is_typed_right_after_new_begins_a_conversation(chat: Chat, begin: str) -> None:
+    """The browser has no time to report the new address before the next message is sent."""
     await chat.say("hello")
     await chat.answered()
     first = chat.session
-    await chat.message.evaluate(NEW_THEN_SEND)
+    await chat.message.evaluate(SEND_AFTER, begin)
     await expect(chat.page).to_have_url(re.compile(f"#(?!{first})s_"), timeout=WAIT_MS)
     await chat.answered()
     await expect(chat.turns).to_have_count(1)

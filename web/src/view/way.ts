@@ -20,10 +20,10 @@ export function goTo(where: string): void {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-/** A link leads where it says, without what was open on the way. */
+/** Follow a link within the page at once: the browser itself would do it after the next key. */
 function follow(event: MouseEvent): void {
   const link = event.target instanceof Element ? event.target.closest("a[href^='#']") : null;
-  if (!link || !isStep() || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   goTo(link.getAttribute("href")?.slice(1) ?? "");
 }
