@@ -50,7 +50,7 @@ async def test_what_is_allowed_in_a_conversation_is_not_asked_again_there_but_el
     await chat.say("run echo fine")
     await chat.asks()
     await chat.question.get_by_role("button", name="Allow in this conversation").click()
-    await expect(chat.told).to_contain_text("echo fine is allowed from now on, in this conversation.")
+    await expect(chat.told).to_contain_text("Allowed in this conversation: echo fine.")
     await chat.answered()
     await chat.say("run echo fine")
     await chat.answered(2)

@@ -79,11 +79,11 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     await second.get_by_role("button", name="Changed 1 file").click()
     await expect(second.locator(".changes").get_by_role("button", name="new.txt")).to_contain_text("· new")
     await second.get_by_role("button", name="Put back as it was").click()
-    await expect(second.get_by_role("group")).to_contain_text("Put new.txt back as before this answer?")
+    await expect(second.get_by_role("group")).to_contain_text("Revert new.txt to before this answer?")
     await second.get_by_role("button", name="Cancel").click()
     assert (tmp_path / "new.txt").exists()
     await second.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
     await expect(second.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     await expect(second.get_by_role("button", name="Put back as it was")).to_have_count(0)
@@ -91,7 +91,7 @@ async def test_files_are_put_back_one_by_one_or_all(guest: Guest, inn: Inn, tmp_
     assert (tmp_path / "notes.md").read_text() != NOTES
     await first.get_by_role("button", name="Changed 1 file").click()
     await first.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(first.get_by_role("button", name="Changed 1 file")).to_contain_text("put back")
     assert (tmp_path / "notes.md").read_text() == NOTES
 
@@ -116,9 +116,9 @@ async def test_the_question_before_files_are_put_back_stays_beside_its_button_un
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     back = chat.log.get_by_role("button", name="Put back as it was")
     await back.click()
-    asked = chat.log.get_by_role("group").get_by_text("Put new.txt back")
+    asked = chat.log.get_by_role("group").get_by_text("Revert new.txt to before")
     await expect(asked).to_be_visible()
-    await expect(chat.button("Put back")).to_be_focused()
+    await expect(chat.button("Revert")).to_be_focused()
     await expect(back).to_have_count(0)
     await chat.page.clock.fast_forward(600_000)
     await expect(asked).to_be_visible()
@@ -136,7 +136,7 @@ async def test_what_is_said_in_passing_lies_over_nothing_and_stays_behind_with_i
     await allow(chat, "write_file", 1, path="new.txt", content="made\n")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     said = chat.told.get_by_text(" reverted.")
     await expect(said).to_be_visible()
     await chat.say("run echo on it goes")
@@ -154,7 +154,7 @@ async def test_what_was_changed_since_is_named_and_left_alone(guest: Guest, inn:
     chat.visitor.excuse(r"409 \(Conflict\)")
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(chat.log.get_by_role("alert")).to_contain_text("notes.md", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == "by hand\n"
     await expect(chat.log.get_by_role("button", name="Put back as it was")).to_be_enabled()
@@ -169,12 +169,12 @@ async def test_nothing_is_put_back_while_an_answer_is_under_way(
     await expect(chat.log.get_by_role("img", name="Writing…")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Changed 1 file").click()
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(chat.log.get_by_role("alert")).to_contain_text("An answer is under way.", timeout=WAIT_MS)
     await chat.button("Stop").click()
     await expect(chat.log.get_by_text("Stopped.")).to_be_visible(timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(chat.told).to_contain_text(" reverted.", timeout=WAIT_MS)
     assert (tmp_path / "notes.md").read_text() == NOTES
 
@@ -189,11 +189,11 @@ async def test_several_files_of_one_answer_are_listed(guest: Guest, inn: Inn, tm
     listed = chat.log.locator(".changes > li")
     await expect(listed).to_have_count(3, timeout=WAIT_MS)
     await chat.log.get_by_role("button", name="Put back as it was: b.txt").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(listed.nth(1)).to_contain_text("put back", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["a.txt", "c.txt", "notes.md"]
     await chat.button("Put all back as they were").click()
-    await chat.button("Put back").click()
+    await chat.button("Revert").click()
     await expect(chat.told).to_contain_text("2 files reverted.", timeout=WAIT_MS)
     assert names_in(tmp_path) == ["notes.md"]
 

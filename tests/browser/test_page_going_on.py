@@ -141,9 +141,7 @@ async def test_the_foot_tells_how_full_the_window_is_and_what_is_known_of_the_pr
 ) -> None:
     chat = await talk(guest, inn, "one", "two", "three")
     foot = chat.page.locator(".composer .spent")
-    ring = foot.get_by_role(
-        "img", name=re.compile(r"^1% of what the model can read at once: 19 of [\d,]+ tokens")
-    )
+    ring = foot.get_by_role("img", name=re.compile(r"^Context: 19 of [\d,]+ tokens \(1%\)"))
     await expect(ring).to_be_visible(timeout=WAIT_MS)
     await expect(foot).to_contain_text("free")
     footer = chat.turns.last.locator(".footer")

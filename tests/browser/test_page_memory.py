@@ -269,16 +269,17 @@ async def test_a_person_is_asked_about_what_may_have_been_remembered(
         chat = Chat(await sign_in(visitor, command.serve("--port", "0").link))
         memory = Memory(chat.page)
         await memory.open()
-        question = memory.waiting.get_by_role("group", name="This may have been remembered already")
-        await expect(question).to_contain_text("the server stopped during it.", timeout=WAIT_MS)
-        for answer in ("Remember again", "It was, continue", "Skip"):
+        question = memory.waiting.get_by_role("group", name="Was it saved?")
+        stopped = "The server stopped while saving this to memory."
+        await expect(question).to_contain_text(stopped, timeout=WAIT_MS)
+        for answer in ("Remember again", "It was saved", "Carry on without it"):
             await expect(question.get_by_role("button", name=answer)).to_be_visible()
         assert await violations(chat.page) == []
         await question.get_by_role("link", name="Cut off").click()
         line = chat.page.locator(".remembered")
         await expect(line).to_have_text("May have been remembered already", timeout=WAIT_MS)
         await line.click()
-        await question.get_by_role("button", name="It was, continue").click()
+        await question.get_by_role("button", name="It was saved").click()
         await expect(question).to_have_count(0, timeout=WAIT_MS)
         assert len(witness.held()) == 1
         await visitor.context.close()
@@ -305,7 +306,7 @@ async def test_what_was_known_stays_in_sight_without_the_server(visitor: Visitor
     await memory.knows("Ida")
     server.process.kill()
     server.process.wait(30)
-    await expect(memory.page.get_by_text("This is what was known last.")).to_be_visible(timeout=WAIT_MS)
+    await expect(memory.page.get_by_text("This list may be out of date.")).to_be_visible(timeout=WAIT_MS)
     await memory.knows("Ida")
 
 

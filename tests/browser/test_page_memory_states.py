@@ -130,7 +130,7 @@ async def test_clearing_says_that_it_is_remembered_and_can_have_it_not_be(
     await tell(chat, "My dog is called Rex.")
     await chat.message.fill("/clear")
     await chat.message.press("Enter")
-    await expect(chat.told).to_contain_text("still will be", timeout=WAIT_MS)
+    await expect(chat.told).to_contain_text("will still be saved", timeout=WAIT_MS)
     await chat.told.get_by_role("button", name="Cancel").click()
     await expect(chat.turns).to_have_count(1)
     await chat.message.fill("/clear")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -114,12 +115,12 @@ def test_a_call_that_may_have_run_is_asked_about_and_the_answer_is_shown() -> No
     for event in events_of(facts):
         here.add(event)
     (asked,) = here.take()
-    assert asked.body.text == "The server stopped while this was running.\n\n```\nls\n```"
-    assert [each.text for each in asked.body.buttons] == ["Run again", "It ran", "Skip"]
+    assert asked.body.text == "The server stopped while this was running. Did it finish?\n\n```\nls\n```"
+    assert [each.text for each in asked.body.buttons] == ["Run again", "It finished", "Carry on without it"]
     here.add(events_of([f.ToolResolved(story.run_id, story.call_id, "skip")], len(facts))[0])
     (answered,) = here.take()
     assert (answered.source, answered.piece) == (asked.source, asked.piece)
-    assert answered.body.text.endswith("*Skipped.*") and not answered.body.buttons
+    assert answered.body.text.endswith("*Carried on without it.*") and not answered.body.buttons
 
 
 def test_a_command_that_cannot_be_a_rule_has_no_button_for_it() -> None:
@@ -150,8 +151,23 @@ def test_without_buttons_it_is_said_what_can_be_typed() -> None:
     facts = [*story.opening(), story.settles(), story.intends()]
     facts += [f.ApprovalRequested(story.run_id, story.call_id, "It writes.")]
     assert told(facts, buttons=False) == [
-        "May I do this?\n\n```\nls\n```\n\nIt writes.\n\nType /approve or /deny."
+        "Run this command?\n\n```\nls\n```\n\nIt writes.\n\nType /approve or /deny."
     ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "asks"),
+    [
+        ("write_file", "Write this file?"),
+        ("edit_file", "Change this file?"),
+        ("mail__send", "Allow `mail__send`?"),
+    ],
+)
+def test_a_question_names_what_is_to_be_done(tool: str, asks: str) -> None:
+    story = own()
+    facts = [*story.opening(), story.settles(), replace(story.intends(), name=tool, arguments="{}")]
+    (asked,) = told([*facts, f.ApprovalRequested(story.run_id, story.call_id)])
+    assert asked == f"{asks}\n\n```\n{tool} {{}}\n```"
 
 
 def test_late_output_is_not_told() -> None:

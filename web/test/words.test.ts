@@ -17,6 +17,6 @@ test("what has just begun did not begin some time ago", () => {
 });
 
 test("a lasting yes is told with what it reaches", () => {
-  expect(words.allowedNow("uname", true)).toBe("uname is allowed from now on, everywhere. Undo in Settings › Always allowed.");
-  expect(words.allowedNow(words.everyUse("write_file"), false)).toContain("Writing files is allowed from now on, in this conversation.");
+  expect(words.allowedNow("uname", true)).toBe("Allowed everywhere: uname. Undo in Settings › Always allowed.");
+  expect(words.allowedNow(words.everyUse("write_file"), false)).toContain("Allowed in this conversation: writing files.");
 });

@@ -37,7 +37,7 @@ COMMANDS: Mapping[CommandName, Explained] = MappingProxyType({
     "agent": Explained("NAME", "Say which agent answers here, or have another one answer."),
     "agents": Explained("", "List the agents."),
     "approve": Explained("", "Allow what was asked about."),
-    "deny": Explained("a reason", "Do not allow what was asked about."),
+    "deny": Explained("a reason", "Decline, with an optional reason."),
     "memory": Explained("words", "Say what is remembered, or what of it is about those words."),
     "summarise": Explained("", "Summarise older messages."),
     "continue": Explained("", "Go on in a new conversation that begins with a summary of this one."),

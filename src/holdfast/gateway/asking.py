@@ -38,7 +38,7 @@ class Question(msgspec.Struct, frozen=True):
 
 def about_allowing(fact: f.ApprovalRequested, call: f.ToolIntended | None) -> Question:
     """May a call be made?"""
-    text = _shown("May I do this?", call)
+    text = _shown(_asks(call), call)
     if fact.reason:
         text += f"\n\n{fact.reason}"
     labels: list[tuple[str, Verb]] = [("Allow once", "allow"), ("Always here", "always"), ("Deny", "deny")]
@@ -54,13 +54,18 @@ def about_allowing(fact: f.ApprovalRequested, call: f.ToolIntended | None) -> Qu
 
 def about_doubt(fact: f.ToolInDoubt, call: f.ToolIntended | None, seq: Seq) -> Question:
     """What became of a call? It can be asked again about the same one, so `seq` is part of its name."""
-    labels: list[tuple[str, Verb]] = [("Run again", "rerun"), ("It ran", "ran"), ("Skip", "skip")]
+    labels: list[tuple[str, Verb]] = [
+        ("Run again", "rerun"),
+        ("It finished", "ran"),
+        ("Carry on without it", "skip"),
+    ]
     buttons = _of_call(fact.run_id, fact.call_id, labels)
-    typed = "Type /approve to run it again, or /deny to skip it."
+    typed = "Type /approve to run it again, or /deny to carry on without it."
     if call is not None and is_too_long(call.name, call.arguments):
-        buttons, typed = buttons[1:], "Type /deny to skip it."
+        buttons, typed = buttons[1:], "Type /deny to carry on without it."
     source = f"doubt:{seq}:{fact.call_id}"
-    return Question(source, fact.run_id, fact.call_id, _shown(MAY_HAVE_RUN, call), buttons, typed)
+    text = _shown(f"{MAY_HAVE_RUN} Did it finish?", call)
+    return Question(source, fact.run_id, fact.call_id, text, buttons, typed)
 
 
 def about_question(fact: f.QuestionAsked) -> Question:
@@ -115,7 +120,8 @@ def said_of_closing(fact: f.QuestionClosed) -> str:
 
 
 def said_of_doubt(fact: f.ToolResolved) -> str:
-    return {"rerun": "Run again.", "mark_done": "It ran.", "skip": "Skipped."}.get(fact.decision, "")
+    said = {"rerun": "Run again.", "mark_done": "It finished.", "skip": "Carried on without it."}
+    return said.get(fact.decision, "")
 
 
 def fenced(text: str) -> str:
@@ -123,6 +129,11 @@ def fenced(text: str) -> str:
     longest = max((len(ticks) for ticks in re.findall(r"`{3,}", text)), default=2)
     mark = "`" * (longest + 1)
     return f"{mark}\n{text}\n{mark}"
+
+
+def _asks(call: f.ToolIntended | None) -> str:
+    known = {"shell": "Run this command?", "write_file": "Write this file?", "edit_file": "Change this file?"}
+    return "Allow this?" if call is None else known.get(call.name, f"Allow `{call.name}`?")
 
 
 def _shown(words: str, call: f.ToolIntended | None) -> str:

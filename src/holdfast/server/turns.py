@@ -145,7 +145,7 @@ class TurnRoutes:
     async def undo(
         self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
     ) -> Session:
-        """Take back a turn and all after it."""
+        """Undo a turn and all after it."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         await self._engine.verbs.undo(SessionId(session_id), turn_id, expected(if_match))
         return await self._session(SessionId(session_id))
@@ -161,7 +161,7 @@ class TurnRoutes:
     async def retry(
         self, session_id: FromPath[str], data: ChosenBody = LAST_TURN, if_match: IfMatch = None
     ) -> TurnReceipt:
-        """Take back a turn and all after it, and have the same asked again."""
+        """Undo a turn and all after it, and ask the same again."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         return receipt_of(
             await self._engine.replace(SessionId(session_id), turn_id, None, expected(if_match))
@@ -173,7 +173,7 @@ class TurnRoutes:
         data: Annotated[EditedTurn, body(*examples.EDITED_TURN)],
         if_match: IfMatch = None,
     ) -> TurnReceipt:
-        """Take back a turn and all after it, and have something else asked."""
+        """Undo a turn and all after it, and ask something else."""
         turn_id = TurnId(data.turn_id) if data.turn_id is not None else None
         parts = await parts_of(self._store, self._engine.expand(data.text), data.attachments)
         return receipt_of(

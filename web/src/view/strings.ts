@@ -25,7 +25,7 @@ export const s = {
   deletedButNotes: (count: number) => `Conversation deleted. ${count === 1 ? "1 note was" : `${count} notes were`} saved from it.`,
   deletedWithNotes: "Conversation and notes deleted.",
   deleteNotes: "Delete the notes too",
-  clearAsks: "Clear what was said so far? What waits to be remembered of it still will be.",
+  clearAsks: "Start with a fresh context? Messages that are not in memory yet will still be saved to it.",
   clearIt: "Clear",
   undo: "Undo",
   cancel: "Cancel",
@@ -77,7 +77,7 @@ export const s = {
   keyboard: "Keyboard and commands",
   afterSlash: "In a message, after a slash",
   keys: [
-    ["Ctrl K", "Do anything"],
+    ["Ctrl K", "Search commands and conversations"],
     ["Ctrl F", "Find in this conversation"],
     ["Ctrl B", "Show or hide the list"],
     ["Ctrl I", "Show or hide the details"],

@@ -29,7 +29,7 @@ export const details = {
   used: "Used so far",
   tokens: "Tokens",
   cost: "Cost",
-  window: "Window",
+  window: "Context",
   windowUsed: (read: number, window: number) => `${number(read)} of ${number(window)} tokens`,
   windowUnknown: (read: number) => `${count(read, "token")} read`,
 
