@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 from playwright.async_api import Locator, Page, expect
 
@@ -9,19 +10,26 @@ from tests.browser.conftest import Guest
 from tests.browser.driving import PHONE, WAIT_MS, Chat
 
 MOVES = 6
+STEP_S = 0.02
 LONG_LINE = f"words = '{'many words ' * 20}'"
 
 
 async def swipe(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Put a finger down at `start`, and lift it at `end`."""
+    """Move a finger from `start` to `end` in MOVES * STEP_S by the page's clock, however long that takes."""
     line = await page.context.new_cdp_session(page)
     (x, y), (to_x, to_y) = start, end
-    await line.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    began_s = time.time()
+
+    async def touch(kind: str, step: int, *points: dict[str, float]) -> None:
+        at_s = began_s + step * STEP_S
+        told = {"type": kind, "touchPoints": list(points), "timestamp": at_s}
+        await line.send("Input.dispatchTouchEvent", told)
+
+    await touch("touchStart", 0, {"x": x, "y": y})
     for step in range(1, MOVES + 1):
         share = step / MOVES
-        point = {"x": x + (to_x - x) * share, "y": y + (to_y - y) * share}
-        await line.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
-    await line.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        await touch("touchMove", step, {"x": x + (to_x - x) * share, "y": y + (to_y - y) * share})
+    await touch("touchEnd", MOVES)
     await line.detach()
 
 
