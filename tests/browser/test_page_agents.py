@@ -126,6 +126,7 @@ async def test_an_agent_is_written_by_keyboard_used_and_deleted(
     assert household.read("agents/short.toml") == right
     await part.get_by_role("button", name="Delete short").press("Enter")
     await page.locator(".notice").get_by_role("button", name="Delete").click()
+    await expect(page.locator(".notice")).to_contain_text("short is deleted", timeout=WAIT_MS)
     await expect(listed.get_by_role("listitem")).to_have_count(2, timeout=WAIT_MS)
     assert not (household.data / "agents" / "short.toml").exists()
 

@@ -62,6 +62,19 @@ async def test_it_is_a_third_column_that_this_browser_remembers(guest: Guest) ->
     await expect(aside(chat)).to_have_count(0)
 
 
+async def test_a_failed_command_says_its_exit_code_here_too(guest: Guest) -> None:
+    chat = await guest(**WIDE)
+    await chat.say("run exit 3")
+    await chat.asks()
+    await chat.allow.click()
+    await chat.answered()
+    await chat.button("Details of this answer").click()
+    call = part(chat, "Steps").get_by_role("button")
+    await expect(call).to_contain_text("failed: exit code 3", timeout=WAIT_MS)
+    await call.click()
+    await expect(aside(chat)).to_contain_text("failed: exit code 3", timeout=WAIT_MS)
+
+
 async def test_keys_are_enough_to_open_it_to_look_around_and_to_close_it(guest: Guest) -> None:
     chat = await guest(**WIDE)
     await chat.say("look 2")

@@ -45,6 +45,7 @@ export function SignIn() {
   return (
     <main class="sign-in">
       <form onSubmit={(event) => (event.preventDefault(), void submit())}>
+        <img src="./page/icon.svg" alt="" width="40" height="40" />
         <h1>{s.name}</h1>
         <p>{s.signInHow}</p>
         {hasPassword.value && <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>}

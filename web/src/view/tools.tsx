@@ -94,7 +94,7 @@ export function Tool({ entry }: { entry: Entry; version: number }) {
 }
 
 /** Return how a command failed. The last line of its output says it. */
-function endOf(entry: Entry, output: string): string {
+export function endOf(entry: Entry, output: string): string {
   const how = entry.outcome === "failed" && entry.name === "shell" ? /(?:^|\n)(exit code \d+|killed by \w+)\s*$/.exec(output)?.[1] : "";
   return how ? s.failedWith(how) : "";
 }

@@ -66,8 +66,9 @@ export function Editor({ name, agent, tools }: { name: string; agent: AgentTold 
   const remove = () => work(async () => {
     await api.delete(at(name), unchanged(kept.value?.digest ?? ""));
     take(NO_FILE);
-    say(s.agents.deleted(name));
+    // First, since going elsewhere takes a notice away.
     if (name !== "main") goTo("agents");
+    say(s.agents.deleted(name));
     await look();
   });
   const line = wrong.value ? lineOf(wrong.value, text.value) : 0;

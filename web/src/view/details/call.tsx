@@ -10,7 +10,7 @@ import { Attached } from "../files";
 import { Whole } from "../output";
 import { open, shape, tick } from "../state";
 import { s } from "../strings";
-import { Arguments, argumentsOf, inBrief, parsed, textOf } from "../tools";
+import { Arguments, argumentsOf, endOf, inBrief, parsed, textOf } from "../tools";
 import { Facts, Part } from "./facts";
 import { pick } from "./watch";
 
@@ -18,7 +18,7 @@ import { pick } from "./watch";
 const LIVE_CHARS = 8_000;
 
 export function stateOf(entry: Entry): string {
-  if (entry.outcome) return s.toolOutcomes[entry.outcome] || s.details.done;
+  if (entry.outcome) return endOf(entry, textOf(entry)) || s.toolOutcomes[entry.outcome] || s.details.done;
   return s.toolStates[entry.state ?? "settled"];
 }
 
@@ -91,7 +91,7 @@ function Kept({ file }: { file: FilePart }) {
 /** A call in one line, which leads to all about it. */
 export function CallLine({ entry }: { entry: Entry }) {
   void shape.value;
-  const said = entry.outcome ? s.toolOutcomes[entry.outcome] : stateOf(entry);
+  const said = entry.outcome === "done" ? "" : stateOf(entry);
   return (
     <button type="button" class="step" onClick={() => pick(entry.id)}>
       <b>{entry.name}</b> <code>{inBrief(argumentsOf(entry))}</code>
