@@ -27,7 +27,7 @@ from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.committer import SqliteCommitter
 from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.leases import claim
+from holdfast.store.sqlite.leases import LeaseGrace, claim
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import Ticket
 
@@ -84,7 +84,9 @@ def _inside(stage: Stage, folder: Path) -> list[tuple[str, Samples, Samples]]:
 
     def claimed(tx: object) -> object:
         assert isinstance(tx, Tx)
-        return claim(tx, stream.step.run_id, Ids(SystemClock()).process(), 600_000, lambda process: False)
+        return claim(
+            tx, stream.step.run_id, Ids(SystemClock()).process(), 600_000, lambda process: False, LeaseGrace()
+        )
 
     committer.commit([ticket(Append(stream.session_id, facts))])
     (results, _) = committer.commit([Ticket(loop.create_future(), work=claimed)])

@@ -102,3 +102,13 @@ async def test_an_answer_is_copied_where_the_browser_has_no_clipboard_for_the_pa
     await expect(copy).to_be_focused()
     await chat.message.press("Control+v")
     await expect(chat.message).to_have_value("just *these* words")
+
+
+async def test_a_link_in_an_answer_leaves_the_conversation_open(chat: Chat) -> None:
+    await chat.say("see [the notes](#notes)")
+    await chat.answered()
+    before = chat.page.url
+    async with chat.visitor.context.expect_page() as opened:
+        await chat.log.get_by_role("link", name="the notes").click()
+    await (await opened.value).close()
+    assert chat.page.url == before

@@ -76,7 +76,10 @@ WITHOUT_FEED = """() => {
       transform(text, out) {
         const frames = (kept + text).split("\\n\\n");
         kept = frames.pop();
-        for (const frame of frames) if (!frame.includes("event: feed_changed")) out.enqueue(frame + "\\n\\n");
+        for (const frame of frames) {
+          if (frame.includes("event: feed_changed")) window.dropped = (window.dropped ?? 0) + 1;
+          else out.enqueue(frame + "\\n\\n");
+        }
       },
     });
     const body = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(drop);
@@ -91,6 +94,7 @@ async def test_typed_answers_need_only_the_conversation_itself(guest: Guest, tmp
     await chat.visitor.context.add_init_script(f"({WITHOUT_FEED})()")
     await chat.page.reload()
     await deny_then_approve(chat, tmp_path)
+    assert await chat.page.evaluate("window.dropped") > 0
 
 
 async def test_a_conversation_is_found_by_its_title_and_the_model_is_told(chat: Chat) -> None:

@@ -272,7 +272,7 @@ async def test_a_person_is_asked_about_what_may_have_been_remembered(
         question = memory.waiting.get_by_role("group", name="Was it saved?")
         stopped = "The server stopped while saving this to memory."
         await expect(question).to_contain_text(stopped, timeout=WAIT_MS)
-        for answer in ("Remember again", "It was saved", "Carry on without it"):
+        for answer in ("Remember again", "It was saved", "Don't remember this"):
             await expect(question.get_by_role("button", name=answer)).to_be_visible()
         assert await violations(chat.page) == []
         await question.get_by_role("link", name="Cut off").click()

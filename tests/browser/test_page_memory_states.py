@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Response, Route, expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.talking import TITLE, speaking, talking, until
@@ -38,11 +38,23 @@ async def delete(chat: Chat) -> None:
     await expect(row).to_have_count(0)
 
 
-async def no_longer_undo(chat: Chat) -> None:
-    """Let the time pass in which a deletion can be undone; the page has a clock of the test's own."""
-    async with chat.page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
-        await chat.page.clock.fast_forward(UNDO_MS)
-    assert (await deleted.value).status == 204
+class Deletions:
+    """The answers to every DELETE that a page sends, also to one that comes early on a slow machine."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._answers = asyncio.Queue[Response]()
+        chat.page.on("response", self._note)
+
+    def _note(self, answer: Response) -> None:
+        if answer.request.method == "DELETE":
+            self._answers.put_nowait(answer)
+
+    async def no_longer_undo(self) -> None:
+        """Let the time pass in which a deletion can be undone; the page has a clock of the test's own."""
+        await self._chat.page.clock.fast_forward(UNDO_MS)
+        async with asyncio.timeout(WAIT_MS / 1000):
+            assert (await self._answers.get()).status == 204
 
 
 async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_undo(
@@ -51,11 +63,12 @@ async def test_a_deleted_conversation_is_not_remembered_once_there_was_time_to_u
     chat = Chat(await sign_in(visitor, server.link))
     await chat.page.clock.install()
     await tell(chat, "My dog is called Rex.")
+    deletions = Deletions(chat)
     await delete(chat)
     await expect(chat.told).to_have_text("Conversation deleted. Undo", timeout=WAIT_MS)
     async with talking(server.address) as api:
         assert len((await api.get("/api/memory/waiting"))["waiting"]) == 1
-    await no_longer_undo(chat)
+    await deletions.no_longer_undo()
     async with talking(server.address) as api:
         assert (await api.get("/api/memory/waiting"))["waiting"] == []
         assert (await api.post("/api/memory/commit", {}))["outcome"] == "nothing"
@@ -83,12 +96,13 @@ async def test_the_notes_of_a_deleted_conversation_go_only_if_one_says_so(
 ) -> None:
     chat = Chat(await sign_in(visitor, server.link))
     await chat.page.clock.install()
+    deletions = Deletions(chat)
     await noted(chat, server)
     if wanted:
         await chat.told.get_by_role("button", name="Delete the notes too").click()
         await expect(chat.told).to_have_text("Conversation and notes deleted. Undo", timeout=WAIT_MS)
     assert await known(server) == 1  # Not while it can be undone.
-    await no_longer_undo(chat)
+    await deletions.no_longer_undo()
     assert await known(server) == (0 if wanted else 1)
 
 

@@ -38,6 +38,9 @@ async def test_the_link_lets_one_browser_in_once_and_for_good(
     await _is_outside(outside)
     await expect(outside.get_by_role("alert")).to_contain_text("That link has been used", timeout=WAIT_MS)
     assert await late.context.cookies() == []
+    # The same link is tried again when it is opened again: its code never stays in the address.
+    await outside.goto(server.link)
+    await expect(outside).not_to_have_url(re.compile("code="), timeout=WAIT_MS)
     # A second link lets the other one in, in the page that is open, and puts nobody out.
     await outside.goto(new_link(home))
     await expect(outside.get_by_role("navigation")).to_contain_text(TITLE, timeout=WAIT_MS)

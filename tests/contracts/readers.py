@@ -67,6 +67,15 @@ class Readers:
             if response.status == 200:
                 self.sessions[body] = msgspec.json.decode(body)
 
+    async def see(self, here: House) -> None:
+        """Return once a reader has seen what the last change left."""
+        head = self.heads[-1]
+
+        async def has_seen() -> bool:
+            return any(page["head"] >= head for page in self.pages.values())
+
+        await here.until(has_seen, "a reader that saw the last change")
+
     def check(self) -> None:
         """Compare each answer with the fold of the journal at its head."""
         assert self.pages and self.sessions

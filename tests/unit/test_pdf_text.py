@@ -131,8 +131,8 @@ async def test_a_wrong_table_of_places_does_not_keep_the_text_away() -> None:
 
 async def test_what_takes_too_long_is_stopped() -> None:
     began = time.monotonic()
-    assert await read(endless(), PdfTexts(NO_WALLS, seconds_max=1.0)) == SLOW
-    assert time.monotonic() - began < FAR_TOO_LONG_S
+    assert await read(endless()) == SLOW
+    assert time.monotonic() - began >= 10
 
 
 async def test_what_takes_too_much_memory_is_stopped() -> None:

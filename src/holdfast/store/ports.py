@@ -253,6 +253,8 @@ class Snapshot(Protocol):
 
     def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage: ...
 
+    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]: ...
+
     def prepared(
         self, session_id: SessionId, from_turn: int, before: Seq | None = None
     ) -> Sequence[Event]: ...
@@ -291,8 +293,10 @@ class Snapshot(Protocol):
 class Views(Protocol):
     """Reading what the journal says. Raises NoSuchSession, NoSuchRun, BadCursor, BadQuery."""
 
-    async def snapshot(self, query: Callable[[Snapshot], T]) -> T:
+    async def snapshot(self, query: Callable[[Snapshot], T], searches: bool = False) -> T:
         """Return `query(snapshot)`, run on a reader's thread. Use it wherever an answer combines reads.
+
+        A query that `searches` finds all that was committed before this call.
 
         `query` must be short and must not keep the snapshot. Raises what `query` raises, or a StoreFault.
         """
@@ -404,7 +408,7 @@ class Leases(Protocol):
         """Does nothing when the lease was lost already."""
 
     async def claim_name(self, name: str, lease_ms: int) -> Lease:
-        """The right to do something that one process at a time may do. Raises LeaseHeld."""
+        """Claim what one process at a time may do. Raises LeaseHeld as `claim` does."""
 
 
 class Blobs(Protocol):

@@ -21,7 +21,10 @@ let shown = "";
 /** A link may come while the page is open: then it signs in, too. */
 async function arrive(): Promise<void> {
   shown = location.hash;
-  if ((await signInByLink()) || !me.value?.signed_in) await begin();
+  const isLink = await signInByLink();
+  // A link is gone from the address by now, and may be opened again.
+  shown = location.hash;
+  if (isLink || !me.value?.signed_in) await begin();
   if (!me.value?.signed_in) return;
   const [where, what] = location.hash.slice(1).split("/");
   place.value = where === "memory" || where === "agents" ? where : "";

@@ -25,7 +25,7 @@ export const s = {
   deletedButNotes: (count: number) => `Conversation deleted. ${count === 1 ? "1 note was" : `${count} notes were`} saved from it.`,
   deletedWithNotes: "Conversation and notes deleted.",
   deleteNotes: "Delete the notes too",
-  clearAsks: "Start with a fresh context? Messages that are not in memory yet will still be saved to it.",
+  clearAsks: "Start with a fresh context? Messages that are not in memory yet will still be saved to memory.",
   clearIt: "Clear",
   undo: "Undo",
   cancel: "Cancel",

@@ -22,8 +22,9 @@ export function goTo(where: string): void {
 
 /** Follow a link within the page at once: the browser itself would do it after the next key. */
 function follow(event: MouseEvent): void {
-  const link = event.target instanceof Element ? event.target.closest("a[href^='#']") : null;
-  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>("a[href^='#']") : null;
+  // A link in an answer opens a page of its own.
+  if (!link || link.target || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   goTo(link.getAttribute("href")?.slice(1) ?? "");
 }

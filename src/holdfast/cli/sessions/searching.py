@@ -1,7 +1,5 @@
 """`holdfast sessions search`: find conversations by what was said in them."""
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -16,12 +14,10 @@ from holdfast.cli.sessions.listing import Listed, summary
 from holdfast.cli.tables import bare_table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
-from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
 from holdfast.domain.reading import clean, title_of
-from holdfast.domain.rows import SessionRow
-from holdfast.store.ports import Hit, Snapshot
+from holdfast.store.ports import Snapshot
 
 WordsArgument = Annotated[
     list[str], typer.Argument(metavar="WORDS", help="Words that a message must contain.")
@@ -70,9 +66,7 @@ def search(
         if not desk.has_store:
             return [], False
         async with desk.store() as store:
-            hits = await store.search(query, limit)
-            found = await store.snapshot(lambda snapshot: _conversations(snapshot, hits))
-            return found, len(hits) == limit
+            return await store.snapshot(lambda snapshot: _found(snapshot, query, limit), searches=True)
 
     found, is_more = carry_out(context, look, as_json=as_json, data=data, durability=durability)
     tell_list(found, as_json, _table, f"No message contains “{clean(query)}”.")
@@ -80,23 +74,22 @@ def search(
         note(f"These are the newest {limit} messages that match; there may be more.")
 
 
-def _conversations(snapshot: Snapshot, hits: Sequence[Hit]) -> list[FoundConversation]:
-    """Return the conversations of `hits`, in that order; those that were deleted meanwhile are left out."""
+def _found(snapshot: Snapshot, query: str, limit: int) -> tuple[list[FoundConversation], bool]:
+    """Return the conversations with matches, the newest match first, and whether there may be more."""
+    hits = snapshot.search(query, limit)
     matches: dict[SessionId, list[Match]] = {}
     for hit in hits:
         match = Match(hit.message_id, hit.role, hit.at, hit.snippet, hit.marks)
         matches.setdefault(hit.session_id, []).append(match)
-    rows: list[SessionRow] = []
-    for session_id in matches:
-        with suppress(NoSuchSession):
-            rows.append(snapshot.session(session_id))
+    rows = [snapshot.session(session_id) for session_id in matches]
     opening = openings(snapshot, rows)
-    return [
+    found = [
         FoundConversation(
             **msgspec.structs.asdict(summary(row, opening.get(row.id, ""))), matches=tuple(matches[row.id])
         )
         for row in rows
     ]
+    return found, len(hits) == limit
 
 
 def _table(found: list[FoundConversation]) -> Table:

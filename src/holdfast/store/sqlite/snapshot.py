@@ -10,8 +10,8 @@ from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.attention import Standing
-from holdfast.store.ports import Message, MessagePage, SessionPage, Snapshot
-from holdfast.store.sqlite import debts, notes, shelf, standing, views
+from holdfast.store.ports import Hit, Message, MessagePage, SessionPage, Snapshot
+from holdfast.store.sqlite import debts, notes, search, shelf, standing, views
 from holdfast.store.sqlite.sql import snapshot
 
 T = TypeVar("T")
@@ -36,6 +36,9 @@ class SqliteSnapshot:
 
     def messages(self, session_id: SessionId, before: str | None, limit: int) -> MessagePage:
         return views.messages(self._db, session_id, before, limit)
+
+    def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
+        return search.find(self._db, query, limit, session_id)
 
     def prepared(self, session_id: SessionId, from_turn: int, before: Seq | None = None) -> Sequence[Event]:
         return views.prepared(self._db, session_id, from_turn, before)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from holdfast.domain.changes import Change
 from holdfast.domain.clock import Clock, Instant, SystemClock
 from holdfast.domain.codec import Event
-from holdfast.domain.errors import BadQuery, ImportConflict, StoreInUse, TooLarge
+from holdfast.domain.errors import ImportConflict, StoreInUse, TooLarge
 from holdfast.domain.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
@@ -166,7 +166,9 @@ class SqliteStore(NoteStore, ChatStore):
 
     # Views.
 
-    async def snapshot(self, query: Callable[[Snapshot], T]) -> T:
+    async def snapshot(self, query: Callable[[Snapshot], T], searches: bool = False) -> T:
+        if searches:
+            await self._index_all()
         return await self._readers.read(snapshot.read, query)
 
     async def session(self, session_id: SessionId) -> SessionRow:
@@ -216,10 +218,7 @@ class SqliteStore(NoteStore, ChatStore):
         return await self._readers.read(views.open_tools, session_id, run_id)
 
     async def search(self, query: str, limit: int, session_id: SessionId | None = None) -> Sequence[Hit]:
-        if not query.strip():
-            raise BadQuery(query=repr(query))
-        await self._index_all()
-        return await self._readers.read(search.find, query, limit, session_id)
+        return await self.snapshot(lambda seen: seen.search(query, limit, session_id), searches=True)
 
     async def totals(self) -> Totals:
         return await self._readers.read(views.totals, self._place.file)

@@ -142,8 +142,9 @@ export function drop(row: WaitingMemory): void {
   });
 }
 
-function noteLetBe({ session_id }: WaitingMemory): void {
-  letBe.value = new Set([...letBe.value, session_id]);
+function noteLetBe({ session_id, deleted }: WaitingMemory): void {
+  // A conversation that was imported again has the id of the one that was deleted.
+  if (!deleted) letBe.value = new Set([...letBe.value, session_id]);
 }
 
 /** Nobody is left to think again. */

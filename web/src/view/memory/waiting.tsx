@@ -52,7 +52,7 @@ function Asked({ row }: { row: WaitingMemory }) {
         <p class="buttons">
           <button type="button" onClick={() => void decide(row, "retry")}>{s.memory.again}</button>
           <button type="button" onClick={() => void decide(row, "done")}>{s.memory.wasDone}</button>
-          <button type="button" onClick={() => void decide(row, "drop")}>{s.skip}</button>
+          <button type="button" onClick={() => void decide(row, "drop")}>{s.memory.drop}</button>
         </p>
       </div>
     </li>

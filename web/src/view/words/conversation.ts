@@ -90,7 +90,6 @@ export const conversation = {
     mark_done: ["It finished", "Tells the assistant that you said so."],
     skip: ["Carry on without it", "Tells the assistant that the outcome is unknown."],
   },
-  skip: "Carry on without it",
   saidFinished: "The server stopped while this was running. The user said that it finished.",
 
   asks: (tool: string, brief: string) => (tool === "shell" ? "Run this command?" : brief && conversation.toolNames[tool] ? `${conversation.toolNames[tool][0]} ${brief}?` : `Allow ${tool}?`),
