@@ -1,6 +1,7 @@
 """The text of PDF files: read in a process of its own, within limits, whatever a file holds."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 import time
@@ -23,9 +24,6 @@ from holdfast.domain.limits import (
     PDFS_AT_ONCE_MAX,
 )
 from tests.pictures import PDF, pdf, stream, words, written
-
-FAR_TOO_LONG_S = 8
-"""Less than what the processor time of the program is limited to."""
 
 
 async def read(content: bytes, pdfs: PdfTexts | None = None) -> FileContent:
@@ -139,6 +137,20 @@ async def test_what_takes_too_much_memory_is_stopped() -> None:
     greedy = bomb(70_000_000)
     assert await read(greedy) == NO_TEXT
     assert await read(greedy, PdfTexts(NO_WALLS, memory_bytes_max=100_000_000)) == BULKY
+
+
+class Stopped(PdfTexts):
+    """Stops the program as soon as it has started, so that it uses no processor time."""
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        process = await super()._started()
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+
+async def test_a_program_that_stands_still_is_ended_by_the_clock() -> None:
+    async with asyncio.timeout(60):
+        assert await read(endless(), Stopped(NO_WALLS, seconds_max=1.0)) == SLOW
 
 
 async def test_the_event_loop_goes_on_meanwhile() -> None:
