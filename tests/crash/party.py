@@ -45,6 +45,8 @@ PRESS_S = 3.0
 TELEGRAM_PEOPLE, PROGRAMS = 40, 8
 AGAIN = "Sent again"
 """What a message says that may be there twice."""
+LEFT = "It was left there."
+"""What a chat says of an answer that waited for a person when somebody wrote again."""
 WRITES = ("sendMessage", "editMessageText", "message", "edit")
 
 
@@ -56,11 +58,6 @@ class Room:
     name: str
     said: list[Script] = field(default_factory=list)
     updates: list[Any] = field(default_factory=list)
-
-    @property
-    def expected(self) -> list[str]:
-        """All words of all answers, in order."""
-        return [word for script in self.said for word in script.answer().split()]
 
 
 @dataclass
@@ -209,10 +206,25 @@ class Party:
 
     def missing(self, room: Room) -> str:
         """What is wrong with what a chat shows now; nothing, if all is well."""
-        if self.shown(room) == room.expected:
+        if self.shown(room) == [word for answer in self._answers(room) for word in answer.split()]:
             return ""
         said = [script.name for script in room.said]
-        return f"{room.channel} {room.name} was asked {said} and shows {self._raw(room)}"
+        return f"{room.channel} {room.name} was asked {said} and shows {self.raw(room)}"
+
+    def _answers(self, room: Room) -> list[str]:
+        """Return the words that each message is to be answered with.
+
+        An answer that waits for a person ends when somebody writes again. The chat says so, and its words so
+        far stay. The last answer in a chat has nothing after it, so it is always whole.
+        """
+        shown, answers = self.shown(room), [script.answer() for script in room.said]
+        begun = [
+            "".join(f"{each} " for each in shown if each.split(".")[0] == script.name) for script in room.said
+        ]
+        cut = [whole.startswith(part) and part != whole for part, whole in zip(begun, answers, strict=True)]
+        if any(cut[-1:]) or sum(cut) > sum(LEFT in text for text in self.raw(room)):
+            return answers
+        return [part if is_cut else whole for part, is_cut, whole in zip(begun, cut, answers, strict=True)]
 
     # What the apps show.
 
@@ -232,7 +244,7 @@ class Party:
             kept.append(words)
         return [word for words in kept for word in words]
 
-    def _raw(self, room: Room) -> list[str]:
+    def raw(self, room: Room) -> list[str]:
         if room.channel == "webhook":
             return self.program.texts(room.name)
         return self.telegram.texts(int(room.name))
@@ -331,7 +343,11 @@ class Party:
                 elif role == "assistant":
                     turns[-1] = (turns[-1][0], turns[-1][1] + words)
             found.append(turns)
-        expected = [[(each.text, each.answer()) for each in room.said] for room in self.rooms if room.said]
+        expected = [
+            list(zip((script.text for script in room.said), self._answers(room), strict=True))
+            for room in self.rooms
+            if room.said
+        ]
         return [f"no conversation is {each}, but {found}" for each in expected if each not in found] + [
             f"nobody said {each}" for each in found if each not in expected
         ]

@@ -7,7 +7,10 @@ the end of each play everything that was said is answered, once and in order, an
 import asyncio
 import time
 
-from tests.crash.party import Channel, Json, Moment, Party, Room, party
+import pytest
+
+from holdfast.domain.limits import RESUME_ATTEMPTS_STALLED_MAX
+from tests.crash.party import LEFT, Channel, Json, Moment, Party, Room, party
 from tests.crash.past import kills_wanted, seed_of_run
 from tests.crash.script import Script, Step
 from tests.crash.servers import Turnstile, turnstile
@@ -127,6 +130,21 @@ async def _let_pass(guests: Party, room: Room, writers: Turnstile, commits: int)
 # Delivering.
 
 
+@pytest.mark.parametrize("channel", ["telegram", "webhook"])
+async def test_an_answer_that_waits_for_a_person_ends_when_somebody_writes_again(channel: Channel) -> None:
+    async with party() as guests:
+        room = guests.room(channel)
+        script = await _held_up(guests, room)
+        for resumed in range(RESUME_ATTEMPTS_STALLED_MAX):
+            await guests.kill_and_start()
+            await guests.until(lambda before=resumed: _cues(guests, script) == before + 2)
+        await guests.kill_and_start()
+        await guests.until(lambda: guests.raw(room)[-1] == "Interrupted by a server restart.")
+        await guests.say(room)
+        await guests.answered(room)
+        assert sum(LEFT in text for text in guests.raw(room)) == 1
+
+
 async def test_killed_at_any_step_of_sending_an_answer_is_there_once_where_that_can_be_told() -> None:
     async with party() as guests:
         for channel, step in STEPS:
@@ -220,6 +238,11 @@ def _writing(room: Room, method: str, step: str) -> Moment:
         return (at, asked_for, str(asked.get("chat_id", asked.get("chat")))) == (step, method, room.name)
 
     return is_now
+
+
+def _cues(guests: Party, script: Script) -> int:
+    """Return how often the model was asked for this answer."""
+    return sum(cue.script == script for cue in guests.actor.cues)
 
 
 async def _held_up(guests: Party, room: Room, until_shown: bool = True) -> Script:
