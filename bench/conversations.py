@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.texts import Texts, tokens
-from holdfast.domain import facts as f
 from holdfast.domain.clock import Clock
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.events.stream_fold import (
+    OutputFold,
+    StreamFold,
+    digest_of_parts,
+    settle_message,
+    settle_tool,
+)
 from holdfast.domain.ids import Ids, MessageId, RunId, SessionId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import ToolRow
-from holdfast.domain.streams import OutputFold, StreamFold, digest_of_parts, settle_message, settle_tool
+from holdfast.domain.state.rows import ToolRow
 from holdfast.domain.usage import Usage
 
 MODEL = "openai:gpt-5-mini"

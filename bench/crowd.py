@@ -16,13 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import bench.conversations
 import bench.texts
-import holdfast.domain.facts
-import holdfast.domain.words
+import holdfast.domain.events.facts
+import holdfast.domain.search_text
 from bench.conversations import Names, whole_turn
 from bench.stage import Stage
 from bench.texts import English
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FACTS_PER_APPEND_MAX
 from holdfast.store.ports import Append
@@ -80,7 +80,7 @@ def load(stage: Stage, sessions: int, long_messages: int) -> Crowd:
 
 def _key() -> str:
     """What the loaded bytes depend on."""
-    sources = (bench.texts, bench.conversations, holdfast.domain.facts, holdfast.domain.words)
+    sources = (bench.texts, bench.conversations, holdfast.domain.events.facts, holdfast.domain.search_text)
     texts = [Path(str(module.__file__)).read_bytes() for module in sources]
     texts += [Path(__file__).read_bytes(), sql.read("schema.sql").encode()]
     return hashlib.blake2b(b"".join(texts), digest_size=6).hexdigest()

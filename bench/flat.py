@@ -18,8 +18,8 @@ from bench.peers import rewrite_json
 from bench.stage import Spread, Stage, settle_disk, spread
 from bench.table import Line, at_most, shown
 from bench.texts import English
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId, RunId, SessionId
 from holdfast.store.ports import Append, Durability
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX

@@ -23,11 +23,11 @@ from bench.stage import Spread, Stage, middle, percentile, settle_disk, spread
 from bench.table import Line, at_most, shown
 from bench.texts import English, tokens
 from bench.watch import Watched, watching
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.codec import encode
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import encode
+from holdfast.domain.events.stream_fold import StreamFold, settle_message
 from holdfast.domain.ids import Ids
-from holdfast.domain.streams import StreamFold, settle_message
 from holdfast.store.ports import Append, Fence, Receipt
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
 from holdfast.store.sqlite.store import SqliteStore

@@ -20,7 +20,7 @@ from bench.stage import Stage, settle_disk, spread
 from bench.table import TIMES, Line, at_most, shown
 from bench.watch import FRAME_BYTES, WalMeter
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.codec import encode
+from holdfast.domain.events.codec import encode
 from holdfast.domain.ids import Ids
 from holdfast.store.ports import Append, Fence
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX

@@ -18,8 +18,8 @@ from bench.conversations import CHINESE, ENGLISH, Shape, Speaker
 from bench.stage import Stage
 from bench.table import TIMES, Line, shown
 from bench.texts import Chinese, English, Texts
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import PRUNE_AFTER_MS
 from holdfast.store.ports import Append, Swept

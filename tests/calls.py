@@ -15,8 +15,8 @@ import pytest
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.confinement import NO_WALLS, Walls
 from holdfast.agent.tools.toolbox import builtin_tools, by_name
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
-from holdfast.domain.parts import text_of
 
 
 class Bench:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.credentials import Entrance, digest_of
 from holdfast.domain.ids import Ids
-from holdfast.domain.keys import Entrance, digest_of
 from holdfast.engine.keyring import Keyring
 from holdfast.overview import Overview
 from holdfast.server.connections import Patience

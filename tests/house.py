@@ -29,16 +29,16 @@ from holdfast.agent.tools.confinement import NO_WALLS
 from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.agent.tools.restoring import Restorer
 from holdfast.agent.tools.vault import Vault
-from holdfast.domain import facts as f
-from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.decisions.allowance import Allowance
+from holdfast.domain.decisions.turns import IfBusy
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, Ids, RunId, SessionId
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import RunRow
-from holdfast.domain.transcript import Entry, TranscriptFold
-from holdfast.domain.turns import IfBusy
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.transcript.transcript import Entry, TranscriptFold
 from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import MemoryBook
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown, encode
 from holdfast.domain.ids import Ids, RunId, Seq, SessionId
-from holdfast.domain.projections import project
-from holdfast.domain.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.state.projections import project
+from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.state.session_state import MemoryBook
 
 SESSION = SessionId("s_0000000000000001")
 

@@ -11,7 +11,7 @@ from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_S_MAX, EVICT_S_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.rows import DebtRow
 from holdfast.engine.ledger import StoreLedger
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.owners import Owners

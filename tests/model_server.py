@@ -18,8 +18,8 @@ from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.transport import Patience
 from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
-from holdfast.domain.context import Profile, Request, UserMessage
-from holdfast.domain.parts import Text
+from holdfast.domain.context.context import Profile, Request, UserMessage
+from holdfast.domain.events.parts import Text
 
 KEY = "sk-test-0123456789abcdef"
 PROFILE = Profile("test", 100_000)

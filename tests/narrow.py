@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 
 from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.domain import summaries
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.decisions import compaction
 from holdfast.domain.ids import SessionId
 from holdfast.domain.usage import Usage
 from tests.house import House, Puppet
@@ -35,7 +35,7 @@ class Narrow(Puppet):
         if tokens + ANSWER > WINDOW:
             self.refused += 1
             raise ModelFailure(detail="the context length is exceeded", retryable=False, too_long=True)
-        if request.system.startswith(summaries.INSTRUCTIONS[:40]):
+        if request.system.startswith(compaction.INSTRUCTIONS[:40]):
             self.summed_up += 1
             yield TextDelta(f"All items so far are in order; {len(words(request)[0])} characters were read.")
         else:

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from holdfast.domain import debts, runs, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event, encode
+from holdfast.domain.decisions import memory_queue, runs, turns
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, ProcessId, SessionId
-from holdfast.domain.parts import Text
-from holdfast.domain.projections import fold, project
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.projections import fold, project
+from holdfast.domain.state.rows import DebtRow
+from holdfast.domain.state.session_state import Facts, MemoryBook, View
 
 HERE = ProcessId("p_here")
 
@@ -86,31 +86,31 @@ class Owing:
 
     def start(self, owner: str = "me") -> DebtRow:
         """Begin to tell the oldest; it must be one that can be."""
-        row = debts.oldest(self.book)
+        row = memory_queue.oldest(self.book)
         assert row is not None
         began = self.decide(
-            lambda view: debts.start(view, row.n, row.turns, owner, self.ids.telling(), "digest", HERE)
+            lambda view: memory_queue.start(view, row.n, row.turns, owner, self.ids.telling(), "digest", HERE)
         )
         assert began
         return self.book.debts[row.n]
 
     def pay(self, row: DebtRow, receipt: str = "receipt") -> Facts:
-        return self.decide(lambda view: debts.pay(view, row.n, row.attempts, receipt))
+        return self.decide(lambda view: memory_queue.pay(view, row.n, row.attempts, receipt))
 
     def fail(self, row: DebtRow, retry_at: int = 99) -> Facts:
         failure = f.Failure("x", "no")
-        return self.decide(lambda view: debts.fail(view, row.n, row.attempts, failure, retry_at))
+        return self.decide(lambda view: memory_queue.fail(view, row.n, row.attempts, failure, retry_at))
 
     def lose(self, row: DebtRow, takes_key: bool) -> Facts:
         failure = f.Failure("x", "gone")
-        return self.decide(lambda view: debts.give_up(view, row.n, lambda _: True, takes_key, failure))
+        return self.decide(lambda view: memory_queue.give_up(view, row.n, lambda _: True, takes_key, failure))
 
     def resolve(self, n: int, decision: str) -> Facts:
-        return self.decide(lambda view: debts.resolve(view, n, decision))
+        return self.decide(lambda view: memory_queue.resolve(view, n, decision))
 
     def forget(self, n: int, outcome: str, retry_at: int = 0) -> Facts:
         failure = f.Failure("x", "no") if outcome != "done" else None
-        return self.decide(lambda view: debts.forget(view, n, outcome, failure, retry_at))
+        return self.decide(lambda view: memory_queue.forget(view, n, outcome, failure, retry_at))
 
     @property
     def told(self) -> list[tuple[str, f.Ranges]]:

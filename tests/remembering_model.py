@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.domain.context import MEMORIES_END
+from holdfast.domain.context.context import MEMORIES_END
 from tests.acceptance.talking import Speaker, pieces_for, writing
 from tests.model_server import call, chunk
 

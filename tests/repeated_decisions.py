@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from holdfast import main
-from holdfast.domain.book import Decide, Facts, View
+from holdfast.domain.state.session_state import Decide, Facts, View
 from holdfast.store.ports import Append, Receipt, Store
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -6,14 +6,15 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec.structs import replace
 
 from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
-from holdfast.domain import context, summaries
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context import context
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.decisions import compaction
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
-from holdfast.domain.parts import Text
 from holdfast.domain.usage import Usage
 from tests.house import House, Puppet
 
-ASKS = summaries.INSTRUCTIONS[:40]
+ASKS = compaction.INSTRUCTIONS[:40]
 
 
 class Scribe(Puppet):

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.domain import endings, runs, tools, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import MemoryBook
 from holdfast.domain.clock import Clock, SystemClock
-from holdfast.domain.codec import Unknown
+from holdfast.domain.decisions import endings, runs, tools, turns
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.parts import AnyPart, File, Text
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_message
 from holdfast.domain.ids import CallId, Ids, SessionId
-from holdfast.domain.parts import AnyPart, File, Text
-from holdfast.domain.projections import project
-from holdfast.domain.rows import RunRow
-from holdfast.domain.streams import OutputFold, StreamFold, settle_message
+from holdfast.domain.state.projections import project
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.state.session_state import MemoryBook
 from holdfast.store.ports import Append, Store
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -5,13 +5,13 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import Decide, View
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.decisions.turns import accept_turn
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, Text
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold, digest_of_parts, settle_message
 from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
-from holdfast.domain.parts import AnyPart, Text
-from holdfast.domain.streams import OutputFold, StreamFold, digest_of_parts, settle_message
-from holdfast.domain.turns import accept_turn
+from holdfast.domain.state.session_state import Decide, View
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append
 

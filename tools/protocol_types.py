@@ -13,7 +13,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
-from holdfast.domain import agents_told, facts, local_model, parts
+from holdfast.domain import agents_told, local_model
+from holdfast.domain.events import facts, parts
 from holdfast.office.channels import ChannelTried
 from holdfast.office.models import Tried
 from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes

@@ -21,8 +21,8 @@ from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import TextDelta
-from holdfast.domain.parts import Text
-from holdfast.domain.requests import Profile, Request, UserMessage
+from holdfast.domain.context.request import Profile, Request, UserMessage
+from holdfast.domain.events.parts import Text
 
 SAID = "Hello?"
 ASKED = Request("Be brief.", (UserMessage((Text(SAID),)),))

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.events.stream_fold import digest_of_parts
 from holdfast.domain.ids import Ids
-from holdfast.domain.parts import Text
-from holdfast.domain.streams import digest_of_parts
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -11,9 +11,9 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.domain.commands import NEVER_RUN
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.mcp import BadMcpServer, McpServer, read_servers
+from holdfast.domain.shell.commands import NEVER_RUN
 from holdfast.domain.toml import NotToml, read_toml
 
 FILE_NAME = "holdfast.toml"

@@ -74,13 +74,13 @@ from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
 from holdfast.config import FILE_NAME, ConfigError, Settings
 from holdfast.domain.agents import OPTIONAL_TOOLS
-from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock, SystemClock
+from holdfast.domain.decisions.allowance import Allowance
 from holdfast.domain.errors import DiskFull, HoldfastError
-from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids
 from holdfast.domain.mcp import BadMcpServer, expanded
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.domain.shell.denylist import Forbidden
 from holdfast.domain.urls import BadUrl
 from holdfast.domain.webhook_signing import PREFIX as KEY_PREFIX
 from holdfast.domain.webhook_signing import key_of

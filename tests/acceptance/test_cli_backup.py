@@ -20,7 +20,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.facts import SessionCreated, SessionRenamed
+from holdfast.domain.events.facts import SessionCreated, SessionRenamed
 from holdfast.domain.ids import Ids
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore

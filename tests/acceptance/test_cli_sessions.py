@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.domain.codec import Unknown
+from holdfast.domain.events.codec import Unknown
 from holdfast.domain.memories import NewNote, Origin
 from tests.acceptance.conftest import Holdfast
 from tests.stories import Story, in_store, keep, trip

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.parts import File
 from holdfast.domain.ids import SessionId
-from holdfast.domain.parts import File
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.state.rows import SessionRow
 from holdfast.store.ports import Append, Store
 from tests.acceptance.conftest import Holdfast
 from tests.stories import Story, in_store, keep, trip

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.keys import Entrance
+from holdfast.domain.credentials import Entrance
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.page_files import loaded_by_page, named_in
 from tests.acceptance.talking import talking

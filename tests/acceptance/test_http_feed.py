@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.limits import FEED_OPEN_MAX, FEED_SESSIONS_MAX
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore

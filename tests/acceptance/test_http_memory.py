@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.store.ports import Append

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Append
 from tests.acceptance.conftest import Running

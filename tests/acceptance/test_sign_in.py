@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from holdfast.domain.clock import FakeClock, SystemClock
-from holdfast.domain.keys import Entrance
+from holdfast.domain.credentials import Entrance
 from holdfast.server.app import PATHS
 from holdfast.server.auth import guard
 from holdfast.server.auth.rights import right_needed

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.domain.keys import RIGHTS
+from holdfast.domain.credentials import RIGHTS
 from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.keys import Right
+from holdfast.domain.credentials import Right
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import Api, talking
 from tests.doors import door, keyring_of

@@ -8,7 +8,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import FACTORIES

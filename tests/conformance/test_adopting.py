@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event, Unknown, encode
 from holdfast.domain.errors import BadImport, ImportConflict
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown, encode
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.store.ports import Append, Store

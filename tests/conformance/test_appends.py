@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import View
 from holdfast.domain.errors import (
     HoldfastError,
     NoSuchSession,
@@ -15,9 +13,11 @@ from holdfast.domain.errors import (
     SessionExists,
     TooLarge,
 )
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
-from holdfast.domain.parts import Text
+from holdfast.domain.state.session_state import View
 from holdfast.store.ports import Append, Receipt, Store
 from tests.telling import IDS, TurnStory, accept, created, turn_facts
 

@@ -7,12 +7,12 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchBlob, TooLarge
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Change, File, Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, BLOB_CHUNK_BYTES, PURGE_AFTER_MS, UNUSED_BLOB_AFTER_MS
-from holdfast.domain.parts import Change, File, Text
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, created

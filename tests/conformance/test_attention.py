@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import BadCursor, NoSuchSession
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
     FEED_OPEN_MAX,
@@ -17,7 +18,6 @@ from holdfast.domain.limits import (
     SEEN_NEWS_MAX,
     WATCH_SESSIONS_MAX,
 )
-from holdfast.domain.parts import Text
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, TurnStory, accept, created, turn_facts

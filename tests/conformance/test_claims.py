@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import LeaseHeld, LeaseLost, NoSuchRun, RunRefused
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Append, Fence, Lease, Store

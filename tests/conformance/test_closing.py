@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import StoreClosed
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Lease, Store
 from tests.conformance.factories import Home

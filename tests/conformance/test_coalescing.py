@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.errors import LeaseLost, NoSuchSession
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.store.ports import Append, Fence, Store

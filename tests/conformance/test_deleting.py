@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchRun, NoSuchSession, SeqMismatch
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
 from holdfast.store.ports import DELETED, Append, Store

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import BadQuery, NoSuchSession
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Reasoning, Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX, SNIPPET_CHARS
-from holdfast.domain.parts import Reasoning, Text
 from holdfast.store.ports import Append, Hit, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, TurnStory, accept, created, turn_facts

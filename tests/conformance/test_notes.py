@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import BadCursor, NoSuchMemory, TooLarge
-from holdfast.domain.facts import SessionCreated, SessionDeleted
+from holdfast.domain.events.facts import SessionCreated, SessionDeleted
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, NewNote, Origin

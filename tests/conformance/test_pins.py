@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchSession, TooLarge
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_SESSIONS_MAX, PINS_MAX, PURGE_AFTER_MS
 from holdfast.store.ports import Append, Store

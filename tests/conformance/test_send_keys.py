@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import View
+from holdfast.domain.decisions.turns import replace_turns
 from holdfast.domain.errors import KeyReused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
-from holdfast.domain.parts import Text
-from holdfast.domain.turns import replace_turns
+from holdfast.domain.state.session_state import View
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
 from tests.telling import IDS, TurnStory, accept, created

@@ -1,7 +1,7 @@
 """The list of sessions: most recently active first, in pages that hold still."""
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.usage import Usage

@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PRUNE_AFTER_MS
-from holdfast.domain.parts import Text
-from holdfast.domain.projections import fold
-from holdfast.domain.transcript import fold as fold_transcript
+from holdfast.domain.state.projections import fold
+from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Store, Swept
 from tests.conformance.factories import Home
 from tests.telling import TurnStory, created, turn_facts, turn_with_tool

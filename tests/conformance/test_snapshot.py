@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events import facts as f
 from holdfast.store.ports import Append, Snapshot, Store
 from tests.telling import IDS
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.continuation import move_on
 from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, RunId, SessionId
-from holdfast.domain.successors import move_on
-from holdfast.domain.summaries import Drafted
 from holdfast.store.ports import Append, Store
 from tests.telling import TurnStory, created, turn_facts
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX, SUBSCRIBER_EVENTS_MAX
 from holdfast.store.ports import Append, Store

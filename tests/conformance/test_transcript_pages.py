@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX
-from holdfast.domain.parts import Text
-from holdfast.domain.transcript import TranscriptFold
-from holdfast.domain.transcript import fold as fold_transcript
+from holdfast.domain.transcript.transcript import TranscriptFold
+from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Message, MessagePage, Store
 from tests.telling import IDS, TurnStory, accept, created, turn_facts, turn_with_tool
 

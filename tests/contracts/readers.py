@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import facts as f
-from holdfast.domain.changes import Change
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
-from holdfast.domain.projections import fold
-from holdfast.domain.removals import History
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.removals import History
+from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.server.shapes import MessageList, message_of, run_of, used
 from tests.acceptance.talking import Api
 from tests.house import House

@@ -21,15 +21,15 @@ from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import NO_WALLS
 from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.domain import facts as f
 from holdfast.domain.agents import MAIN, AgentSpec
-from holdfast.domain.changes import Change, ReadBack
 from holdfast.domain.clock import FakeClock, SystemClock
-from holdfast.domain.codec import Event, encode
-from holdfast.domain.context import Request, UserMessage
+from holdfast.domain.context.context import Request, UserMessage
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, SessionId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import Change, ReadBack
+from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
 from holdfast.engine.reading_back import FIRST_PAGE_MESSAGES
 from holdfast.engine.verbs import Accepted

@@ -10,14 +10,14 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
-from holdfast.domain import context
-from holdfast.domain import facts as f
-from holdfast.domain.context import ToolMessage
+from holdfast.domain.context import context
+from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.errors import HoldfastError, NeverRun, RuleRefused, TooLarge, ToolRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
-from holdfast.domain.parts import text_of
-from holdfast.domain.rules import Allowing
+from holdfast.domain.shell.rules import Allowing
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import House, Lever, calls, house, says
 

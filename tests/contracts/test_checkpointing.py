@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.ids import SessionId
-from holdfast.domain.parts import AnyPart, File, Text
-from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import MASK, Mask
+from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.usage import Usage
 from tests.contracts.readers import State, reading
 from tests.doors import door

@@ -12,16 +12,16 @@ import pytest
 from holdfast import main
 from holdfast.agent.ports import ModelFailure
 from holdfast.config import Settings
-from holdfast.domain import facts as f
-from holdfast.domain.changes import ReadBack
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import AGENT_CACHE_IDLE_MS
-from holdfast.domain.parts import Text
-from holdfast.domain.projections import fold
 from holdfast.domain.ranges import numbers_in
 from holdfast.domain.secrets import Mask
+from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.state.projections import fold
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner

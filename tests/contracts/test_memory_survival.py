@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import ProviderFailure
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMITS_AT_ONCE_MAX
 from holdfast.memory.lifecycle import Outcome

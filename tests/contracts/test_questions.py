@@ -10,14 +10,14 @@ import pytest
 
 from holdfast.agent.ports import CallDelta, StepEnd
 from holdfast.agent.tools.ask_user import AskUser
-from holdfast.domain import facts as f
-from holdfast.domain import questions
-from holdfast.domain.context import ToolMessage
+from holdfast.domain.context.context import ToolMessage
+from holdfast.domain.decisions import questions
+from holdfast.domain.decisions.questions import Reply
 from holdfast.domain.errors import AnswerRefused, HoldfastError, TooLarge, ToolRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text, text_of
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import CHOICES_MAX, QUESTION_CHARS_MAX, QUESTIONS_OPEN_MAX, TEXT_BYTES_MAX
-from holdfast.domain.parts import Text, text_of
-from holdfast.domain.questions import Reply
 from holdfast.store.attention import Question
 from tests.house import House, Lever, Line, house, says
 

@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
-from holdfast.domain import facts as f
+from holdfast.domain.decisions.continuation import OPENING, SUMMED_UP
 from holdfast.domain.errors import Busy, NoSuchSession, SessionMoved, SummaryRefused
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.domain.successors import OPENING, SUMMED_UP
 from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Store
 from tests.house import House, house, says

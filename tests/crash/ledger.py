@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events.parts import File
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.domain.parts import File
 from holdfast.store.ports import Finding
 from holdfast.store.sqlite.blobs import digest_of as digest_of_blob
 from holdfast.store.sqlite.store import SqliteStore

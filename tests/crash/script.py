@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.domain.context import NOT_RUN
+from holdfast.domain.context.context import NOT_RUN
 
 MARK = "Act out: "
 EFFECTS = "effects.log"

@@ -8,10 +8,10 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.book import Facts, View
-from holdfast.domain.codec import Event, encode
-from holdfast.domain.facts import DELTA_KINDS, Delta
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.facts import DELTA_KINDS, Delta
 from holdfast.domain.ids import RunId, SessionId
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.store.ports import Append, Fence, Receipt
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -5,15 +5,15 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from holdfast.domain import endings, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import View
 from holdfast.domain.clock import Instant, SystemClock
+from holdfast.domain.decisions import endings, turns
 from holdfast.domain.errors import HoldfastError, NoSuchTurn, StoreFault
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, File, Text
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_message, settle_tool
 from holdfast.domain.ids import CallId, Ids, RunId, SessionId
-from holdfast.domain.parts import AnyPart, File, Text
-from holdfast.domain.rows import RunRow, ToolRow
-from holdfast.domain.streams import OutputFold, StreamFold, settle_message, settle_tool
+from holdfast.domain.state.rows import RunRow, ToolRow
+from holdfast.domain.state.session_state import View
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append, Fence, Swept
 from tests.crash.witness import Client

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import RunId, SessionId
-from holdfast.domain.parts import Text
 from holdfast.store.ports import Append, Receipt
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.fatal_vfs import Fatality, FatalVFS

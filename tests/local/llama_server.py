@@ -12,8 +12,8 @@ from holdfast.agent.local.place import Place
 from holdfast.agent.models.endpoint import Protocol
 from holdfast.agent.models.shop import made_as
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.context import Request, UserMessage
-from holdfast.domain.parts import Text
+from holdfast.domain.context.context import Request, UserMessage
+from holdfast.domain.events.parts import Text
 from tests.tidy.sources import ROOT
 
 PLACE = Place(ROOT / ".cache" / "local-model")

@@ -13,7 +13,7 @@ from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 from tests.local.llama_server import CALLING, PLACE, PROTOCOLS, WEATHER, llama, saying
 from tests.tidy.sources import ROOT
 

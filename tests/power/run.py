@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.store.ports import Append, Durability, Receipt
 from holdfast.store.sqlite.store import SqliteStore

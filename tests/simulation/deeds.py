@@ -5,14 +5,14 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.domain import endings, runs, tools, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, View
-from holdfast.domain.codec import Unknown
+from holdfast.domain.decisions import endings, runs, tools, turns
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.parts import Text
+from holdfast.domain.events.stream_fold import StreamFold, settle_message
 from holdfast.domain.ids import CallId, Ids, MessageId, SessionId
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import MessageRow, RunRow, ToolRow
-from holdfast.domain.streams import StreamFold, settle_message
+from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.domain.usage import Usage
 
 

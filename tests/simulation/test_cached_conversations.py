@@ -21,15 +21,15 @@ from msgspec.structs import replace
 
 from holdfast.agent.cache import ContextCache, Held
 from holdfast.agent.loop import unfinished
-from holdfast.domain import endings, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, View
-from holdfast.domain.changes import ReadBack
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.context import Profile, request_of
+from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.decisions import endings, turns
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, ProcessId, RunId
-from holdfast.domain.transcript import Transcript, TranscriptFold, Turn
+from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.state.session_state import Facts, View
+from holdfast.domain.transcript.transcript import Transcript, TranscriptFold, Turn
 from holdfast.engine.instructions import Instructions
 from holdfast.engine.recorder import RunRecorder
 from holdfast.store.ports import Append, Lease, Receipt

@@ -13,23 +13,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.domain import context, endings, forks, runs, tools, transcript, turns
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event, Unknown
-from holdfast.domain.context import Profile, request_of
+from holdfast.domain.context import context
+from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.decisions import endings, forks, runs, tools, turns
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import CallId, MessageId, ProcessId
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text
-from holdfast.domain.projections import fold as fold_rows
-from holdfast.domain.rows import MessageRow, RunRow, ToolRow, TurnRow
-from holdfast.domain.streams import (
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text
+from holdfast.domain.events.stream_fold import (
     StreamFold,
     digest_of_message,
     digest_of_parts,
     digest_of_tool,
     settle_message,
 )
-from holdfast.domain.tally import usage_of
+from holdfast.domain.ids import CallId, MessageId, ProcessId
+from holdfast.domain.state.projections import fold as fold_rows
+from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow, TurnRow
+from holdfast.domain.transcript import transcript
+from holdfast.domain.transcript.tally import usage_of
 from holdfast.domain.usage import Usage
 from tests.journal import SESSION, Journal
 

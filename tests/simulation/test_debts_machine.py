@@ -19,16 +19,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.domain import debts, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, View
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event
+from holdfast.domain.decisions import memory_queue, turns
 from holdfast.domain.errors import DebtRefused, NoSuchDebt
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import Ids, ProcessId
-from holdfast.domain.projections import fold
 from holdfast.domain.ranges import numbers_in
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import DebtRow
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.owing import complete_turn
@@ -125,7 +125,7 @@ class DebtsMachine(RuleBasedStateMachine):
     def resolve(self, chance: random.Random) -> None:
         row, decision = self.picked(chance), chance.choice(["retry", "done", "drop"])
         try:
-            self.decide(partial(debts.resolve, n=row.n if row is not None else 99, decision=decision))
+            self.decide(partial(memory_queue.resolve, n=row.n if row is not None else 99, decision=decision))
         except (NoSuchDebt, DebtRefused):
             return
         if row is not None:
@@ -134,13 +134,13 @@ class DebtsMachine(RuleBasedStateMachine):
     # What becomes of telling it.
 
     def start(self, chance: random.Random) -> None:
-        row = debts.first_payable(self.rows())
+        row = memory_queue.first_payable(self.rows())
         if row is None:
             return
         stale, owner, process = chance.random() < 0.1, chance.choice("ab"), ProcessId(f"p_{len(self.tries)}")
         read = row.turns if not stale else ((1, 999),)
         key = self.ids.telling()
-        begun = self.decide(lambda view: debts.start(view, row.n, read, owner, key, "d", process))
+        begun = self.decide(lambda view: memory_queue.start(view, row.n, read, owner, key, "d", process))
         assert bool(begun) == (not stale and row.state in ("owed", "failed"))
         if begun:
             after = self.rows()[row.n - 1]
@@ -157,8 +157,8 @@ class DebtsMachine(RuleBasedStateMachine):
         tried = chance.choice(self.tries[-3:])
         before = self.rows()[tried.n - 1]
         is_last = before.state == "committing" and before.attempts == tried.attempts
-        pay = partial(debts.pay, n=tried.n, attempt=tried.attempts, receipt="r")
-        fail = partial(debts.fail, n=tried.n, attempt=tried.attempts, failure=FAILURE, retry_at=5)
+        pay = partial(memory_queue.pay, n=tried.n, attempt=tried.attempts, receipt="r")
+        fail = partial(memory_queue.fail, n=tried.n, attempt=tried.attempts, failure=FAILURE, retry_at=5)
         assert bool(self.decide(chance.choice([pay, fail]))) == is_last
 
     def die(self, chance: random.Random) -> None:
@@ -166,7 +166,7 @@ class DebtsMachine(RuleBasedStateMachine):
         if row is None:
             return
         give_up = partial(
-            debts.give_up, n=row.n, is_lost=lambda _: lost, takes_key=takes_key, failure=FAILURE
+            memory_queue.give_up, n=row.n, is_lost=lambda _: lost, takes_key=takes_key, failure=FAILURE
         )  # fmt: skip
         assert bool(self.decide(give_up)) == lost
         if lost and not takes_key:
@@ -178,7 +178,7 @@ class DebtsMachine(RuleBasedStateMachine):
             return
         row, outcome = chance.choice(wanted), chance.choice(["done", "done", "failed", "cannot"])
         failure = None if outcome == "done" else FAILURE
-        told = self.decide(partial(debts.forget, n=row.n, outcome=outcome, failure=failure))
+        told = self.decide(partial(memory_queue.forget, n=row.n, outcome=outcome, failure=failure))
         assert bool(told) == (row.state != "committing")
         if told and outcome == "done":
             self.keyless.discard(row.key)

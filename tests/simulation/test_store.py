@@ -20,18 +20,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.domain import facts as f
-from holdfast.domain import forks, turns
-from holdfast.domain.book import Facts, MemoryBook, View
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event, encode
+from holdfast.domain.decisions import forks, turns
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, NoSuchSession, RunRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.stream_fold import digest_of_message, digest_of_tool
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import LEASE_GRACE_MS, PRUNE_AFTER_MS, PURGE_AFTER_MS
-from holdfast.domain.projections import fold
-from holdfast.domain.streams import digest_of_message, digest_of_tool
-from holdfast.domain.transcript import TranscriptFold
-from holdfast.domain.transcript import fold as fold_transcript
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.session_state import Facts, MemoryBook, View
+from holdfast.domain.transcript.transcript import TranscriptFold
+from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Lease, Message
 from holdfast.store.sqlite.store import SqliteStore
 from tests.simulation.deeds import DEEDS, Deed, Scene

@@ -22,7 +22,7 @@ class Source:
 
     @property
     def room(self) -> str:
-        """The second part of the name: `domain` in `holdfast.domain.facts`, `main` in `holdfast.main`."""
+        """The second part of the name: `domain` in `holdfast.domain.ids`."""
         return [*self.module.split("."), ""][1]
 
 

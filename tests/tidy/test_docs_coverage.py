@@ -11,7 +11,7 @@ import holdfast
 from holdfast.config import PREFIX, settings_told
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.facts import FACTS_BY_KIND
+from holdfast.domain.events.facts import FACTS_BY_KIND
 from holdfast.main import command_line, wire
 from holdfast.server.app import PATHS
 from holdfast.server.metrics import METRICS

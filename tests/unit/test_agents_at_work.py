@@ -20,13 +20,13 @@ from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import NO_WALLS
 from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.agent.tools.vault import Vault
-from holdfast.domain import facts as f
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.context import instructions_digest
+from holdfast.domain.context.context import instructions_digest
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import GUIDE_BYTES_MAX
-from holdfast.domain.parts import Text
 from holdfast.engine.engine import Engine
 from holdfast.engine.policies import OfAgents
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says

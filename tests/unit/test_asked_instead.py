@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from holdfast.agent.ports import AskedInstead, ModelFailure, ReasoningDelta, StepEnd, TextDelta
-from holdfast.domain import facts as f
+from holdfast.domain.context.request import Profile
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.ids import SessionId
-from holdfast.domain.parts import Reasoning
-from holdfast.domain.requests import Profile
 from holdfast.domain.usage import Rate, Usage
 from tests.house import House, house, says
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.ports import CallDelta, ModelDelta, TextDelta, ToolResult, ToolRun
-from holdfast.domain import facts as f
-from holdfast.domain.context import problems
+from holdfast.domain.context.context import problems
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import ToolCall
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
-from holdfast.domain.parts import ToolCall
 from holdfast.store.ports import Append
 from tests.house import Lever, calls, house, says
 

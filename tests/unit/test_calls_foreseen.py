@@ -11,10 +11,10 @@ from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.edit_file import EditFile
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.write_file import WriteFile
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.domain.rows import ToolRow
 from holdfast.domain.secrets import Mask
+from holdfast.domain.state.rows import ToolRow
 from tests.house import House, Lever, Line, calls, house, says
 
 

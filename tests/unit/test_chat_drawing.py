@@ -11,12 +11,12 @@ from holdfast.cli.chat.drawing import Drawing, Pieces, duration, readable, tool_
 from holdfast.cli.chat.safe import json_line, one_line, safe
 from holdfast.cli.chat.scene import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Happened, Listed, Message, Page, Question, Run, Session
-from holdfast.domain import facts as f
-from holdfast.domain.facts import AnyFact
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.facts import AnyFact
+from holdfast.domain.events.parts import Reasoning, Text
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
-from holdfast.domain.parts import Reasoning, Text
-from holdfast.domain.rows import RunStatus
 from holdfast.domain.secrets import Mask, Masking
+from holdfast.domain.state.rows import RunStatus
 
 RUN, OTHER = RunId("r_1"), RunId("r_2")
 ONE, TWO = MessageId("m_1"), MessageId("m_2")

@@ -19,9 +19,9 @@ from holdfast.cli.chat.answering import (
 from holdfast.cli.chat.proposals import Attached, Known, TooMany, attached, proposals
 from holdfast.cli.chat.script import Answering
 from holdfast.cli.chat.wire import Asked, Question
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import Text
 
 RUN = RunId("r_1")
 ONE, TWO = MessageId("m_1"), MessageId("m_2")

@@ -10,7 +10,7 @@ from holdfast.domain.clock import CLOCK_MARGIN_MS, FakeClock, has_come
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX
 from holdfast.domain.memories import NewNote, Origin
-from holdfast.domain.rows import Debt
+from holdfast.domain.state.rows import Debt
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.meaning import Meaning
 from holdfast.memory.resting import Rests

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.commands import command_of, simple_words
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
+from holdfast.domain.shell.commands import command_of, simple_words
 
 BASH = next(path for path in ("/bin/bash", "/usr/bin/bash") if Path(path).exists())
 PROGRAM = "zz-not-there"

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from holdfast.agent.cache import ContextCache
-from holdfast.domain import facts as f
-from holdfast.domain.changes import Change, ReadBack
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Event, encode
 from holdfast.domain.errors import StoreClosed
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import Change, ReadBack
+from holdfast.domain.transcript.transcript import TranscriptFold
 
 CHARS = 1_000
 

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from holdfast.domain.facts import ContextPrepared
+from holdfast.domain.events.facts import ContextPrepared
 from holdfast.engine.conversation_page import read_page
 from holdfast.server.turns import memories_on
 from holdfast.store.ports import Append

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain import debts, turns
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.decisions import memory_queue, turns
 from holdfast.domain.errors import DebtRefused, NoSuchDebt, ProviderCannot, ProviderFailure
+from holdfast.domain.events import facts as f
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX, PURGE_AFTER_MS, SEGMENT_TURNS_MAX
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.rows import DebtRow
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.resting import Rests
 from holdfast.store.sqlite.store import SqliteStore
@@ -49,7 +49,7 @@ def test_undone_turns_leave_what_nobody_was_told() -> None:
     owing.turns(1)
     assert owing.told == [("owed", ((1, 1), (4, 4)))]
     owing.undo(1)
-    assert owing.told == [("void", ((1, 1), (4, 4)))] and debts.oldest(owing.book) is None
+    assert owing.told == [("void", ((1, 1), (4, 4)))] and memory_queue.oldest(owing.book) is None
 
 
 def test_clearing_leaves_everything_owed() -> None:
@@ -106,7 +106,7 @@ def test_deleting_with_the_notes_has_memory_forget_all_that_it_may_have(end: str
         owing.delete(notes=True)
         _end(owing, row, end)
     assert [debt.n for debt in owing.book.open_debts()] == [1]
-    assert owing.book.debts[1].retraction == "wanted" and debts.oldest(owing.book) is None
+    assert owing.book.debts[1].retraction == "wanted" and memory_queue.oldest(owing.book) is None
     owing.forget(1, "done")
     assert not owing.book.open_debts()
 
@@ -136,7 +136,7 @@ def test_turns_undone_while_they_are_told_are_taken_back_and_the_rest_is_owed_an
     assert owing.book.debts[1].retraction == "wanted"
     assert not owing.forget(1, "done")  # Not while it is being told.
     _end(owing, row, end)
-    assert debts.oldest(owing.book) is None  # It is not told again: it is taken back first.
+    assert memory_queue.oldest(owing.book) is None  # It is not told again: it is taken back first.
     assert owing.book.debts[1].retry_at == 0
     owing.forget(1, "done")
     assert owing.told == [("void", ((1, 3),)), ("owed", ((1, 2),))]
@@ -227,7 +227,9 @@ def test_a_retry_keeps_the_key_the_turns_and_what_is_told() -> None:
     owing.fail(first)
     owing.turns(1)
     row = owing.book.debts[1]
-    owing.decide(lambda view: debts.start(view, 1, row.turns, "you", "another key", "another digest", HERE))
+    owing.decide(
+        lambda view: memory_queue.start(view, 1, row.turns, "you", "another key", "another digest", HERE)
+    )
     again = owing.book.debts[1]
     assert (again.key, again.digest, again.turns, again.attempts) == (first.key, "digest", ((1, 1),), 2)
     assert again.owner == "you"
@@ -237,17 +239,17 @@ def test_a_retry_keeps_the_key_the_turns_and_what_is_told() -> None:
 
 def test_a_stretch_that_grew_since_it_was_read_is_not_begun() -> None:
     owing = Owing().turns(1)
-    assert not owing.decide(lambda view: debts.start(view, 1, ((1, 2),), "me", "k", "d", HERE))
-    assert not owing.decide(lambda view: debts.start(view, 2, ((1, 1),), "me", "k", "d", HERE))
+    assert not owing.decide(lambda view: memory_queue.start(view, 1, ((1, 2),), "me", "k", "d", HERE))
+    assert not owing.decide(lambda view: memory_queue.start(view, 2, ((1, 1),), "me", "k", "d", HERE))
     owing.start()
-    assert not owing.decide(lambda view: debts.start(view, 1, ((1, 1),), "me", "k", "d", HERE))
+    assert not owing.decide(lambda view: memory_queue.start(view, 1, ((1, 1),), "me", "k", "d", HERE))
 
 
 def test_one_in_doubt_keeps_no_other_waiting() -> None:
     owing = Owing().turns(1)
     owing.lose(owing.start(), takes_key=False)
     owing.turns(1)
-    oldest = debts.oldest(owing.book)
+    oldest = memory_queue.oldest(owing.book)
     assert oldest is not None and oldest.n == 2
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.errors import DiskFull, HoldfastError, StoreFault, StoreReadOnly
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore

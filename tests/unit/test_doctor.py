@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PRUNE_AFTER_MS
 from holdfast.domain.memories import NewNote, Origin

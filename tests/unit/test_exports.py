@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain import exports
-from holdfast.domain.codec import Event, Unknown, encode
 from holdfast.domain.errors import BadImport
+from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.parts import File
 from holdfast.domain.limits import BLOB_BYTES_MAX
-from holdfast.domain.parts import File
+from holdfast.domain.transcript import exports
 from tests.stories import Story
 
 CONTENT = bytes(range(256))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.facts import Role
+from holdfast.domain.events.facts import Role
 from holdfast.domain.limits import EXTRACT_CHARS_MAX, EXTRACT_FACTS_MAX, EXTRACT_GOES_MAX, MEMORY_CHARS_MAX
 from holdfast.memory.extraction import Fact, facts_in, goes, shown
 from holdfast.memory.ports import ProviderFailure, Said

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.agent.ports import TextDelta
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId
 from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Append

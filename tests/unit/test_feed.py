@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.errors import StoreClosed
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_PENDING_MAX
 from holdfast.server.feed import Feed, FeedReader

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.errors import TooLarge
+from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.files import (
     HEAD_BYTES,
     IMAGE_TOKENS,
@@ -37,7 +38,6 @@ from holdfast.domain.limits import (
     IMAGE_SIDE_PX_MAX,
     TEXT_FILE_BYTES_MAX,
 )
-from holdfast.domain.parts import AnyPart, File, Text
 from tests.pictures import PDF, gif, jpeg, png, webp
 
 IMAGES: dict[str, tuple[str, Callable[[int, int], bytes]]] = {

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.domain import context, fitting
-from holdfast.domain import facts as f
-from holdfast.domain.context import (
+from holdfast.domain.context import context, fitting
+from holdfast.domain.context.context import (
     AssistantMessage,
     Gauge,
     Profile,
@@ -23,11 +22,12 @@ from holdfast.domain.context import (
     problems,
     request_of,
 )
+from holdfast.domain.context.tokens import FACTOR_MAX, FACTOR_MIN, factor_of, tokens_of
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import File, Text, ToolCall
 from holdfast.domain.ids import MessageId, RunId, TurnId
-from holdfast.domain.parts import File, Text, ToolCall
-from holdfast.domain.transcript import Transcript, fold
+from holdfast.domain.transcript.transcript import Transcript, fold
 from holdfast.domain.usage import Usage
-from holdfast.domain.weights import FACTOR_MAX, FACTOR_MIN, factor_of, tokens_of
 from tests.house import Lever, Puppet, house, says
 from tests.journal import Journal
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from holdfast.agent.tools.arguments import Refused, read_arguments
 from holdfast.agent.tools.shell import Arguments
-from holdfast.domain.commands import NEVER_RUN
 from holdfast.domain.errors import NeverRun
-from holdfast.domain.forbidden import STEPS_MAX, TOO_MUCH, UNCLEAR, Forbidden, refusal, steps_for
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
+from holdfast.domain.shell.commands import NEVER_RUN
+from holdfast.domain.shell.denylist import STEPS_MAX, TOO_MUCH, UNCLEAR, Forbidden, refusal, steps_for
 
 USUAL = Forbidden(NEVER_RUN)
 HIDINGS = (

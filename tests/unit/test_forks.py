@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain import forks
-from holdfast.domain.context import Profile, request_of
+from holdfast.domain.context.context import Profile, request_of
+from holdfast.domain.decisions import forks
 from holdfast.domain.errors import NoSuchSession, NoSuchTurn
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text, ToolCall
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
 from holdfast.domain.limits import TITLE_CHARS_MAX
-from holdfast.domain.parts import Text, ToolCall
-from holdfast.domain.transcript import fold
+from holdfast.domain.transcript.transcript import fold
 from tests.journal import SESSION, Journal
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain import slash
 from holdfast.domain.agents_told import AgentTold
-from holdfast.domain.parts import Text
+from holdfast.domain.events.parts import Text
 from holdfast.gateway.asking import TOO_LONG
 from holdfast.gateway.commands import NO_CONVERSATION, Asked
 from tests.house import Lever, calls, house, says

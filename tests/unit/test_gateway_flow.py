@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.domain.chats import Chat, FileRef
-from holdfast.domain.parts import File
+from holdfast.domain.events.parts import File
 from tests.house import Lever, calls, house, says
 from tests.parlour import Desk, Parlour, desk
 from tests.pictures import png

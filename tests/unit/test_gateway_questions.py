@@ -9,14 +9,14 @@ import pytest
 
 from holdfast.agent.ports import CallDelta, StepEnd
 from holdfast.agent.tools.ask_user import AskUser
-from holdfast.domain import facts as f
-from holdfast.domain import questions
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.decisions import questions
+from holdfast.domain.decisions.questions import Reply
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
-from holdfast.domain.parts import text_of
-from holdfast.domain.questions import Reply
 from holdfast.gateway import presses
 from holdfast.gateway.answering import IN_WORDS
 from holdfast.gateway.channels.telegram import Telegram

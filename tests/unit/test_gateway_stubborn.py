@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.chats import FAILED_ALONE, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERY_MS_MAX
 from holdfast.gateway.channels.telegram import Telegram

@@ -1,7 +1,7 @@
 """Fan-out within a process: the same objects to all readers, and a bound on what one may leave unread."""
 
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import DELTA_KINDS, FACTS_BY_KIND
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import DELTA_KINDS, FACTS_BY_KIND
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
 from holdfast.store.following import following

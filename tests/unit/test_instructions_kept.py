@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.context import instructions_digest
+from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.limits import UNUSED_INSTRUCTIONS_AFTER_MS
 from holdfast.engine.instructions import KIND, Instructions
 from tests.house import House, Lever, calls, house, says

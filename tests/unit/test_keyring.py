@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.credentials import digest_of
 from holdfast.domain.errors import BadPassword, NoSuchToken, TooLarge
 from holdfast.domain.ids import Ids
-from holdfast.domain.keys import digest_of
 from holdfast.domain.limits import CODES_MAX, PASSWORD_CHARS_MIN, TOKEN_NAME_CHARS_MAX
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.passwords import hash_password, is_password

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.parts import AnyPart, Text, ToolCall
+from holdfast.domain.events.parts import AnyPart, Text, ToolCall
 from holdfast.domain.secrets import MASK, SHOWN_CHARS_MAX, Mask, masked, secrets_in
 
 KEY = "sk-proj-0123456789abcdef"

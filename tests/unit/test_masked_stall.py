@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.ports import ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta, ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.files import Takes
 from holdfast.domain.secrets import MASK, Mask
 

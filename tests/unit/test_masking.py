@@ -21,13 +21,13 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
-from holdfast.domain import facts as f
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, Reasoning, Text, ToolCall
+from holdfast.domain.events.stream_fold import StreamFold
 from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import AnyPart, Reasoning, Text, ToolCall
 from holdfast.domain.secrets import MASK, Mask
-from holdfast.domain.streams import StreamFold
 
 KEY = "sk-proj-0123456789abcdef"
 ASKED = Request("", ())

@@ -9,8 +9,8 @@ from holdfast.agent.mcp.ports import Link, NotSent, Offered
 from holdfast.agent.mcp.results import result_of
 from holdfast.agent.mcp.tool import McpTool
 from holdfast.agent.ports import ToolSpec
+from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import PNG
-from holdfast.domain.parts import File, Text
 from tests.mcp_server import PIXEL
 
 

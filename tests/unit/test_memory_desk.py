@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import (
     DebtRefused,
@@ -20,10 +19,11 @@ from holdfast.domain.errors import (
     ProviderFailure,
     TooLarge,
 )
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.rows import Debt
+from holdfast.domain.state.rows import Debt
 from holdfast.engine.ledger import StoreLedger
 from holdfast.memory.desk import Desk
 from holdfast.memory.lifecycle import Lifecycle

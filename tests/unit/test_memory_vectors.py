@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.domain.projections import fold
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import DebtRow
 from tests.journal import SESSION
 from tests.unit.test_transcript import Wire, from_wire
 

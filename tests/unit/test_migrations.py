@@ -5,12 +5,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.domain import runs
-from holdfast.domain.book import View
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.decisions import runs
 from holdfast.domain.errors import StoreTooNew
-from holdfast.domain.facts import AnyFact, RunCompleted, SessionDeleted
+from holdfast.domain.events.facts import AnyFact, RunCompleted, SessionDeleted
 from holdfast.domain.ids import Ids
+from holdfast.domain.state.session_state import View
 from holdfast.store.ports import Append
 from holdfast.store.sqlite import restore
 from holdfast.store.sqlite.connection import Place, connect

@@ -2,9 +2,8 @@
 
 import pytest
 
-from holdfast.domain import context
-from holdfast.domain import facts as f
-from holdfast.domain.context import (
+from holdfast.domain.context import context
+from holdfast.domain.context.context import (
     AssistantMessage,
     Profile,
     Request,
@@ -14,9 +13,10 @@ from holdfast.domain.context import (
     problems,
     request_of,
 )
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
-from holdfast.domain.transcript import fold
+from holdfast.domain.transcript.transcript import fold
 from tests.journal import Journal
 
 WIDE = Profile("demo", 1_000_000)

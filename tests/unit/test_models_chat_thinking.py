@@ -15,11 +15,11 @@ from holdfast.agent.models.chat_wire import ChatDecoder, ChatWire
 from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
-from holdfast.domain import facts as f
+from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Reasoning, Text, ToolCall
+from holdfast.domain.events.stream_fold import StreamFold
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import Reasoning, Text, ToolCall
-from holdfast.domain.requests import AssistantMessage, Profile, Request, ToolMessage, UserMessage
-from holdfast.domain.streams import StreamFold
 from holdfast.domain.usage import Usage
 from tests.model_server import (
     ASKED,

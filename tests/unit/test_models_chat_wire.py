@@ -22,8 +22,8 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
+from holdfast.domain.context.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
 from tests.decoding import decoded
 from tests.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event

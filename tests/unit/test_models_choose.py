@@ -18,7 +18,7 @@ from holdfast.agent.models.choose import (
 )
 from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, endpoint_at
 from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
-from holdfast.domain.context import Profile
+from holdfast.domain.context.context import Profile
 from holdfast.domain.errors import HoldfastError
 from tests.model_server import KEY, Answers, refusing, serving
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.agent.models.demo import Demo
 from holdfast.agent.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
-from holdfast.domain.context import (
+from holdfast.domain.context.context import (
     GO_ON,
     MEMORIES,
     NOT_RUN,
@@ -21,7 +21,7 @@ from holdfast.domain.context import (
     ToolMessage,
     UserMessage,
 )
-from holdfast.domain.parts import File, Text, ToolCall
+from holdfast.domain.events.parts import File, Text, ToolCall
 
 TOOLS = [ToolSpec(name, "", {}) for name in ("shell", "read_file", "write_file", "list_files")]
 WHAT_IT_IS = "scripted demo, not an AI"

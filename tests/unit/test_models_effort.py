@@ -17,8 +17,8 @@ from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import AskedInstead, ModelFailure, TextDelta
 from holdfast.domain.agents import BadAgent, parse
-from holdfast.domain.context import Profile
-from holdfast.domain.requests import Effort
+from holdfast.domain.context.context import Profile
+from holdfast.domain.context.request import Effort
 from tests.model_server import ASKED, DONE, asking, chunk, event, heard, refusing, serving, streaming
 
 ROOMY = Profile("test", 200_000, 32_000)

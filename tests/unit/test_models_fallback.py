@@ -12,8 +12,8 @@ from holdfast.agent.models.endpoint import Endpoint, Secret
 from holdfast.agent.models.fallback import TRIES_MAX, Fallback, with_own_thinking
 from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, TextDelta
-from holdfast.domain.context import AssistantMessage, FileContent, Profile, Request, UserMessage
-from holdfast.domain.parts import File, Reasoning, Text
+from holdfast.domain.context.context import AssistantMessage, FileContent, Profile, Request, UserMessage
+from holdfast.domain.events.parts import File, Reasoning, Text
 from holdfast.domain.secrets import Mask
 from tests.model_server import ASKED, CALM, DONE, KEY, Answers, Seen, chunk, refusing, serving, streaming
 

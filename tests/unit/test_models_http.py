@@ -18,7 +18,7 @@ from holdfast.agent.models.failures import TOO_LONG
 from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.transport import Patience
 from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
-from holdfast.domain.context import Profile
+from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import Usage
 from tests.model_server import (
     ASKED,

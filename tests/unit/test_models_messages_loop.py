@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.models.transport import Patience
-from holdfast.domain.context import GO_ON
+from holdfast.domain.context.context import GO_ON
 from holdfast.domain.ids import SessionId
 from tests.house import House, Lever, house
 from tests.messages_streams import START, STOP, begun, ended, grown, over, said

@@ -12,8 +12,7 @@ import pytest
 from holdfast.agent.models.messages_request import REDACTED
 from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
-from holdfast.domain.requests import (
+from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
     Profile,
@@ -22,6 +21,7 @@ from holdfast.domain.requests import (
     ToolMessage,
     UserMessage,
 )
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from tests.messages_streams import marks
 from tests.model_server import SHELL
 

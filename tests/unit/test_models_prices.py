@@ -11,7 +11,7 @@ from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.models.prices import FREE, Price, read_known
 from holdfast.agent.models.providers import PROVIDERS, endpoint_at, provider_named
 from holdfast.agent.ports import StepEnd
-from holdfast.domain.context import Profile
+from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import COUNT_MAX, Rate, Usage
 from tests.model_server import CALM, DONE, KEY, TALK, chunk, event, heard, serving, streaming
 

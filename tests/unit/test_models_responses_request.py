@@ -6,8 +6,7 @@ import msgspec
 
 from holdfast.agent.models.responses_request import Thought, encode
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
-from holdfast.domain.requests import (
+from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
     Profile,
@@ -15,6 +14,7 @@ from holdfast.domain.requests import (
     ToolMessage,
     UserMessage,
 )
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from tests.model_server import ASKED, SHELL
 from tests.responses_streams import SIGNED, THINKING
 

@@ -23,12 +23,12 @@ from holdfast.agent.ports import (
     StepEnd,
     TextDelta,
 )
-from holdfast.domain.parts import Reasoning, Text
-from holdfast.domain.requests import (
+from holdfast.domain.context.request import (
     AssistantMessage,
     Profile,
     Request,
 )
+from holdfast.domain.events.parts import Reasoning, Text
 from holdfast.domain.usage import Usage
 from tests.decoding import decoded
 from tests.model_server import (

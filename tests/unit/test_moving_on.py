@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
+from holdfast.domain.decisions.continuation import SUMMED_UP
 from holdfast.domain.errors import NoSuchSession, SessionMoved, SuccessorDeleted
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
-from holdfast.domain.successors import SUMMED_UP
 from tests.house import House, Lever, calls, house, says
 from tests.scribe import scribe, talk
 

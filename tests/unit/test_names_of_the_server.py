@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.credentials import Entrance
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.keys import Entrance
 from holdfast.server.auth.hosts import Hosts
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import HoldfastError, NoSuchMemory, StoreClosed, TooLarge
-from holdfast.domain.facts import Role
+from holdfast.domain.events.facts import Role
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import EMBED_REST_S, EXTRACT_GOES_MAX, EXTRACT_KNOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, NewNote, Origin

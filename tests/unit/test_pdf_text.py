@@ -14,7 +14,7 @@ import pytest
 from holdfast.agent.tools import pdf_text
 from holdfast.agent.tools.confinement import NO_WALLS, confine
 from holdfast.agent.tools.pdf_text import BROKEN, BULKY, LOCKED, NO_TEXT, SLOW, TOO_LARGE, PdfTexts
-from holdfast.domain.context import FileContent
+from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
     PDF_CACHE_BYTES_MAX,

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import MemoryOff, ProviderFailure, StoreFault
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECALL_REST_S, RECALLED_BYTES_MAX, RECALLED_MAX
 from holdfast.domain.memories import Memory, Origin, Recollection
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.state.rows import SessionRow
 from holdfast.memory.ports import Owner, Provider
 from holdfast.memory.presence import NotHere, Presence
 from tests.house import house

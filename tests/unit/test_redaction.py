@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from holdfast.domain import exports
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event, Unknown, encode
-from holdfast.domain.parts import Reasoning, Text, ToolCall
-from holdfast.domain.redaction import Redaction
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.parts import Reasoning, Text, ToolCall
+from holdfast.domain.events.stream_fold import digest_of_parts
 from holdfast.domain.secrets import MASK, Mask
-from holdfast.domain.streams import digest_of_parts
-from holdfast.domain.transcript import fold
+from holdfast.domain.transcript import exports
+from holdfast.domain.transcript.redaction import Redaction
+from holdfast.domain.transcript.transcript import fold
 from tests.stories import Story
 
 SECRET = "correct horse battery"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.domain.context import MEMORIES, MEMORIES_END
+from holdfast.domain.context.context import MEMORIES, MEMORIES_END
 from holdfast.memory.extraction import facts_in, goes, shown
 from holdfast.memory.ports import Said
 from tests.model_server import chunk

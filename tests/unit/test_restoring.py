@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain import debts, runs, turns
-from holdfast.domain import facts as f
-from holdfast.domain.context import standing_in
+from holdfast.domain.context.context import standing_in
+from holdfast.domain.decisions import memory_queue, runs, turns
 from holdfast.domain.errors import NoSuchTurn, NothingToRestore, RestoreRefused, SummaryRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.projections import fold
 from holdfast.domain.ranges import numbers_in
-from holdfast.domain.removals import History
-from holdfast.domain.rows import TurnRow
-from holdfast.domain.transcript import fold as fold_transcript
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import TurnRow
+from holdfast.domain.transcript.removals import History
+from holdfast.domain.transcript.transcript import fold as fold_transcript
 from tests.journal import SESSION, Journal
 
 
@@ -59,17 +59,19 @@ class Conversation:
         return made
 
     def commit_memory(self) -> "Conversation":
-        while (debt := debts.oldest(self.view)) is not None:
+        while (debt := memory_queue.oldest(self.view)) is not None:
             key = f"key-{debt.n}"
             self._commit(
-                debts.start(self.view, debt.n, debt.turns, debt.owner, key, "", self.journal.ids.process())
+                memory_queue.start(
+                    self.view, debt.n, debt.turns, debt.owner, key, "", self.journal.ids.process()
+                )
             )
-            self._commit(debts.pay(self.view, debt.n, 1, "receipt"))
+            self._commit(memory_queue.pay(self.view, debt.n, 1, "receipt"))
         return self
 
     def forget(self) -> "Conversation":
         for debt in [each for each in self.view.open_debts() if each.retraction == "wanted"]:
-            self._commit(debts.forget(self.view, debt.n, "done"))
+            self._commit(memory_queue.forget(self.view, debt.n, "done"))
         return self
 
     @property

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.domain.keys import Right
+from holdfast.domain.credentials import Right
 from holdfast.server.app import PATHS
 from holdfast.server.auth.rights import right_needed
 

@@ -14,7 +14,7 @@ from holdfast.administration.memory_providers import Providers
 from holdfast.config import Settings
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import RECALLED_MAX, WEBHOOK_ANSWER_BYTES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin

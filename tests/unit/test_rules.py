@@ -6,7 +6,7 @@ import pytest
 from holdfast.domain.errors import RuleRefused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RULE_CHARS_MAX
-from holdfast.domain.rules import Rule, checked, covering, pattern_for
+from holdfast.domain.shell.rules import Rule, checked, covering, pattern_for
 
 HERE, THERE = SessionId("s_1"), SessionId("s_2")
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.ports import ModelFailure, StepEnd, TextDelta
-from holdfast.domain import endings, runs, turns
-from holdfast.domain import facts as f
-from holdfast.domain.allowance import Allowance, Stretch
 from holdfast.domain.clock import FakeClock, Instant, SystemClock
+from holdfast.domain.context.request import Profile
+from holdfast.domain.context.tokens import estimate_tokens
+from holdfast.domain.decisions import endings, runs, turns
+from holdfast.domain.decisions.allowance import Allowance, Stretch
 from holdfast.domain.errors import RunRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.requests import Profile
-from holdfast.domain.rows import RunRow
-from holdfast.domain.tally import usage_of
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.transcript.tally import usage_of
 from holdfast.domain.usage import Rate, Usage
-from holdfast.domain.weights import estimate_tokens
 from tests.house import House, Lever, calls, house, says
 from tests.journal import SESSION, Journal
 

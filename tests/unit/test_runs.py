@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-from holdfast.domain import endings, runs
-from holdfast.domain import facts as f
+from holdfast.domain.decisions import endings, runs
 from holdfast.domain.errors import RunRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, ProcessId, RunId, TurnId
 from holdfast.domain.limits import RECOVERY_PLACES
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import RunRow, RunStatus
+from holdfast.domain.state.rows import RunRow, RunStatus
 from holdfast.domain.usage import Usage
 from tests.journal import Journal
 

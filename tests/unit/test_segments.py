@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event, encode
-from holdfast.domain.parts import File, Text
-from holdfast.domain.projections import fold
-from holdfast.domain.rows import MessageRow
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, encode
+from holdfast.domain.events.parts import File, Text
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import MessageRow
 from holdfast.memory.owners import digest_of as name_of
 from holdfast.memory.ports import Owner, Said
 from holdfast.memory.segments import digest_of, fitted, said_in

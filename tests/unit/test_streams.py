@@ -5,12 +5,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain import facts as f
-from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.limits import PACE_SAMPLES_MAX
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
-from holdfast.domain.rows import ToolRow
-from holdfast.domain.streams import (
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
+from holdfast.domain.events.stream_fold import (
     OutputFold,
     PaceSampler,
     StreamFold,
@@ -20,6 +17,9 @@ from holdfast.domain.streams import (
     settle_message,
     settle_tool,
 )
+from holdfast.domain.ids import CallId, MessageId, RunId
+from holdfast.domain.limits import PACE_SAMPLES_MAX
+from holdfast.domain.state.rows import ToolRow
 
 RUN, MESSAGE, OTHER, CALL = RunId("r"), MessageId("m"), MessageId("m2"), CallId("c")
 STARTED = f.ModelStepStarted(RUN, 1, 1, MESSAGE, "demo")

@@ -12,14 +12,15 @@ from holdfast.agent.ports import Model, ModelFailure
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import NO_WALLS
 from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.domain import context, summaries
-from holdfast.domain import facts as f
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.context import context
+from holdfast.domain.decisions import compaction
 from holdfast.domain.errors import NothingToSummarise, RunRefused, SummaryFailed, SummaryRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.parts import Text
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.transcript.transcript import Transcript
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says
 from tests.scribe import scribe, talk, words
 
@@ -208,7 +209,7 @@ async def test_a_turn_that_is_worked_on_is_never_summarised(tmp_path: Path) -> N
         await here.until_run(sent.run_id, "waiting")
         await here.engine.summaries.make(session_id)
         assert (await compactions(here, session_id))[-1].covers == ((1, 1),)
-        drafted = summaries.Drafted(4, None, "too far")
+        drafted = compaction.Drafted(4, None, "too far")
         with pytest.raises(RunRefused):
             await here.engine.verbs.compact(session_id, drafted)
         model.steps = [says("Pulled.")]

@@ -10,8 +10,8 @@ from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.agent.routes import RouteAgents
 from holdfast.agent.switchboard import Switchboard
 from holdfast.domain.agents import AgentSpec
-from holdfast.domain.context import Request, UserMessage
-from holdfast.domain.parts import Text
+from holdfast.domain.context.context import Request, UserMessage
+from holdfast.domain.events.parts import Text
 
 
 class Open(Demo):

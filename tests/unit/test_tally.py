@@ -1,8 +1,8 @@
 """Usage as a fold equals what the rows hold."""
 
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId, RunId, TurnId
-from holdfast.domain.tally import usage_of
+from holdfast.domain.transcript.tally import usage_of
 from holdfast.domain.usage import Usage
 from tests.journal import Journal
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.domain.reading import shortened
+from holdfast.domain.transcript.labels import shortened
 from tests.house import Lever, calls, house, says
 
 

@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from holdfast.domain import endings, runs, tools
-from holdfast.domain import facts as f
+from holdfast.domain.decisions import endings, runs, tools
 from holdfast.domain.errors import RunRefused, ToolRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text, ToolCall
+from holdfast.domain.events.stream_fold import OutputFold, digest_of_parts
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
-from holdfast.domain.parts import Text, ToolCall
-from holdfast.domain.rows import ToolRow, ToolState
-from holdfast.domain.streams import OutputFold, digest_of_parts
-from holdfast.domain.transcript import fold
+from holdfast.domain.state.rows import ToolRow, ToolState
+from holdfast.domain.transcript.transcript import fold
 from tests.journal import Journal
 
 RUN, MESSAGE, CALL = RunId("r_1"), MessageId("m_2"), CallId("c_1")

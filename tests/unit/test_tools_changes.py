@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from holdfast.agent.masking import masked_tools
 from holdfast.agent.ports import Tool
 from holdfast.agent.tools.toolbox import builtin_tools
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.context import ToolMessage
+from holdfast.domain.context.context import ToolMessage
+from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange
 from holdfast.domain.errors import RunRefused
-from holdfast.domain.exports import files_in
-from holdfast.domain.file_changes import FilesChanged, NoSuchChange
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Change, text_of
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import CHANGE_BYTES_MAX, CHANGED_FILES_MAX, UNUSED_BLOB_AFTER_MS
-from holdfast.domain.parts import Change, text_of
 from holdfast.domain.secrets import Mask
+from holdfast.domain.transcript.exports import files_in
 from holdfast.store.ports import Append
 from tests.house import House, Lever, calls, house, says
 from tests.scribe import scribe

@@ -18,8 +18,8 @@ from holdfast.agent.tools.exact_text import Document, Miss, replaced
 from holdfast.agent.tools.replacing import Seen
 from holdfast.agent.tools.vault import Vault
 from holdfast.domain.diffs import diff_of
+from holdfast.domain.events.parts import Change
 from holdfast.domain.limits import CHANGE_BYTES_MAX, EDIT_FILE_BYTES_MAX
-from holdfast.domain.parts import Change
 from tests.calls import Bench, Call, bench
 
 __all__ = ["bench"]

@@ -18,8 +18,8 @@ from holdfast.agent.ports import ToolRun
 from holdfast.agent.tools.addresses import Admission, is_own, is_public, read_address
 from holdfast.agent.tools.fetch_url import FetchUrl
 from holdfast.agent.tools.web_client import WebClient, look_up
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
-from holdfast.domain.parts import text_of
 from holdfast.domain.urls import BadUrl, Url, joined, place_in, read_host, read_place, read_url
 
 LOOPBACK = (

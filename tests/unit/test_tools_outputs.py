@@ -10,10 +10,12 @@ from holdfast.agent.masking import masked_tools
 from holdfast.agent.outputs import Outpour
 from holdfast.agent.ports import Tool, ToolResult, ToolRun, ToolSpec
 from holdfast.agent.tools.toolbox import builtin_tools
-from holdfast.domain import facts as f
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.codec import Unknown
-from holdfast.domain.context import ToolMessage
+from holdfast.domain.context.context import ToolMessage
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.parts import File, Text
+from holdfast.domain.events.stream_fold import digest_of_tool
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import (
     OUTPUT_HEAD_BYTES_MAX,
@@ -22,9 +24,7 @@ from holdfast.domain.limits import (
     PRUNE_AFTER_MS,
     RESULT_BYTES_MAX,
 )
-from holdfast.domain.parts import File, Text
 from holdfast.domain.secrets import Mask
-from holdfast.domain.streams import digest_of_tool
 from tests.house import House, calls, house, says
 
 CALL = CallId("c_0123456789abcdef")

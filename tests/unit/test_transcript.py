@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Event
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.projections import fold as fold_rows
-from holdfast.domain.transcript import Transcript, TranscriptFold, fold
+from holdfast.domain.state.projections import fold as fold_rows
+from holdfast.domain.transcript.transcript import Transcript, TranscriptFold, fold
 from tests.journal import SESSION, Journal
 
 VECTORS = sorted((Path(__file__).parent.parent / "vectors" / "transcript").glob("*.json"))

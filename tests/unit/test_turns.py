@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast.domain import endings, runs, turns
-from holdfast.domain import facts as f
+from holdfast.domain.decisions import endings, runs, turns
 from holdfast.domain.errors import (
     Busy,
     NoSuchSession,
@@ -15,10 +14,11 @@ from holdfast.domain.errors import (
     SummaryRefused,
     TooLarge,
 )
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, MessageId, TurnId
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import RunRow
-from holdfast.domain.transcript import fold as fold_transcript
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.transcript.transcript import fold as fold_transcript
 from tests.journal import SESSION, Journal
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.errors import BadQuery
 from holdfast.domain.limits import SEARCH_TERMS_MAX, SNIPPET_CHARS
-from holdfast.domain.words import index_text, match_query, snippet
+from holdfast.domain.search_text import index_text, match_query, snippet
 
 Find = Callable[[str, str], bool]
 TOKENIZERS = ("ascii", "unicode61 remove_diacritics 0", "unicode61 remove_diacritics 0 categories 'L* N* Co'")
@@ -54,7 +54,7 @@ def find(request: pytest.FixtureRequest) -> Iterator[Find]:
         ("def parse_config(path):", "parse_config"),
         ("def parse_config(path):", "config"),
         ("def parse_config(path):", "parse_conf"),
-        ("see src/holdfast/domain/words.py", "domain/words.py"),
+        ("see src/holdfast/domain/search_text.py", "domain/search_text.py"),
         ("foo.barBaz()", "foo.barBaz"),
         ("version 3.51.3 is out", "3.51.3"),
         ("明天的会议改到下午三点", "会议"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import View
-from holdfast.domain.changes import Change
 from holdfast.domain.errors import NoSuchSession, StoreClosed
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.session_state import View
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import Ticket

@@ -22,11 +22,11 @@ from holdfast.domain.agents_told import (
     ToolShown,
     told_of,
 )
-from holdfast.domain.context import estimate_tokens
+from holdfast.domain.context.context import estimate_tokens
 from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.state.rows import SessionRow
 from holdfast.office.settings import CannotEditSettings
 
 NEW = SessionId("new")

@@ -10,10 +10,10 @@ from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import Clock
-from holdfast.domain.facts import Resume
+from holdfast.domain.context.request import DEMO
+from holdfast.domain.events.facts import Resume
 from holdfast.domain.local_model import LOCAL
 from holdfast.domain.prompts import BadPrompt, Prompt
-from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Masking, identity
 
 Note = Callable[[str], None]

@@ -14,8 +14,8 @@ from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, Tool
 from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.agents import AgentSpec
-from holdfast.domain.allowance import Allowance
 from holdfast.domain.clock import Clock
+from holdfast.domain.decisions.allowance import Allowance
 
 
 class Making(msgspec.Struct, frozen=True):

@@ -22,8 +22,8 @@ from holdfast.agent.models.providers import (
 )
 from holdfast.agent.models.shop import made_for
 from holdfast.agent.ports import Model, ModelFailure
+from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
 

@@ -7,8 +7,8 @@ from holdfast.administration.memory_providers import Providers
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Masking
+from holdfast.domain.state.rows import SessionRow
 from holdfast.memory.desk import Desk
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.ports import Ledger

@@ -26,20 +26,20 @@ from holdfast.agent.ports import (
     Tool,
     ToolSpec,
 )
-from holdfast.domain import facts as f
-from holdfast.domain import runs, tools
-from holdfast.domain.allowance import Stretch
-from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.context import AssistantMessage, Request, UserMessage
-from holdfast.domain.endings import break_off
+from holdfast.domain.context.context import AssistantMessage, Request, UserMessage
+from holdfast.domain.context.tokens import estimated
+from holdfast.domain.decisions import runs, tools
+from holdfast.domain.decisions.allowance import Stretch
+from holdfast.domain.decisions.endings import break_off
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.events.stream_fold import MessageDelta, StreamFold, settle_message
 from holdfast.domain.ids import CallId, Ids, MessageId
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
-from holdfast.domain.parts import Text
-from holdfast.domain.rows import RunRow
-from holdfast.domain.streams import MessageDelta, StreamFold, settle_message
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.state.session_state import View
 from holdfast.domain.usage import Rate, Usage
-from holdfast.domain.weights import estimated
 
 TRIES_MAX = 5
 """Times in a row that a model is asked for nothing before its failure becomes the run's."""

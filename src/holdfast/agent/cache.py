@@ -11,9 +11,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
 from holdfast.agent.cached import Entry, Read, Why
-from holdfast.domain.changes import Change
 from holdfast.domain.clock import Clock
-from holdfast.domain.facts import KINDS, SessionDeleted
+from holdfast.domain.events.facts import KINDS, SessionDeleted
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import (
     AGENT_CACHE_BYTES_MAX,
@@ -22,7 +21,8 @@ from holdfast.domain.limits import (
     EVICT_S_MAX,
     EVICTIONS_AT_ONCE_MAX,
 )
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import Change
+from holdfast.domain.transcript.transcript import TranscriptFold
 
 _DELETED = KINDS[SessionDeleted]
 Evict = Callable[[SessionId], Awaitable[None]]

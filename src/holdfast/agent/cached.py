@@ -13,11 +13,11 @@ from typing import Literal
 from msgspec.structs import replace
 
 from holdfast.agent.coherence import Baseline, may_reuse, moved
-from holdfast.domain.changes import Change, ReadBack
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import DELTA_KINDS
+from holdfast.domain.events.facts import DELTA_KINDS
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import Change, ReadBack
+from holdfast.domain.transcript.transcript import TranscriptFold
 
 Why = Literal["new", "foreign", "evicted", "stale", "configuration"]
 """Why a conversation is read back: it was never held; another process changed it; it was let go, or has grown

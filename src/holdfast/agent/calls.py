@@ -15,19 +15,19 @@ from msgspec.structs import replace
 
 from holdfast.agent.outputs import Outpour, shown_parts
 from holdfast.agent.ports import Emit, Foreseeing, Recorder, Tool, ToolResult, ToolRun
-from holdfast.domain import facts as f
-from holdfast.domain import questions, runs, tools
 from holdfast.domain.agents import Approvals as Approvals
-from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.decisions import questions, runs, tools
+from holdfast.domain.decisions.questions import Question
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import QUESTIONS_OPEN_MAX
-from holdfast.domain.parts import Text
-from holdfast.domain.questions import Question
-from holdfast.domain.rows import RunRow, ToolRow
-from holdfast.domain.rules import Rule, covering
-from holdfast.domain.streams import OutputFold
+from holdfast.domain.shell.denylist import Forbidden
+from holdfast.domain.shell.rules import Rule, covering
+from holdfast.domain.state.rows import RunRow, ToolRow
+from holdfast.domain.state.session_state import View
 
 Then = Callable[[View, RunRow], list[f.AnyFact]]
 """What else is so once no call is open: decided in the same transaction that finds none."""

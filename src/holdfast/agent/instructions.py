@@ -4,8 +4,8 @@ import asyncio
 from contextlib import aclosing
 
 from holdfast.agent.ports import Model, ModelFailure, TextDelta
-from holdfast.domain.context import Request, UserMessage
-from holdfast.domain.parts import Text
+from holdfast.domain.context.context import Request, UserMessage
+from holdfast.domain.events.parts import Text
 
 INSTRUCTIONS = """\
 You are an assistant that works on the user's own machine, through tools. Each conversation has its own

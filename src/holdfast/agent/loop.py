@@ -16,20 +16,20 @@ from holdfast.agent.measuring import Measuring, gauge_of
 from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
 from holdfast.agent.summarising import draft
 from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.domain import runs, turns
-from holdfast.domain.allowance import Allowance, Stretch
-from holdfast.domain.book import View
 from holdfast.domain.clock import Clock
-from holdfast.domain.context import memories_held
-from holdfast.domain.facts import AnyFact
+from holdfast.domain.context.context import memories_held
+from holdfast.domain.context.request import DEMO, Effort
+from holdfast.domain.context.tokens import BYTES_PER_TOKEN_MAX
+from holdfast.domain.decisions import runs, turns
+from holdfast.domain.decisions.allowance import Allowance, Stretch
+from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.events.facts import AnyFact
+from holdfast.domain.events.parts import AnyPart, Reasoning, Text
 from holdfast.domain.files import check_taken
 from holdfast.domain.ids import CallId, MessageId, RunId
-from holdfast.domain.parts import AnyPart, Reasoning, Text
-from holdfast.domain.requests import DEMO, Effort
-from holdfast.domain.rows import RunRow
-from holdfast.domain.summaries import Drafted
-from holdfast.domain.transcript import Entry, Transcript, Turn
-from holdfast.domain.weights import BYTES_PER_TOKEN_MAX
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.state.session_state import View
+from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
 
 Outcome = Literal["completed", "waiting"]
 

@@ -28,8 +28,8 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
-from holdfast.domain.context import Profile, Request
-from holdfast.domain.facts import Effect
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId
 from holdfast.domain.secrets import Mask, StreamMask, masked

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.ports import Model, ModelFailure, ToolSpec
-from holdfast.domain.context import Gauge, Request, estimate_tokens, request_of
-from holdfast.domain.requests import Effort
-from holdfast.domain.transcript import Transcript
-from holdfast.domain.weights import factor_of
+from holdfast.domain.context.context import Gauge, Request, estimate_tokens, request_of
+from holdfast.domain.context.request import Effort
+from holdfast.domain.context.tokens import factor_of
+from holdfast.domain.transcript.transcript import Transcript
 
 
 class _Told(msgspec.Struct, frozen=True):

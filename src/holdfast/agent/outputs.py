@@ -8,6 +8,7 @@ from collections import deque
 from typing import Literal
 
 from holdfast.agent.ports import Emit, Recorder
+from holdfast.domain.events.parts import AnyPart, File, Text, text_of
 from holdfast.domain.files import TEXT, output_name
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -16,7 +17,6 @@ from holdfast.domain.limits import (
     OUTPUT_TAIL_BYTES_MAX,
     RESULT_BYTES_MAX,
 )
-from holdfast.domain.parts import AnyPart, File, Text, text_of
 
 Stream = Literal["stdout", "stderr"]
 OUTPUT = "output:"

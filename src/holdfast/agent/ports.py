@@ -9,18 +9,18 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.domain.book import Decide
-from holdfast.domain.codec import Unknown
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.facts import AnyFact, Delta, Effect
+from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.facts import AnyFact, Delta, Effect
+from holdfast.domain.events.parts import AnyPart
+from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.memories import Recollection
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import ToolRow
-from holdfast.domain.streams import OutputFold
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.state.rows import ToolRow
+from holdfast.domain.state.session_state import Decide
+from holdfast.domain.transcript.transcript import Transcript
 from holdfast.domain.usage import Rate, Usage
 
 

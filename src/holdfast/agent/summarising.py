@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from holdfast.agent.instructions import ASKED_S_MAX, answer_of
 from holdfast.agent.measuring import gauge_of
 from holdfast.agent.ports import Model, ModelFailure, ToolSpec
-from holdfast.domain import summaries
-from holdfast.domain.summaries import Drafted
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.decisions import compaction
+from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.transcript.transcript import Transcript
 
 _CHARS_PER_TOKEN = 8
 """More than any token has: what comes past that is not waited for."""
@@ -23,11 +23,11 @@ async def draft(
 ) -> Drafted | None:
     """A summary, if one is due. Raises ModelFailure."""
     gauge = gauge_of(transcript, model, specs)
-    due = summaries.due(transcript, told, model.profile, gauge, above, kept_turns)
+    due = compaction.due(transcript, told, model.profile, gauge, above, kept_turns)
     if due is None:
         return None
     chars_max = _CHARS_PER_TOKEN * due.tokens_max
     said = await answer_of(model, due.instructions, due.text, ASKED_S_MAX, chars_max)
     if not any(each.isprintable() and not each.isspace() for each in said):
         raise ModelFailure(detail="it gave no summary", retryable=True)
-    return summaries.drafted(due, said)
+    return compaction.drafted(due, said)

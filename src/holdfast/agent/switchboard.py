@@ -17,14 +17,14 @@ from holdfast.agent.ports import Model, NoSuchModel, Recorder, Tool, ToolSpec
 from holdfast.agent.routes import RouteAgents
 from holdfast.agent.seats import Names, OpenModel, Seat, Seats
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
-from holdfast.domain.allowance import Allowance
+from holdfast.domain.decisions.allowance import Allowance
+from holdfast.domain.decisions.compaction import Drafted
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import NO_FILES, Takes
 from holdfast.domain.ids import CallId
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.summaries import Drafted
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.transcript import Transcript
 
 Crew = Callable[[str], AgentSpec]
 """The agent of that name as it is written now. Raises NoSuchAgent, BadAgent."""

@@ -9,7 +9,7 @@ from rich.text import Text
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note, screen
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.agents_told import AgentsTold, AgentText, AgentTold
-from holdfast.domain.reading import clean
+from holdfast.domain.transcript.labels import clean
 
 _STAYS = " It stays as it was when its file was last right."
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `holdfast agents list` shows it.")]

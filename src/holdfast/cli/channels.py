@@ -13,7 +13,7 @@ from holdfast.cli.saying import age
 from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.reading import clean
+from holdfast.domain.transcript.labels import clean
 from holdfast.office.channels import ChannelTold, Reception, SenderTold, StrangerTold
 from holdfast.store.ports import Store
 

@@ -10,9 +10,9 @@ from holdfast.cli.errors import AuthOff, NeedsPassword
 from holdfast.cli.token_file import local_token
 from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.credentials import Entrance, Listening, digest_of
 from holdfast.domain.errors import StoreFault
 from holdfast.domain.ids import ProcessId
-from holdfast.domain.keys import Entrance, Listening, digest_of
 from holdfast.engine.keyring import Keyring
 from holdfast.store.ports import Store
 

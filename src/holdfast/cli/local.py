@@ -8,7 +8,7 @@ from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.local_model import LocalTold
-from holdfast.domain.reading import clean
+from holdfast.domain.transcript.labels import clean
 
 _MB = 1_000_000
 

@@ -12,8 +12,8 @@ from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
-from holdfast.domain.reading import clean
-from holdfast.domain.rules import Rule
+from holdfast.domain.shell.rules import Rule
+from holdfast.domain.transcript.labels import clean
 from holdfast.engine.permissions import Permissions
 from holdfast.store.ports import Store
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.cli.desk import note
 from holdfast.cli.errors import BadTokenFile
-from holdfast.domain.keys import new_secret
+from holdfast.domain.credentials import new_secret
 from holdfast.store.own_file import NotOwn, own_secret
 
 NAME = "token"

@@ -12,8 +12,8 @@ from holdfast.cli.saying import age
 from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
+from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.domain.ids import Ids
-from holdfast.domain.keys import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.engine.keyring import Keyring
 from holdfast.store.ports import Store
 

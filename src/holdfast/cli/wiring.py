@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from holdfast.config import Settings, resolve, settings_told
+from holdfast.domain.credentials import Entrance
 from holdfast.domain.files import Takes
-from holdfast.domain.keys import Entrance
 from holdfast.domain.local_model import LocalDesk
 from holdfast.domain.mcp import secrets_of
 from holdfast.domain.secrets import Mask, secrets_in

@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.domain.context.request import Effort
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.fact import Resume
+from holdfast.domain.events.base import Resume
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX, AGENT_TOOLS_MAX
-from holdfast.domain.requests import Effort
 from holdfast.domain.toml import NotToml, read_toml
 
 MAIN = "main"

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import ProcessId, Seq, SessionId
 
 ChatKind = Literal["dm", "group"]

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.domain.errors import HoldfastError, TooLarge
+from holdfast.domain.events.parts import AnyPart, File
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
     FILE_NAME_CHARS_MAX,
@@ -22,7 +23,6 @@ from holdfast.domain.limits import (
     IMAGE_SIDE_PX_MAX,
     TEXT_FILE_BYTES_MAX,
 )
-from holdfast.domain.parts import AnyPart, File
 
 FileKind = Literal["image", "pdf", "text"]
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"

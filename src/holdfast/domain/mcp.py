@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.limits import (
     MCP_CALL_S,
     MCP_CALL_S_MAX,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
 
 
 def ranges_of(turns: Iterable[int]) -> Ranges:

@@ -11,8 +11,8 @@ from urllib.parse import quote, urljoin
 import idna
 import msgspec
 
-from holdfast.domain.commands import Unreadable, checked_arguments
 from holdfast.domain.limits import FETCH_URL_CHARS_MAX
+from holdfast.domain.shell.commands import Unreadable, checked_arguments
 
 FETCH = "fetch_url"
 """The tool whose calls ask for web pages."""

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, View
+from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange, PutBack, changes_of
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession, RunRefused
-from holdfast.domain.file_changes import FilesChanged, NoSuchChange, PutBack, changes_of
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import CHANGED_FILES_MAX, SUCCESSORS_MAX
-from holdfast.domain.parts import Change
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.ports import Files
 from holdfast.engine.workspaces import holder_of, workspace_of
 from holdfast.store.ports import Append, Message, Snapshot, Store

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.domain.codec import Event
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.removals import History
-from holdfast.domain.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.transcript.removals import History
 from holdfast.store.attention import Question
 from holdfast.store.ports import Message, Snapshot
 

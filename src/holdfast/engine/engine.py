@@ -7,18 +7,18 @@ from pathlib import Path
 
 from msgspec import structs
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import Clock
+from holdfast.domain.decisions.questions import Reply
+from holdfast.domain.decisions.turns import IfBusy
 from holdfast.domain.errors import HoldfastError, NoSuchSession, SessionMoved, ToolRefused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import ModelCannotTake, files_among
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import SUCCESSORS_MAX
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.questions import Reply
-from holdfast.domain.rows import SessionRow, ToolRow
-from holdfast.domain.rules import ONCE, Allowing
 from holdfast.domain.secrets import Masking, identity
-from holdfast.domain.turns import IfBusy
+from holdfast.domain.shell.rules import ONCE, Allowing
+from holdfast.domain.state.rows import SessionRow, ToolRow
 from holdfast.engine.changes import RunChanges
 from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts

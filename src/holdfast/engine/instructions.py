@@ -7,9 +7,9 @@ it still is so long after. Keeping it again takes the mark away: a run that is a
 from contextlib import suppress
 
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.context import instructions_digest
+from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.errors import NoSuchSession
-from holdfast.domain.facts import ContextPrepared
+from holdfast.domain.events.facts import ContextPrepared
 from holdfast.domain.limits import UNUSED_INSTRUCTIONS_AFTER_MS
 from holdfast.store.ports import Store
 

@@ -7,9 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.errors import BadPassword, NoSuchToken, TooLarge
-from holdfast.domain.ids import Ids
-from holdfast.domain.keys import (
+from holdfast.domain.credentials import (
     Code,
     Keys,
     Password,
@@ -19,6 +17,8 @@ from holdfast.domain.keys import (
     digest_of,
     new_secret,
 )
+from holdfast.domain.errors import BadPassword, NoSuchToken, TooLarge
+from holdfast.domain.ids import Ids
 from holdfast.domain.limits import (
     CODE_MS_MAX,
     CODES_MAX,

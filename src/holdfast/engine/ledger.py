@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import ProcessId, SessionId
-from holdfast.domain.rows import Debt, DebtRow
+from holdfast.domain.state.rows import Debt, DebtRow
+from holdfast.domain.state.session_state import Decide, Facts, View
 from holdfast.store.ports import Append, Message, Store
 
 

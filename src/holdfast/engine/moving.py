@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.domain.book import Facts, View
+from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.continuation import Moving, beginning, lead_on, move_on
 from holdfast.domain.errors import (
     NoSuchSession,
     SessionMoved,
@@ -20,10 +21,9 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import SUCCESSORS_MAX
-from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Masking
-from holdfast.domain.successors import Moving, beginning, lead_on, move_on
-from holdfast.domain.summaries import Drafted
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.summaries import Summaries
 from holdfast.engine.workspaces import take_over
 from holdfast.store.ports import Append, Store

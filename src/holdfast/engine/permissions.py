@@ -7,11 +7,11 @@ import msgspec
 
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchRule, NoSuchSession, RuleRefused
-from holdfast.domain.forbidden import Forbidden
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import RULES_MAX
-from holdfast.domain.rules import Rule, checked
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.shell.denylist import Forbidden
+from holdfast.domain.shell.rules import Rule, checked
 from holdfast.store.ports import Store
 
 _KIND = "rule"

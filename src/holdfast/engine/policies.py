@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.domain.facts import Resume
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.events.facts import Resume
+from holdfast.domain.state.rows import SessionRow
 
 
 class OfAgents(msgspec.Struct, frozen=True):

@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from holdfast.domain.changes import Change
-from holdfast.domain.file_changes import PutBack, Restored
+from holdfast.domain.decisions.compaction import Drafted
+from holdfast.domain.decisions.file_changes import PutBack, Restored
+from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, SessionId
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.summaries import Drafted
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.transcript import Transcript
 from holdfast.engine.recorder import Context, RunRecorder
 
 

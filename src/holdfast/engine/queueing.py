@@ -1,7 +1,7 @@
 """Turns that wait for another to end. The queue is the journal's own: it has no state here."""
 
-from holdfast.domain.book import View
-from holdfast.domain.rows import RunRow
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.state.session_state import View
 
 
 def next_in_line(view: View) -> RunRow | None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from holdfast.domain.changes import ReadBack
+from holdfast.domain.decisions.compaction import covered_through
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX
-from holdfast.domain.summaries import covered_through
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.store.ports import Message, Store
 
 FIRST_PAGE_MESSAGES = 32

@@ -6,18 +6,18 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain import tools
-from holdfast.domain.book import Decide, Facts, View
-from holdfast.domain.changes import ReadBack
-from holdfast.domain.codec import Event, Unknown
-from holdfast.domain.endings import output_of
+from holdfast.domain.decisions import tools
+from holdfast.domain.decisions.endings import output_of
 from holdfast.domain.errors import NoSuchBlob
-from holdfast.domain.facts import Delta, ToolSettled
+from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.facts import Delta, ToolSettled
+from holdfast.domain.events.stream_fold import OutputFold
 from holdfast.domain.files import files_among, output_name
 from holdfast.domain.ids import CallId, RunId, SessionId
-from holdfast.domain.rows import ToolRow
-from holdfast.domain.streams import OutputFold
-from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.domain.state.changes import ReadBack
+from holdfast.domain.state.rows import ToolRow
+from holdfast.domain.state.session_state import Decide, Facts, View
+from holdfast.domain.transcript.transcript import Transcript, TranscriptFold
 from holdfast.engine.instructions import Instructions
 from holdfast.engine.reading_back import read_back
 from holdfast.engine.unsaved import UnsavedOutput

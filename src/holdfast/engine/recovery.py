@@ -8,13 +8,13 @@ names the run, the run is sealed, and a few looks that find nothing end the wait
 import asyncio
 from contextlib import suppress
 
-from holdfast.domain import runs
-from holdfast.domain.book import Facts, View
 from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.decisions import runs
 from holdfast.domain.errors import HoldfastError, LeaseHeld, NoSuchRun, RunRefused
 from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
-from holdfast.domain.rows import RunRow
+from holdfast.domain.state.rows import RunRow
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.runner import Runner, deliver
 from holdfast.store.ports import Append, Lease, Store

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.domain import endings, late, runs
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, View
 from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.decisions import endings, late_output, runs
+from holdfast.domain.decisions.late_output import Unsaved
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchRun, RunRefused, StoreFault
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, RunId, SessionId
-from holdfast.domain.late import Unsaved
-from holdfast.domain.rows import RunRow, SessionRow
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.state.rows import RunRow, SessionRow
+from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.instructions import Instructions
 from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.ports import Contexts, Workers
@@ -342,7 +342,7 @@ async def deliver(
     decided: list[Facts] = []
 
     def decide(view: View) -> Facts:
-        decided[:] = [late.deliver(view, run_id, unsaved, ids)]
+        decided[:] = [late_output.deliver(view, run_id, unsaved, ids)]
         return decided[0]
 
     await store.append(Append(session_id, decide))

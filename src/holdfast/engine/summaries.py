@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.decisions.compaction import KEPT_RECENT_TURNS, KEPT_TURNS, Drafted
 from holdfast.domain.errors import HoldfastError, NoSuchSession, NothingToSummarise, StoreFault, SummaryFailed
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUMMARIES_AT_ONCE_MAX, SUMMARY_RETRY_MS, SUMMARY_RETRY_MS_MAX
-from holdfast.domain.summaries import KEPT_RECENT_TURNS, KEPT_TURNS, Drafted
-from holdfast.domain.transcript import Transcript
+from holdfast.domain.transcript.transcript import Transcript
 from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.reading_back import read_back
 from holdfast.engine.recorder import Context

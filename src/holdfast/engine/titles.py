@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.events.parts import AnyPart, text_of
 from holdfast.domain.files import files_among
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import TITLE_CHARS_MAX
-from holdfast.domain.parts import AnyPart, text_of
-from holdfast.domain.reading import first_words, shortened
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.labels import first_words, shortened
+from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.engine.verbs import Verbs
 from holdfast.store.ports import Store
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.facts import (
+from holdfast.domain.decisions.late_output import Unsaved
+from holdfast.domain.events.facts import (
     AnyFact,
     Delta,
     MessageSettled,
@@ -18,7 +19,6 @@ from holdfast.domain.facts import (
     ToolOutputAppended,
     ToolSettled,
 )
-from holdfast.domain.late import Unsaved
 
 
 class _Group(msgspec.Struct):

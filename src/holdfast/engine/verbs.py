@@ -5,10 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain import answers, endings, forks, questions, runs, tools, turns
-from holdfast.domain import facts as f
-from holdfast.domain.book import Facts, MemoryBook, View
-from holdfast.domain.codec import Event
+from holdfast.domain.decisions import approvals, endings, forks, questions, runs, tools, turns
+from holdfast.domain.decisions.compaction import Drafted
 from holdfast.domain.errors import (
     NoSuchRun,
     NoSuchSession,
@@ -17,15 +15,17 @@ from holdfast.domain.errors import (
     RunRefused,
     SeqMismatch,
 )
-from holdfast.domain.forbidden import Forbidden
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, Ids, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.projections import fold
-from holdfast.domain.rows import RunRow, ToolRow, TurnRow
-from holdfast.domain.rules import ONCE, Allowing
 from holdfast.domain.secrets import Masking, identity, masked
-from holdfast.domain.summaries import Drafted
+from holdfast.domain.shell.denylist import Forbidden
+from holdfast.domain.shell.rules import ONCE, Allowing
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import RunRow, ToolRow, TurnRow
+from holdfast.domain.state.session_state import Facts, MemoryBook, View
 from holdfast.engine.policies import ResumePolicy
 from holdfast.store.ports import Append, Receipt, Store
 
@@ -245,7 +245,7 @@ class Verbs:
         return await self._settle(
             run_id,
             call_id,
-            lambda view, run, tool: answers.answer(view, run, tool, decision, text, allowing, forbidden),
+            lambda view, run, tool: approvals.answer(view, run, tool, decision, text, allowing, forbidden),
         )
 
     async def answer(self, run_id: RunId, call_id: CallId, reply: questions.Reply, key: str = "") -> Resolved:

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
 from holdfast.domain.chats import DeliveryRow, InboundRow, NewDelivery, Outgoing
+from holdfast.domain.decisions.questions import Reply, typed
 from holdfast.domain.errors import (
     NoSuchRun,
     NoSuchSession,
@@ -17,11 +17,11 @@ from holdfast.domain.errors import (
     SeqMismatch,
     ToolRefused,
 )
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.limits import READ_EVENTS_MAX
-from holdfast.domain.questions import Reply, typed
-from holdfast.domain.reading import title_of
-from holdfast.domain.rules import ONCE, Allowing
+from holdfast.domain.shell.rules import ONCE, Allowing
+from holdfast.domain.transcript.labels import title_of
 from holdfast.engine.engine import Engine
 from holdfast.gateway import presses
 from holdfast.gateway.asking import TOO_LONG, is_too_long

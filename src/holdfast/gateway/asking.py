@@ -4,13 +4,13 @@ import re
 
 import msgspec
 
-from holdfast.domain import facts as f
 from holdfast.domain.chats import Button
-from holdfast.domain.commands import command_of
 from holdfast.domain.errors import RuleRefused
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Seq
-from holdfast.domain.reading import MAY_HAVE_RUN
-from holdfast.domain.rules import pattern_for
+from holdfast.domain.shell.commands import command_of
+from holdfast.domain.shell.rules import pattern_for
+from holdfast.domain.transcript.labels import MAY_HAVE_RUN
 from holdfast.gateway.presses import Press, Verb
 
 _SHOWN_CHARS_MAX = 1_000

@@ -6,16 +6,16 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.domain import facts as f
 from holdfast.domain import slash
 from holdfast.domain.agents import MAIN
 from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.chats import Button, InboundRow, Outgoing
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchSession, SessionExists
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, SessionId
-from holdfast.domain.reading import STATUS, title_of
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.labels import STATUS, title_of
 from holdfast.engine.engine import Engine
 from holdfast.gateway import presses, router
 from holdfast.gateway.answering import Answering

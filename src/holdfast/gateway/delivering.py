@@ -13,10 +13,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
 from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId
 from holdfast.domain.limits import (
     DELIVERIES_AT_ONCE_MAX,

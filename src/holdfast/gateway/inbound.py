@@ -11,11 +11,12 @@ from time import monotonic
 
 from msgspec import structs
 
-from holdfast.domain import facts as f
 from holdfast.domain import slash
 from holdfast.domain.chats import FileRef, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, SessionExists, StoreFault
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.files import HEAD_BYTES, check_start, clean_name, media_type_of
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import (
@@ -26,7 +27,6 @@ from holdfast.domain.limits import (
     INBOUND_TRIES_MAX,
     ROUTES_AT_ONCE_MAX,
 )
-from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.engine.engine import Engine
 from holdfast.gateway import presses, router
 from holdfast.gateway.answering import Answering

@@ -11,14 +11,14 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
 from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, Outgoing
-from holdfast.domain.codec import Event, Unknown
+from holdfast.domain.decisions.questions import TOOL as ASK_USER
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.parts import AnyPart, File, text_of
 from holdfast.domain.files import files_among
 from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
-from holdfast.domain.parts import AnyPart, File, text_of
-from holdfast.domain.questions import TOOL as ASK_USER
 from holdfast.domain.ranges import numbers_in
 from holdfast.gateway import asking
 from holdfast.gateway.activity import line_of

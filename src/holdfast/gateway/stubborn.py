@@ -6,7 +6,7 @@ Even then it is let be only when the one behind it gets through: where no messag
 
 from holdfast.domain.chats import FAILED_ALONE
 from holdfast.domain.clock import Clock, Instant
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.limits import DELIVERY_ALONE_MS, DELIVERY_ALONE_TRIES
 from holdfast.gateway.ports import ChannelFailure
 

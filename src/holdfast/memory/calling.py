@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.domain.errors import HoldfastError, ProviderCannot, ProviderFailure
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.secrets import Masking
 from holdfast.memory.patience import Raised, heard
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.clock import INSTANT_MAX
 from holdfast.domain.errors import HoldfastError, MemoryOff, NoSuchDebt, NoSuchSession, TooLarge
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import (
     DEBTS_SHOWN_MAX,
@@ -19,8 +19,8 @@ from holdfast.domain.limits import (
     PROVIDER_HEALTH_S_MAX,
 )
 from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold, Origin, Telling
-from holdfast.domain.rows import Debt
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.state.rows import Debt
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.owners import Owners
 from holdfast.memory.patience import in_time

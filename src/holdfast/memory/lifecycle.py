@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from holdfast.domain import debts
-from holdfast.domain.book import View
 from holdfast.domain.clock import Clock, Instant
+from holdfast.domain.decisions import memory_queue
 from holdfast.domain.errors import HoldfastError, NoSuchDebt, NoSuchSession
-from holdfast.domain.facts import AnyFact
+from holdfast.domain.events.facts import AnyFact
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import (
     COMMIT_S_MAX,
@@ -24,8 +23,9 @@ from holdfast.domain.limits import (
     EVICT_S_MAX,
     OWNERS_MAX,
 )
-from holdfast.domain.rows import Debt
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.state.rows import Debt
+from holdfast.domain.state.session_state import View
 from holdfast.memory.calling import Calls
 from holdfast.memory.lanes import Lanes
 from holdfast.memory.owners import Owners
@@ -161,7 +161,7 @@ class Lifecycle:
         def decide(view: View) -> list[AnyFact]:
             if view.session() is None:
                 raise NoSuchSession(session_id=session_id)
-            return debts.resolve(view, n, decision)
+            return memory_queue.resolve(view, n, decision)
 
         if buried and not graves:
             raise NoSuchDebt(n=n)

@@ -9,16 +9,16 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.domain.book import Decide, Facts
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.errors import ProviderCannot as ProviderCannot
 from holdfast.domain.errors import ProviderFailure as ProviderFailure
-from holdfast.domain.facts import Ranges, Role
+from holdfast.domain.events.facts import Ranges, Role
 from holdfast.domain.ids import ProcessId, SessionId
 from holdfast.domain.memories import Memory, MemoryPage, Origin
-from holdfast.domain.rows import Debt, DebtRow
-from holdfast.domain.transcript import Page
+from holdfast.domain.state.rows import Debt, DebtRow
+from holdfast.domain.state.session_state import Decide, Facts
+from holdfast.domain.transcript.transcript import Page
 
 
 class OwnerGone(HoldfastError):

@@ -19,8 +19,8 @@ from holdfast.domain.limits import (
     RECALLED_MAX,
 )
 from holdfast.domain.memories import Memory, Origin, Recollection
-from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Masking, identity
+from holdfast.domain.state.rows import SessionRow
 from holdfast.memory.patience import ProviderSlow, in_time
 from holdfast.memory.ports import Owner, Provider
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import DEBTS_SHOWN_MAX
-from holdfast.domain.rows import Debt
+from holdfast.domain.state.rows import Debt
 from holdfast.memory.ports import Ledger
 from holdfast.memory.telling import Outcome
 

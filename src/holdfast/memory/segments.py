@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
+from holdfast.domain.events.parts import AnyPart, text_of
 from holdfast.domain.files import files_among
 from holdfast.domain.limits import SEGMENT_BYTES_MAX
-from holdfast.domain.parts import AnyPart, text_of
 from holdfast.domain.ranges import numbers_in
-from holdfast.domain.transcript import Entry, Page, TranscriptFold
+from holdfast.domain.transcript.transcript import Entry, Page, TranscriptFold
 from holdfast.memory.ports import Said
 
 LEFT_OUT = "\n[… {chars} characters left out …]\n"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.domain.facts import Failure
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.limits import COMMIT_S_MAX
 from holdfast.memory.calling import Calls
 from holdfast.memory.owners import Owners

@@ -14,15 +14,15 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain import debts
-from holdfast.domain.book import Decide, Facts, View
 from holdfast.domain.clock import Clock, Instant, has_come
+from holdfast.domain.decisions import memory_queue
 from holdfast.domain.errors import HoldfastError, NoSuchSession, ProviderCannot, StoreFault
-from holdfast.domain.facts import AnyFact, Failure, MemoryCommitStarted
+from holdfast.domain.events.facts import AnyFact, Failure, MemoryCommitStarted
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS_MAX, COMMIT_S_MAX
 from holdfast.domain.ranges import numbers_in, ranges_of
-from holdfast.domain.rows import Debt, DebtRow, SessionRow
+from holdfast.domain.state.rows import Debt, DebtRow, SessionRow
+from holdfast.domain.state.session_state import Decide, Facts, View
 from holdfast.memory.calling import Answer, Calls
 from holdfast.memory.ports import Ledger, Said, Segment
 from holdfast.memory.resting import Rests
@@ -174,7 +174,7 @@ class Telling:
 
         def decide(view: View) -> list[AnyFact]:
             seen[:] = [view.session()]
-            return debts.start(view, row.n, row.turns, owner, key, digest, own, takes_key)
+            return memory_queue.start(view, row.n, row.turns, owner, key, digest, own, takes_key)
 
         try:
             facts = await self._ledger.change(session_id, decide, found.number)
@@ -202,14 +202,14 @@ class Telling:
         if failure is None:
             self._rests.succeeded(teller.owner)
             receipt = self._calls.plain(str(answer.value))
-            pay = partial(debts.pay, n=n, attempt=attempt, receipt=receipt)
+            pay = partial(memory_queue.pay, n=n, attempt=attempt, receipt=receipt)
             facts = await self._write_down(session_id, pay, number)
             # Fenced: another process took this try for lost, and it is for that one to say.
             return self._count(Outcome("paid", 1)) if facts else Outcome("busy")
         self._rests.failed(teller.owner)
         if answer.cut_off and not teller.takes_key and self._in_doubt == "ask":
             lost = partial(_is_try, attempt=attempt)
-            doubt = partial(debts.give_up, n=n, is_lost=lost, takes_key=False, failure=failure)
+            doubt = partial(memory_queue.give_up, n=n, is_lost=lost, takes_key=False, failure=failure)
             await self._write_down(session_id, doubt, number)
             return self._count(Outcome("in_doubt", detail=failure.detail))
         return await self._failed(session_id, number, started, failure)
@@ -240,7 +240,7 @@ class Telling:
         else:
             outcome, retry_at = "failed", self._rests.failed(owner)
         forget = partial(
-            debts.forget, n=found.row.n, outcome=outcome, failure=failure, retry_at=retry_at
+            memory_queue.forget, n=found.row.n, outcome=outcome, failure=failure, retry_at=retry_at
         )  # fmt: skip
         await self._write_down(session_id, forget, found.number)
         self.counts[f"forget_{outcome}"] += 1
@@ -259,7 +259,7 @@ class Telling:
         again = self._in_doubt == "retry" or row.takes_key
         failure = Failure("memory_failed", "the server stopped while memory was being told")
         lost = partial(_is_try, attempt=row.attempts)
-        give_up = partial(debts.give_up, n=row.n, is_lost=lost, takes_key=again, failure=failure)
+        give_up = partial(memory_queue.give_up, n=row.n, is_lost=lost, takes_key=again, failure=failure)
         if await self.write(session_id, give_up, found.number) and not again:
             self.counts["in_doubt"] += 1
         return True
@@ -274,7 +274,7 @@ class Telling:
             of_one = {debt.row.n: debt for debt in those}
             rows = [debt.row for debt in of_one.values()]
             doubtful = doubtful or any(row.state == "in_doubt" for row in rows)
-            row = debts.first_payable(rows)
+            row = memory_queue.first_payable(rows)
             if row is not None:
                 return of_one[row.n], doubtful
         return None, doubtful
@@ -307,7 +307,7 @@ def _segment(
 
 def _fail(started: MemoryCommitStarted, failure: Failure, retry_at: Instant) -> Decide:
     return partial(
-        debts.fail, n=started.segment, attempt=started.attempt, failure=failure, retry_at=retry_at
+        memory_queue.fail, n=started.segment, attempt=started.attempt, failure=failure, retry_at=retry_at
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from holdfast.domain.errors import MemoryOff, NoSuchDebt
 from holdfast.domain.ids import SessionId
 from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold
-from holdfast.domain.rows import Debt
+from holdfast.domain.state.rows import Debt
 
 Decided = Literal["retry", "done", "drop"]
 """What is to become of something that memory is owed."""

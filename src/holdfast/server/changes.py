@@ -6,11 +6,11 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromPath
 
+from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange
 from holdfast.domain.errors import NoSuchRun, RunRefused
-from holdfast.domain.file_changes import FilesChanged, NoSuchChange
+from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import RunId
 from holdfast.domain.limits import CHANGED_FILES_MAX
-from holdfast.domain.parts import Change
 from holdfast.engine.changes import RunChanges
 from holdfast.server.sent import PATH_CHARS_MAX, Sent
 from holdfast.server.telling import answers, body

@@ -12,8 +12,8 @@ from functools import partial
 import uvicorn
 
 from holdfast.domain.clock import SystemClock
+from holdfast.domain.credentials import Entrance
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.keys import Entrance
 from holdfast.domain.limits import HEARTBEAT_S
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine

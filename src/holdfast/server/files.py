@@ -8,6 +8,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
 from holdfast.domain.errors import DiskFull, HoldfastError, NoSuchBlob, TooLarge
+from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.files import (
     GIF,
     JPEG,
@@ -22,7 +23,6 @@ from holdfast.domain.files import (
     kind_of,
     media_type_of,
 )
-from holdfast.domain.parts import AnyPart, File, Text
 from holdfast.domain.secrets import Masking
 from holdfast.server import examples
 from holdfast.server.asgi import Receive

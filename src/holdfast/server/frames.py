@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.domain.codec import Event
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import STREAM_SEND_BYTES
 

@@ -10,7 +10,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 from holdfast.domain.memories import Known, MemoryTold, RememberedBy, Telling
-from holdfast.domain.rows import Debt
+from holdfast.domain.state.rows import Debt
 from holdfast.office.memory import Decided
 from holdfast.server.sent import Sent
 

@@ -6,6 +6,8 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromPath
 
+from holdfast.domain.decisions.questions import Reply
+from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.errors import (
     AnswerRefused,
     NeverRun,
@@ -16,9 +18,7 @@ from holdfast.domain.errors import (
     ToolRefused,
 )
 from holdfast.domain.ids import CallId, RunId
-from holdfast.domain.questions import Reply
-from holdfast.domain.rules import Allowing
-from holdfast.domain.tools import is_complete
+from holdfast.domain.shell.rules import Allowing
 from holdfast.engine.engine import Engine
 from holdfast.server import examples
 from holdfast.server.problem import BadRequest

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.domain.facts import Decision, Resume, Scope
+from holdfast.domain.decisions.turns import IfBusy
+from holdfast.domain.events.facts import Decision, Resume, Scope
 from holdfast.domain.limits import ATTACHMENTS_MAX, RULE_CHARS_MAX
-from holdfast.domain.turns import IfBusy
 
 NAME_CHARS_MAX = 200
 PATH_CHARS_MAX = 4_096

@@ -8,14 +8,14 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec.structs import replace
 
-from holdfast.domain import facts as f
 from holdfast.domain.agents import MAIN, NoSuchAgent
 from holdfast.domain.clock import Instant
+from holdfast.domain.credentials import Right
 from holdfast.domain.errors import BadCursor, NoSuchSession, RunRefused, SeqMismatch
+from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.keys import Right
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
-from holdfast.domain.rows import DebtRow
+from holdfast.domain.state.rows import DebtRow
 from holdfast.engine.engine import Engine
 from holdfast.engine.workspaces import why_refused
 from holdfast.office.agents import AgentDesk

@@ -4,14 +4,13 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain import rules
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Effect, Failure, Resume, Role, ToolOutcome, Waiting
+from holdfast.domain.events.facts import Effect, Failure, Resume, Role, ToolOutcome, Waiting
+from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import FileKind
 from holdfast.domain.ids import Seq
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.removals import Removal
-from holdfast.domain.rows import (
+from holdfast.domain.shell import rules
+from holdfast.domain.state.rows import (
     Approval,
     MessageStatus,
     RunRow,
@@ -20,7 +19,8 @@ from holdfast.domain.rows import (
     SessionStatus,
     ToolState,
 )
-from holdfast.domain.transcript import Entry, Turn
+from holdfast.domain.transcript.removals import Removal
+from holdfast.domain.transcript.transcript import Entry, Turn
 from holdfast.domain.usage import Usage
 from holdfast.engine.verbs import Accepted
 from holdfast.office.models import ProviderTold

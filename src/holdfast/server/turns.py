@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from holdfast.domain.decisions.compaction import last_covered
 from holdfast.domain.errors import (
     BadCursor,
     BadQuery,
@@ -22,12 +23,11 @@ from holdfast.domain.errors import (
     SummaryFailed,
     SummaryRefused,
 )
-from holdfast.domain.facts import ContextPrepared, SessionCompacted
+from holdfast.domain.events.facts import ContextPrepared, SessionCompacted
 from holdfast.domain.files import ModelCannotTake, NoSuchFile, UnsupportedFile
 from holdfast.domain.ids import CallId, SessionId, TurnId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, SEARCH_HITS_MAX
-from holdfast.domain.summaries import last_covered
-from holdfast.domain.transcript import TranscriptFold
+from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.engine.conversation_page import ConversationPage
 from holdfast.engine.engine import Engine
 from holdfast.server import examples

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from holdfast.domain.errors import BadBackup, DiskFull
 from holdfast.domain.ids import is_id
-from holdfast.domain.reading import clean
+from holdfast.domain.transcript.labels import clean
 from holdfast.store.disk import replacing
 from holdfast.store.ports import Progress
 

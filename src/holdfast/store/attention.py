@@ -7,9 +7,9 @@ from typing import Protocol
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.facts import Effect, Waiting
+from holdfast.domain.events.facts import Effect, Waiting
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId
-from holdfast.domain.rows import SessionRow
+from holdfast.domain.state.rows import SessionRow
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from holdfast.domain.codec import Event
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.store.hub import Hub, Subscription

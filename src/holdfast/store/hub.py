@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import DELTA_KINDS
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import DELTA_KINDS
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
 

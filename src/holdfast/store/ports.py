@@ -14,14 +14,14 @@ from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.domain.book import Decide, Facts
-from holdfast.domain.changes import Change
 from holdfast.domain.clock import Instant
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
 from holdfast.domain.notebook import Notebook
-from holdfast.domain.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.session_state import Decide, Facts
 from holdfast.store.attention import Attention, Standing
 from holdfast.store.chats import Chats
 from holdfast.store.meter import CommitMeter

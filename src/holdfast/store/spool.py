@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.codec import Unknown, decode, encode
-from holdfast.domain.facts import Delta
+from holdfast.domain.decisions.late_output import Unsaved
+from holdfast.domain.events.codec import Unknown, decode, encode
+from holdfast.domain.events.facts import Delta
 from holdfast.domain.ids import ProcessId, RunId
-from holdfast.domain.late import Unsaved
 from holdfast.domain.limits import SPOOL_BYTES_MAX
 from holdfast.store.disk import sync
 

@@ -14,11 +14,11 @@ from typing import Any, Protocol, get_args
 
 from msgspec.structs import replace
 
-from holdfast.domain.changes import Change
 from holdfast.domain.errors import StoreClosed
-from holdfast.domain.facts import Delta, ToolOutputAppended
+from holdfast.domain.events.facts import Delta, ToolOutputAppended
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
+from holdfast.domain.state.changes import Change
 from holdfast.store.hub import News
 from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import Append, Receipt

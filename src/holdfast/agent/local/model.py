@@ -7,7 +7,7 @@ from holdfast.agent.local.llama import Llama
 from holdfast.agent.local.place import NAME, WINDOW_TOKENS
 from holdfast.agent.models.endpoint import Endpoint, Protocol
 from holdfast.agent.ports import Model, ModelDelta, ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.files import Takes
 from holdfast.domain.local_model import LOCAL
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.agent.ports import Keep, ToolResult
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 
 
 class Offered(msgspec.Struct, frozen=True):

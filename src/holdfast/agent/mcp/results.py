@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-
 from holdfast.agent.mcp.ports import Listing, Offered
 from holdfast.agent.ports import Keep, ToolResult
 from holdfast.domain.errors import TooLarge
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
+from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import UnsupportedFile, clean_name, kind_of, media_type_of
 from holdfast.domain.limits import (
     MCP_DESCRIPTION_CHARS_MAX,
@@ -20,7 +21,6 @@ from holdfast.domain.limits import (
     MCP_TOOLS_MAX,
 )
 from holdfast.domain.mcp import McpServer
-from holdfast.domain.parts import File, Text
 
 _UNTAKEN = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "title"})
 """What some models refuse at the top of a schema; without it more is allowed, and the server still checks."""

@@ -10,8 +10,7 @@ from holdfast.agent.models.chat_thinking import EXTRA, extras, thinking_fields, 
 from holdfast.agent.models.wire import EFFORT
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.parts import AnyPart, File, ToolCall
-from holdfast.domain.requests import (
+from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
     Request,
@@ -19,6 +18,7 @@ from holdfast.domain.requests import (
     ToolMessage,
     UserMessage,
 )
+from holdfast.domain.events.parts import AnyPart, File, ToolCall
 
 MAX_TOKENS = "max_tokens"
 LONG_IDS = "ids of calls as long as ours"

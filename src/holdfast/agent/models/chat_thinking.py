@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.parts import Reasoning, ToolCall
-from holdfast.domain.requests import AssistantMessage, RequestMessage, UserMessage
+from holdfast.domain.context.request import AssistantMessage, RequestMessage, UserMessage
+from holdfast.domain.events.parts import Reasoning, ToolCall
 
 THINKING = "thinking"
 """Left out once a server does not take its own thinking back."""

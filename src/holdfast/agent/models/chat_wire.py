@@ -30,8 +30,8 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.requests import Profile, Request
-from holdfast.domain.tools import is_complete
+from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.usage import COUNT_MAX, Usage
 
 

@@ -27,8 +27,8 @@ from holdfast.agent.models.providers import (
 from holdfast.agent.models.shop import made_for
 from holdfast.agent.models.trial import tried
 from holdfast.agent.ports import Model
+from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.requests import DEMO
 
 PROBE_S = 0.15
 """For each model server that may run on this machine; all are asked at once."""

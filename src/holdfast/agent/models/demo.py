@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.agent.models.demo_script import Step, step_of
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
+from holdfast.domain.context.request import DEMO, Profile, Request
 from holdfast.domain.files import Takes
-from holdfast.domain.requests import DEMO, Profile, Request
 
 DELAY_S = 0.03
 """Between two words: a fast reader's pace."""

@@ -10,9 +10,16 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.domain.context import GO_ON, AssistantMessage, Request, RequestMessage, ToolMessage, UserMessage
+from holdfast.domain.context.context import (
+    GO_ON,
+    AssistantMessage,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.domain.events.parts import File, Text, text_of
 from holdfast.domain.files import files_among
-from holdfast.domain.parts import File, Text, text_of
 
 ASKED_CHARS_MAX = 2_000
 """How much of a message the script looks at."""

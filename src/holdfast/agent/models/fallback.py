@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.agent.attachments import NOT_TAKEN
 from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
-from holdfast.domain.context import (
+from holdfast.domain.context.context import (
     AssistantMessage,
     FileContent,
     Profile,
@@ -22,10 +22,10 @@ from holdfast.domain.context import (
     RequestMessage,
     UserMessage,
 )
+from holdfast.domain.context.fitting import fit
+from holdfast.domain.context.tokens import Gauge, tokens_of
+from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.files import NO_FILES, Takes, sent_anyway
-from holdfast.domain.fitting import fit
-from holdfast.domain.parts import Reasoning
-from holdfast.domain.weights import Gauge, tokens_of
 
 TRIES_MAX = 2
 """Times that each is asked where asking again may help, while there is another."""

@@ -15,9 +15,9 @@ from holdfast.agent.models.sse import EventTooLong, SseParser
 from holdfast.agent.models.transport import Body, Patience, Transport
 from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION, ErrorInStream, Wire
 from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd, ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.context.request import Effort
 from holdfast.domain.files import Takes
-from holdfast.domain.requests import Effort
 from holdfast.domain.usage import Rate
 
 ERROR_BYTES_MAX = 64_000

@@ -14,8 +14,7 @@ import msgspec
 from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.parts import File, Reasoning, Text, ToolCall
-from holdfast.domain.requests import (
+from holdfast.domain.context.request import (
     AssistantMessage,
     Effort,
     FileContent,
@@ -25,7 +24,8 @@ from holdfast.domain.requests import (
     ToolMessage,
     UserMessage,
 )
-from holdfast.domain.tools import is_complete
+from holdfast.domain.decisions.tools import is_complete
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 
 REDACTED = "redacted_thinking:"
 THOUGHTS = OF_THE_CONVERSATION + "thinking"

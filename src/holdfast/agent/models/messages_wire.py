@@ -8,7 +8,7 @@ from holdfast.agent.models import messages_request
 from holdfast.agent.models.messages_answer import MessagesDecoder
 from holdfast.agent.models.wire import EFFORT
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.requests import Profile, Request
+from holdfast.domain.context.request import Profile, Request
 
 
 class MessagesWire:

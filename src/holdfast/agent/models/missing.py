@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.agent.ports import Model, ModelDelta, ModelFailure, ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
 

@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secret
 from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
+from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalNotInstalled
-from holdfast.domain.requests import DEMO
 from holdfast.domain.urls import check_base
 
 LOCAL_MODEL = f"{LOCAL}:smollm2-135m"

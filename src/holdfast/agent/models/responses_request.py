@@ -12,9 +12,8 @@ import msgspec
 from holdfast.agent.models.wire import EFFORT, OF_THE_CONVERSATION
 from holdfast.agent.models.wording import file_words, on_one_line, tool_name, words
 from holdfast.agent.ports import ToolSpec
-from holdfast.domain.context import instructions_digest
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
-from holdfast.domain.requests import (
+from holdfast.domain.context.context import instructions_digest
+from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
     Profile,
@@ -23,6 +22,7 @@ from holdfast.domain.requests import (
     ToolMessage,
     UserMessage,
 )
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 
 ENCRYPTED = "reasoning.encrypted_content"
 THINKING = OF_THE_CONVERSATION + "thinking"

@@ -36,7 +36,7 @@ from holdfast.agent.ports import (
     TextDelta,
     ToolSpec,
 )
-from holdfast.domain.requests import Profile, Request
+from holdfast.domain.context.request import Profile, Request
 from holdfast.domain.usage import Usage
 
 GAP = "\n\n"

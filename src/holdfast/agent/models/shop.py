@@ -24,10 +24,10 @@ from holdfast.agent.models.providers import (
 from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import Model, NoSuchModel
-from holdfast.domain.context import Profile
+from holdfast.domain.context.context import Profile
+from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LocalNotInstalled
-from holdfast.domain.requests import DEMO
 from holdfast.domain.secrets import Mask, secrets_in
 
 WINDOW_TOKENS = 128_000

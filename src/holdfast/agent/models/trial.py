@@ -14,8 +14,8 @@ from holdfast.agent.models.endpoint import Endpoint
 from holdfast.agent.models.listing import list_url, listed_in
 from holdfast.agent.models.shop import made_for
 from holdfast.agent.ports import Model, ModelFailure
-from holdfast.domain.context import Request, UserMessage
-from holdfast.domain.parts import Text
+from holdfast.domain.context.context import Request, UserMessage
+from holdfast.domain.events.parts import Text
 
 LIST_S = 10.0
 ANSWER_S = 60.0

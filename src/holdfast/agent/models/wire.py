@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from holdfast.agent.ports import ModelDelta, ToolSpec
-from holdfast.domain.context import Profile, Request
+from holdfast.domain.context.context import Profile, Request
 
 OF_THE_CONVERSATION = "conversation."
 """How the name of an optional field begins that is refused for what it holds in this one conversation."""

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from holdfast.domain.parts import AnyPart, File, Text
-from holdfast.domain.requests import FileContent
+from holdfast.domain.context.request import FileContent
+from holdfast.domain.events.parts import AnyPart, File, Text
 
 NAME_CHARS_MAX = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")

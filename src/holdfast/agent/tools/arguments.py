@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.agent.ports import ToolResult, ToolSpec
-from holdfast.domain.commands import Unreadable, checked_arguments
-from holdfast.domain.parts import Text
+from holdfast.domain.events.parts import Text
+from holdfast.domain.shell.commands import Unreadable, checked_arguments
 
 T = TypeVar("T", bound=msgspec.Struct)
 

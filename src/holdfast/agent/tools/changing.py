@@ -22,9 +22,9 @@ from holdfast.agent.tools.replacing import Seen, StillHeld, digest_of, in_turn, 
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import Walk, shown, walking
 from holdfast.domain.diffs import diff_of
+from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import CHANGE_NOTE_MS_MAX, CHANGE_WAIT_MS_MAX
-from holdfast.domain.parts import Change
 
 _TRIES_MAX = 8
 """Enough for several calls that change one file at once; who has no turn within these is told so."""

@@ -13,10 +13,10 @@ from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.exact_text import Document, Miss, counted, replaced
 from holdfast.agent.tools.replacing import Seen
 from holdfast.agent.tools.workspace import shown
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import EDIT_FILE_BYTES_MAX
-from holdfast.domain.parts import Text
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.readable import readable, without_unseen
 from holdfast.agent.tools.unpacking import read_body
 from holdfast.agent.tools.web_client import WebClient
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
     FETCH_URL_BYTES_MAX,

@@ -18,7 +18,7 @@ from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.pdf_program import BROKEN as BROKEN_FILE
 from holdfast.agent.tools.pdf_program import ENCRYPTED, HEAVY
-from holdfast.domain.context import FileContent
+from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
     PDF_CACHE_BYTES_MAX,

@@ -16,7 +16,7 @@ from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import shown, walking
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import READ_FILE_BYTES_MAX, READ_FILE_LINES_MAX, READ_FILE_SCAN_BYTES_MAX
 

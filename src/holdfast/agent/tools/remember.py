@@ -9,7 +9,7 @@ from msgspec import Meta
 from holdfast.agent.ports import Memories, ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 

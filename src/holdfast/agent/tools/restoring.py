@@ -8,7 +8,7 @@ from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.replacing import digest_of, in_turn, look, remove, replace
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import Walk, walking
-from holdfast.domain.file_changes import PutBack, Restored
+from holdfast.domain.decisions.file_changes import PutBack, Restored
 
 _CHANGED = "it was changed since"
 _GONE = "it is no longer there"

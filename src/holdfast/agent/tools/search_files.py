@@ -16,7 +16,7 @@ from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.vault import Vault
 from holdfast.agent.tools.workspace import walking
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
     PATH_DEPTH_MAX,

@@ -15,7 +15,7 @@ from holdfast.agent.tools.confinement import Walls
 from holdfast.agent.tools.patience import see_through
 from holdfast.agent.tools.supervised import Order, Supervised, is_over
 from holdfast.agent.tools.vault import Vault, make_workspace
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
     OUTPUT_HEAD_BYTES_MAX,

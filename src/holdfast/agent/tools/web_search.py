@@ -12,7 +12,7 @@ from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.readable import without_unseen
 from holdfast.agent.tools.search_engines import Brave, Engine, Hit, SearXNG, Tavily
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
     WEB_SEARCH_QUERY_CHARS_MAX,

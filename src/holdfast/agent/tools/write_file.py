@@ -11,10 +11,10 @@ from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.changing import Changing
 from holdfast.agent.tools.workspace import shown
-from holdfast.domain.facts import Effect
+from holdfast.domain.events.facts import Effect
+from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import WRITE_FILE_BYTES_MAX
-from holdfast.domain.parts import Text
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

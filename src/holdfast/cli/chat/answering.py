@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain import slash
+from holdfast.domain.decisions.questions import typed
 from holdfast.domain.errors import RuleRefused
-from holdfast.domain.facts import Decision, Scope
-from holdfast.domain.questions import typed
-from holdfast.domain.rules import pattern_for
+from holdfast.domain.events.facts import Decision, Scope
+from holdfast.domain.shell.rules import pattern_for
 
 Next = Literal["edit", "reason", "result"]
 

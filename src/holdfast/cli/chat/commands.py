@@ -25,8 +25,8 @@ from holdfast.cli.chat.wire import (
 )
 from holdfast.cli.saying import age, counted
 from holdfast.domain.agents import MAIN
-from holdfast.domain.reading import STATUS, title_of
 from holdfast.domain.slash import Command, NotACommand, told
+from holdfast.domain.transcript.labels import STATUS, title_of
 
 LISTED_MAX = 20
 KEYS = (

@@ -19,8 +19,8 @@ from holdfast.cli.chat.wire import Asked, Question
 from holdfast.cli.rendering import rendered
 from holdfast.cli.saying import counted
 from holdfast.domain.agents import MAIN
-from holdfast.domain.reading import MAY_HAVE_RUN, STATUS, title_of
 from holdfast.domain.secrets import Masking
+from holdfast.domain.transcript.labels import MAY_HAVE_RUN, STATUS, title_of
 
 Pieces = list[tuple[str, str]]
 """Styles and texts, as prompt_toolkit takes them."""

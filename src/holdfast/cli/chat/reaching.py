@@ -15,8 +15,8 @@ from holdfast.cli.desk import Desk
 from holdfast.cli.entry import servers
 from holdfast.cli.token_file import local_token
 from holdfast.cli.wiring import Staff
+from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.requests import DEMO
 from holdfast.overview import Overview
 
 PROBE_S_MAX = 5.0

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from holdfast.domain.reading import clean
+from holdfast.domain.transcript.labels import clean
 
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"

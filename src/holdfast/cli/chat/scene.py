@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.stops import Stop, Stops, continued
 from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
-from holdfast.domain import facts as f
-from holdfast.domain.codec import Unknown
-from holdfast.domain.parts import AnyPart, File, Reasoning, Text, ToolCall
-from holdfast.domain.reading import LATE, NOTICES
-from holdfast.domain.rows import OVER, MessageStatus, RunStatus, SessionStatus
-from holdfast.domain.rules import ANY
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Unknown
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.shell.rules import ANY
+from holdfast.domain.state.rows import OVER, MessageStatus, RunStatus, SessionStatus
+from holdfast.domain.transcript.labels import LATE, NOTICES
 
 GONE = "The server has gone. What you write is sent when it is back; looking for it…"
 BACK = "The server is back."

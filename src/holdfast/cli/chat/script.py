@@ -12,8 +12,8 @@ from holdfast.cli.chat.outbox import Letter, send
 from holdfast.cli.chat.safe import json_line, one_line, safe
 from holdfast.cli.chat.scene import ALONE, BACK
 from holdfast.cli.chat.wire import Happened, Question, QuestionList, Receipt, Run, Used
-from holdfast.domain import facts as f
-from holdfast.domain.parts import Text
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
 from holdfast.domain.secrets import Masking, StreamMask, masked
 
 ANSWERED, FAILED, USAGE, NEEDS_YOU, INTERRUPTED = 0, 1, 2, 3, 130

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.domain.reading import CONTINUED, NOTICES
-from holdfast.domain.rows import MessageStatus
+from holdfast.domain.state.rows import MessageStatus
+from holdfast.domain.transcript.labels import CONTINUED, NOTICES
 
 
 class Stop(msgspec.Struct):

@@ -30,10 +30,10 @@ from holdfast.cli.chat.proposals import TooMany, attached
 from holdfast.cli.chat.safe import safe
 from holdfast.cli.chat.scene import Contact, Notice, Scene, Shown
 from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
-from holdfast.domain import facts as f
+from holdfast.domain.events import facts as f
 from holdfast.domain.limits import ATTACHMENTS_MAX
-from holdfast.domain.reading import title_of
 from holdfast.domain.slash import Command, NotACommand, read
+from holdfast.domain.transcript.labels import title_of
 
 MESSAGES_READ = 60
 MESSAGES_SHOWN = 8

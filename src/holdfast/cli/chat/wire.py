@@ -2,10 +2,10 @@
 
 import msgspec
 
-from holdfast.domain.codec import Unknown, decode
-from holdfast.domain.facts import AnyFact, Failure, Role, ToolOutcome, Waiting
-from holdfast.domain.parts import AnyPart
-from holdfast.domain.rows import MessageStatus, RunStatus, SessionStatus, ToolState
+from holdfast.domain.events.codec import Unknown, decode
+from holdfast.domain.events.facts import AnyFact, Failure, Role, ToolOutcome, Waiting
+from holdfast.domain.events.parts import AnyPart
+from holdfast.domain.state.rows import MessageStatus, RunStatus, SessionStatus, ToolState
 
 
 class Used(msgspec.Struct, frozen=True):

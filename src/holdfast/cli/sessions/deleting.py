@@ -10,9 +10,9 @@ from holdfast.cli.errors import NoStore
 from holdfast.cli.saying import counted
 from holdfast.cli.sessions.finding import Found, IdArgument, find
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain import turns
+from holdfast.domain.decisions import turns
 from holdfast.domain.errors import NoSuchSession
-from holdfast.domain.reading import title_of
+from holdfast.domain.transcript.labels import title_of
 from holdfast.store.ports import Append, Snapshot
 
 

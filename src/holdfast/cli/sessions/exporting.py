@@ -16,12 +16,12 @@ from holdfast.cli.files import Write, check_target, written
 from holdfast.cli.saying import counted
 from holdfast.cli.sessions.finding import Found, every, find, slices, transcript
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain import exports
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession
-from holdfast.domain.markdown import markdown
-from holdfast.domain.redaction import Redaction
-from holdfast.domain.rows import SessionRow
 from holdfast.domain.secrets import Mask, masked
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript import exports
+from holdfast.domain.transcript.markdown import markdown
+from holdfast.domain.transcript.redaction import Redaction
 from holdfast.overview import in_bytes
 from holdfast.store.ports import Store
 

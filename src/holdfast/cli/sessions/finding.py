@@ -7,12 +7,12 @@ import msgspec
 import typer
 
 from holdfast.cli.errors import AmbiguousId
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import NoSuchSession, StoreCorrupt
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import Seq, SessionId, is_id
 from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.transcript import Transcript, TranscriptFold
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.transcript import Transcript, TranscriptFold
 from holdfast.store.ports import Progress, Snapshot, Store
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id, or how it begins.")]

@@ -12,10 +12,10 @@ from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
 from holdfast.cli.saying import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import BadImport, ImportConflict, NoSuchSession
-from holdfast.domain.exports import Import, content_of, parse
-from holdfast.domain.reading import title_of
-from holdfast.domain.redaction import Redaction
 from holdfast.domain.secrets import Mask
+from holdfast.domain.transcript.exports import Import, content_of, parse
+from holdfast.domain.transcript.labels import title_of
+from holdfast.domain.transcript.redaction import Redaction
 from holdfast.store.ports import Store
 
 FilesArgument = Annotated[

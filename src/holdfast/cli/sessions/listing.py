@@ -16,8 +16,8 @@ from holdfast.cli.tables import bare_table
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId
-from holdfast.domain.reading import STATUS, title_of
-from holdfast.domain.rows import SessionRow, SessionStatus
+from holdfast.domain.state.rows import SessionRow, SessionStatus
+from holdfast.domain.transcript.labels import STATUS, title_of
 from holdfast.store.ports import Snapshot
 
 Openings = Mapping[SessionId, str]

@@ -16,7 +16,7 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
-from holdfast.domain.reading import clean, title_of
+from holdfast.domain.transcript.labels import clean, title_of
 from holdfast.store.ports import Snapshot
 
 WordsArgument = Annotated[

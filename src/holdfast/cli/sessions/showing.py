@@ -17,8 +17,9 @@ from holdfast.cli.sessions.finding import Found, IdArgument, find, transcript
 from holdfast.cli.sessions.listing import summary
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
-from holdfast.domain.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
-from holdfast.domain.reading import (
+from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
+from holdfast.domain.state.rows import SessionRow
+from holdfast.domain.transcript.labels import (
     CHANGED,
     STATUS,
     TAKEN_BACK,
@@ -30,8 +31,7 @@ from holdfast.domain.reading import (
     title_of,
     unanswered,
 )
-from holdfast.domain.rows import SessionRow
-from holdfast.domain.transcript import Entry, Transcript
+from holdfast.domain.transcript.transcript import Entry, Transcript
 from holdfast.overview import in_bytes
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.domain.clock import INSTANT_MAX
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECEIPT_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin, RememberedBy

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.domain.clock import Instant
+from holdfast.domain.credentials import RIGHTS, Entrance, Keys, Right, digest_of
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.keys import RIGHTS, Entrance, Keys, Right, digest_of
 from holdfast.domain.limits import KEYS_STALE_MS, PASSWORD_CHECKS_WAITING_MAX
 from holdfast.engine.keyring import Keyring
 from holdfast.engine.passwords import is_password

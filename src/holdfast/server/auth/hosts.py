@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.domain.keys import Entrance
+from holdfast.domain.credentials import Entrance
 from holdfast.server.asgi import Scope, header
 from holdfast.server.problem import CrossSite, WrongHost, WrongOrigin
 

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.domain.keys import Right
+from holdfast.domain.credentials import Right
 
 _READS = frozenset({"GET", "HEAD"})
 _PUBLIC = re.compile(r"/|/page/[^/]+|/health/live")

@@ -7,8 +7,8 @@ from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath
 
 from holdfast.domain.clock import Instant
+from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.domain.errors import NoSuchToken
-from holdfast.domain.keys import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.domain.limits import PASSWORD_CHARS_MAX, TOKEN_NAME_CHARS_MAX
 from holdfast.engine.keyring import Keyring
 from holdfast.server.auth.guard import Guard, Visitor, address_of

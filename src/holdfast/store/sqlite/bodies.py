@@ -8,7 +8,7 @@ on disk were packed with it. A better one gets the next number.
 import zlib
 from typing import Any
 
-from holdfast.domain.codec import Event
+from holdfast.domain.events.codec import Event
 
 _WINDOW_BITS, _MEMORY, _LEVEL = -13, 6, 6
 _MARK = b"\x01"

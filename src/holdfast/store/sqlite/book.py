@@ -5,9 +5,9 @@ from typing import Any, Generic
 
 import apsw
 
-from holdfast.domain.codec import Event
+from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import CallId, RunId, Seq
-from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import DELETED
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.contents import content

@@ -13,9 +13,9 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.clock import Clock
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import HoldfastError, StoreFault, StoreTooNew, StoreUnreadable
-from holdfast.domain.facts import BODY_KINDS, KINDS, SessionDeleted
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import BODY_KINDS, KINDS, SessionDeleted
 from holdfast.domain.ids import Position, SessionId
 from holdfast.store.hub import News
 from holdfast.store.sqlite import notes, search

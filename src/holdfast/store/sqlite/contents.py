@@ -2,10 +2,10 @@
 
 import apsw
 
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import DELTA_KINDS, ToolOutputAppended
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import DELTA_KINDS, ToolOutputAppended
 from holdfast.domain.ids import Seq
-from holdfast.domain.rows import MessageRow
+from holdfast.domain.state.rows import MessageRow
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.sql import rows
 

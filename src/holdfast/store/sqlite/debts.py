@@ -7,11 +7,11 @@ import apsw
 import msgspec
 
 from holdfast.domain.clock import CLOCK_MARGIN_MS, Instant
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS_MAX
 from holdfast.domain.ranges import numbers_in
-from holdfast.domain.rows import Debt, DebtRow
+from holdfast.domain.state.rows import Debt, DebtRow
 from holdfast.store.ports import Message
 from holdfast.store.sqlite.contents import content
 from holdfast.store.sqlite.rows import DEBTS, MESSAGES

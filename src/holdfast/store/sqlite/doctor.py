@@ -12,13 +12,13 @@ from typing import Any
 import apsw
 import msgspec
 
-from holdfast.domain.book import MemoryBook
-from holdfast.domain.codec import Event, decode
-from holdfast.domain.facts import BODY_KINDS, Body
+from holdfast.domain.events.codec import Event, decode
+from holdfast.domain.events.facts import BODY_KINDS, Body
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.parts import text_of
-from holdfast.domain.projections import fold
-from holdfast.domain.words import index_text
+from holdfast.domain.search_text import index_text
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.session_state import MemoryBook
 from holdfast.store.ports import Finding
 from holdfast.store.sqlite.bodies import event_of, unpack
 from holdfast.store.sqlite.journal import Tx

@@ -7,10 +7,8 @@ from itertools import pairwise
 import apsw
 import msgspec
 
-from holdfast.domain import debts, endings
-from holdfast.domain.book import Facts
 from holdfast.domain.clock import Instant
-from holdfast.domain.codec import Event, Unknown, encode
+from holdfast.domain.decisions import endings, memory_queue
 from holdfast.domain.errors import (
     BadImport,
     KeyReused,
@@ -21,7 +19,8 @@ from holdfast.domain.errors import (
     SessionExists,
     TooLarge,
 )
-from holdfast.domain.facts import (
+from holdfast.domain.events.codec import Event, Unknown, encode
+from holdfast.domain.events.facts import (
     DELTA_KINDS,
     AnyFact,
     Body,
@@ -32,11 +31,12 @@ from holdfast.domain.facts import (
     TurnAccepted,
     TurnSteered,
 )
+from holdfast.domain.events.parts import blobs_in
 from holdfast.domain.ids import Position, Seq, SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
-from holdfast.domain.parts import blobs_in
-from holdfast.domain.projections import key_digest, project
-from holdfast.domain.rows import TurnRow
+from holdfast.domain.state.projections import key_digest, project
+from holdfast.domain.state.rows import TurnRow
+from holdfast.domain.state.session_state import Facts
 from holdfast.store.ports import Append, Fence, Receipt
 from holdfast.store.sqlite.bodies import pack
 from holdfast.store.sqlite.book import SqlBook
@@ -232,7 +232,7 @@ def adopt(tx: Tx, session_id: SessionId, events: Sequence[Event], closes: bool) 
 
 def _close_runs(tx: Tx, session_id: SessionId, book: SqlBook, seq: Seq) -> None:
     ended = [fact for each in book.open_runs() for fact in endings.cancel(book, each, "server", book.written)]
-    for fact in (*ended, *debts.drop_all(book)):
+    for fact in (*ended, *memory_queue.drop_all(book)):
         seq += 1
         project(book, session_id, seq, tx.at, fact)
         note_prunable(tx, book, fact)

@@ -15,7 +15,7 @@ from holdfast.domain.errors import BadCursor, BadQuery, NoSuchMemory, TooLarge
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import MEMORIES_MAX, MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
-from holdfast.domain.words import any_words, index_text, match_query
+from holdfast.domain.search_text import any_words, index_text, match_query
 from holdfast.store.sqlite import forgotten
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.sql import one, rows, run, snapshot, value

@@ -4,7 +4,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
-from holdfast.domain.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 R = TypeVar("R", bound=msgspec.Struct)
 

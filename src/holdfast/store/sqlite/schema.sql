@@ -7,7 +7,7 @@
 -- `events` is never removed, and a pruned delta is older than its body, so a position is never given out twice.
 --
 -- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`, `debts`) are written in the transaction that appends
--- the events they come from, by domain/projections.py. `search` is a projection too; it follows a moment
+-- the events they come from, by domain/state/projections.py. `search` is a projection too; it follows a moment
 -- later, through its own cursor in `cursors`. None of them holds text: `messages.body_seq` names the event
 -- that does. `holdfast doctor` compares them all with the fold of the journal.
 --
@@ -169,7 +169,7 @@ CREATE TABLE debts (
 CREATE INDEX debts_open ON debts (owed_at, session, n)
     WHERE state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted';
 
--- Fed with words that domain/words.py has already taken apart; rowid is the body's position in `events`.
+-- Fed with words that domain/search_text.py has already taken apart; rowid is the body's position in `events`.
 CREATE VIRTUAL TABLE search USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from holdfast.domain.codec import decode
-from holdfast.domain.facts import (
+from holdfast.domain.events.codec import decode
+from holdfast.domain.events.facts import (
     BODY_KINDS,
     Body,
     MessageSettled,
@@ -18,10 +18,10 @@ from holdfast.domain.facts import (
     TurnAccepted,
     TurnSteered,
 )
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import Position, SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
-from holdfast.domain.parts import text_of
-from holdfast.domain.words import index_text, match_query, snippet
+from holdfast.domain.search_text import index_text, match_query, snippet
 from holdfast.store.ports import Hit
 from holdfast.store.sqlite.bodies import unpack
 from holdfast.store.sqlite.journal import Tx

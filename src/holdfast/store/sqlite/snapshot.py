@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import RunId, Seq, SessionId
-from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.attention import Standing
 from holdfast.store.ports import Hit, Message, MessagePage, SessionPage, Snapshot
 from holdfast.store.sqlite import debts, notes, search, shelf, standing, views

@@ -10,9 +10,11 @@ from typing import Any
 import apsw
 import msgspec
 
-from holdfast.domain import facts as f
 from holdfast.domain.clock import Instant
+from holdfast.domain.decisions.tools import needs_a_person
 from holdfast.domain.errors import BadCursor, TooLarge
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId, RunId, Seq, SessionId
 from holdfast.domain.limits import (
     FEED_OPEN_MAX,
@@ -22,10 +24,8 @@ from holdfast.domain.limits import (
     QUESTIONS_MAX,
     SEEN_NEWS_MAX,
 )
-from holdfast.domain.parts import text_of
-from holdfast.domain.reading import first_words
-from holdfast.domain.rows import SessionRow, ToolRow
-from holdfast.domain.tools import needs_a_person
+from holdfast.domain.state.rows import SessionRow, ToolRow
+from holdfast.domain.transcript.labels import first_words
 from holdfast.store.attention import Question, Standing, Survey
 from holdfast.store.sqlite import shelf
 from holdfast.store.sqlite.bodies import event_of

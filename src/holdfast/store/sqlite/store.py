@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.domain.changes import Change
 from holdfast.domain.clock import Clock, Instant, SystemClock
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import ImportConflict, StoreInUse, TooLarge
-from holdfast.domain.facts import Ranges
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import Ids, ProcessId, RunId, Seq, SessionId
 from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.archive import WORKSPACES
 from holdfast.store.attention import Question, Standing, Survey
 from holdfast.store.disk import keep_own, locked

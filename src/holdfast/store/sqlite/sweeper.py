@@ -6,8 +6,9 @@ from typing import get_args
 import apsw
 from msgspec.structs import replace
 
-from holdfast.domain.codec import Event
-from holdfast.domain.facts import Delta, MessageSettled, ToolSettled
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import Delta, MessageSettled, ToolSettled
+from holdfast.domain.events.stream_fold import digest_of_message, digest_of_tool
 from holdfast.domain.limits import (
     CHATS_KEPT_MS,
     NOTES_REPLACED_MAX,
@@ -15,8 +16,7 @@ from holdfast.domain.limits import (
     PURGE_AFTER_MS,
     UNUSED_BLOB_AFTER_MS,
 )
-from holdfast.domain.rows import MessageRow
-from holdfast.domain.streams import digest_of_message, digest_of_tool
+from holdfast.domain.state.rows import MessageRow
 from holdfast.store.ports import Swept
 from holdfast.store.sqlite import chats, notes
 from holdfast.store.sqlite.contents import content, deltas_of

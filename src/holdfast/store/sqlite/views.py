@@ -6,12 +6,12 @@ from typing import Any
 
 import apsw
 
-from holdfast.domain.codec import Event
 from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
-from holdfast.domain.facts import SessionCompacted
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.facts import SessionCompacted
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
-from holdfast.domain.rows import RunRow, SessionRow, ToolRow, TurnRow
+from holdfast.domain.state.rows import RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import Message, MessagePage, SessionPage, Totals
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.contents import content

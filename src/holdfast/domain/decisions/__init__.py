@@ -1,0 +1,1 @@
+"""What people and runs may do: pure functions from the current state to new events."""

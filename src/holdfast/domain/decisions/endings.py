@@ -1,0 +1,134 @@
+"""How a run ends other than by completing, and what becomes of what it leaves open.
+
+Decisions, as in `runs`. They settle open calls and half-written messages in the same list of facts, so that
+no reader sees a run that is over with work that is not.
+"""
+
+from collections.abc import Callable, Sequence
+
+from holdfast.domain.context.tokens import estimated
+from holdfast.domain.decisions import questions, runs, tools
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold, settle_message
+from holdfast.domain.ids import MessageId
+from holdfast.domain.limits import EVENT_BYTES_MAX
+from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
+from holdfast.domain.state.session_state import View
+from holdfast.domain.usage import Usage
+
+Written = Callable[[MessageRow], Sequence[Event]]
+"""What the journal holds of a message without a body: the event that opened it, then its deltas.
+
+A decision that is not given one leaves open messages and calls as they lie: their rows then say interrupted,
+and their deltas stay their content.
+"""
+
+_NOTHING = Usage()
+
+
+def cancel(view: View, run: RunRow, by: f.Actor = "user", written: Written | None = None) -> list[f.AnyFact]:
+    """Stop the run for good."""
+    runs.allow(run, "be cancelled")
+    return [*_settle_open(view, run, by, written), f.RunCancelled(run.id, by)]
+
+
+def fail(view: View, run: RunRow, failure: f.Failure, written: Written | None = None) -> list[f.AnyFact]:
+    """End the run with the error that ended it."""
+    runs.allow(run, "fail")
+    return [*_settle_open(view, run, "server", written), f.RunFailed(run.id, failure)]
+
+
+def interrupt(
+    view: View,
+    run: RunRow,
+    notice_id: MessageId,
+    written: Written | None = None,
+    asks: bool = False,
+    orderly: bool = False,
+) -> list[f.AnyFact]:
+    """The run's process is gone: fold in what there is, doubt what may have run, leave a notice.
+
+    Calls that have certainly not run, or may run again, stay open for the resumption. `asks`: a person is to
+    say whether there is one. `orderly`: the process was asked to end.
+    """
+    notice = runs.mark_interrupted(run, notice_id, asks, orderly)
+    facts = _settle_messages(view, run, written)
+    for tool in view.open_tools(run.id):
+        if tool.state == "started" and not tools.repeatable(tool):
+            facts += tools.doubt(run, tool)
+    return [*facts, notice]
+
+
+def break_off(started: f.ModelStepStarted, fold: StreamFold, counted: Usage = _NOTHING) -> list[f.AnyFact]:
+    """A step ends without its answer's end: what came of it is its body, and what that used is estimated.
+
+    But for what its provider has `counted`, if it came so far. Where nothing came, nobody can say that
+    anything was used.
+    """
+    settled = settle_message(started, fold, "interrupted")
+    if fold.is_empty:
+        return [settled]
+    usage = estimated(counted, started.asked_tokens, settled.parts)
+    if usage.cost_micros is None and started.rate is not None:
+        usage = started.rate.of(usage)
+    return [settled, f.ModelStepSettled(started.run_id, started.message_id, "interrupted", usage)]
+
+
+def output_of(events: Sequence[Event]) -> OutputFold:
+    """What a call has streamed, from the events of its row."""
+    return OutputFold.of(events)
+
+
+def _settle_open(view: View, run: RunRow, by: f.Actor, written: Written | None) -> list[f.AnyFact]:
+    facts = _settle_messages(view, run, written)
+    for tool in view.open_tools(run.id):
+        facts += _settle_tool(view, run, tool, by, written)
+    return facts
+
+
+def _settle_tool(
+    view: View, run: RunRow, tool: ToolRow, by: f.Actor, written: Written | None
+) -> list[f.AnyFact]:
+    row = view.message(tool.turn, tool.place)
+    events = written(row) if written is not None and row is not None else None
+    output = output_of(events) if events is not None else None
+    if questions.is_open(tool):
+        return questions.close(view, run, tool, by, settles=output is not None)
+    if tool.state == "intended" and tool.approval == "requested" and output is not None:
+        return tools.answer_approval(view, run, tool, "deny", by)
+    facts: list[f.AnyFact] = []
+    if tool.state == "intended" and tool.approval == "requested":
+        facts.append(f.ApprovalResolved(run.id, tool.id, "deny", by))
+    if tool.state == "in_doubt":
+        facts.append(f.ToolResolved(run.id, tool.id, "skip", by))
+    if output is None or events is None:
+        return facts
+    edited = tools.edited_arguments(events)
+    # A call that was to run again has printed before: saying that it never ran would hide that.
+    if tool.state == "intended" and output.is_empty:
+        return [*facts, tools.settle(view, tool, "not_run", edited=edited)]
+    return [*facts, tools.settle(view, tool, "unknown", output, status="interrupted", edited=edited)]
+
+
+def _settle_messages(view: View, run: RunRow, written: Written | None) -> list[f.AnyFact]:
+    facts: list[f.AnyFact] = []
+    for row in view.streaming(run.turn) if written is not None else ():
+        if row.role == "assistant" and written is not None:
+            facts += _settle_message(written(row))
+    return facts
+
+
+def _settle_message(events: Sequence[Event]) -> list[f.AnyFact]:
+    started = events[0].fact if events else None
+    if not isinstance(started, f.ModelStepStarted):
+        return []
+    fold = StreamFold(events[0].at)
+    for event in events[1:]:
+        fact = event.fact
+        if isinstance(fact, f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended):
+            fold.add(fact, event.at)
+    facts = break_off(started, fold)
+    # Too much for one event: the row says that it was cut off, and its deltas stay what it says. Ending a
+    # run must always be possible.
+    return facts[1:] if sum(len(event.body) for event in events) > EVENT_BYTES_MAX // 2 else facts

@@ -1,0 +1,357 @@
+"""What people do to a session: decisions over its rows that the verbs of the engine commit.
+
+Each returns the facts of one transaction, or raises and nothing has happened. An empty list means that
+things are already as asked. Whether a send repeats an earlier one (its key) is the store's to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from holdfast.domain.decisions import memory_queue, runs
+from holdfast.domain.decisions.endings import Written, cancel
+from holdfast.domain.errors import (
+    Busy,
+    NoSuchSession,
+    NoSuchTurn,
+    NothingToRestore,
+    NoTurnLeft,
+    RestoreRefused,
+    RunRefused,
+    SessionExists,
+    SessionMoved,
+    SummaryRefused,
+    TooLarge,
+)
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, text_of
+from holdfast.domain.ids import Ids, RunId, SessionId, TurnId
+from holdfast.domain.limits import KEY_CHARS_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
+from holdfast.domain.ranges import numbers_in, ranges_of
+from holdfast.domain.state.rows import RunRow, SessionRow, TurnRow
+from holdfast.domain.state.session_state import View
+from holdfast.domain.transcript.removals import History
+
+IfBusy = Literal["queue", "steer", "interrupt", "reject"]
+"""What becomes of a message to a session that is busy: it waits; it is told to the run under way before its
+next step; that run is cancelled; or it is not kept."""
+
+
+def create_session(view: View, created: f.SessionCreated) -> list[f.AnyFact]:
+    """Begin a session. Raises SessionExists, TooLarge."""
+    row = view.session()
+    if row is not None:
+        raise SessionExists(session_id=row.id)
+    _check_title(created.title)
+    return [created]
+
+
+def accept_turn(
+    view: View,
+    session_id: SessionId,
+    ids: Ids,
+    parts: tuple[AnyPart, ...],
+    key: str | None = None,
+    written: Written | None = None,
+    resumes: bool = True,
+    if_busy: IfBusy = "queue",
+) -> list[f.AnyFact]:
+    """Keep a person's message and the run it asks for; queue it behind a run that is at work.
+
+    A run that waits for a person is ended: the new message is the answer. So is an interrupted one, unless it
+    `resumes` by itself. A queue that stood still goes on: whoever sends wants it to. A conversation is
+    answered in the order it was written in: to interrupt ends what is under way, and what is queued still
+    comes first. Raises NoSuchSession, TooLarge, SessionMoved, and Busy where that is to be rejected.
+    """
+    row = _session(view, session_id)
+    _check_message(parts, key)
+    _check_not_moved(view, row, key)
+    open_runs = view.open_runs()
+    passed = [run for run in open_runs if _is_passed(run, resumes, if_busy)]
+    ahead = [run for run in open_runs if run not in passed]
+    # A message that was kept before is not refused now: the store says what became of it.
+    if ahead and if_busy == "reject" and (key is None or view.turn_by_key(key) is None):
+        raise Busy(session_id=session_id, run_id=ahead[0].id, status=ahead[0].status)
+    facts = _cancel_all(view, passed, written)
+    if ahead and ahead[0].status == "queued":
+        facts += runs.dequeue(ahead[0])
+    at_work = next((run.id for run in ahead if run.status != "queued"), None)
+    steers = at_work if if_busy == "steer" else None
+    return [*facts, *_accept(row.last_turn + 1, ids, parts, key, None, bool(ahead), steers)]
+
+
+def take_steering(view: View, run: RunRow, written: Written) -> list[f.AnyFact]:
+    """Give the run every queued message meant for it: before its next step, in the order they came."""
+    facts: list[f.AnyFact] = []
+    for queued in view.open_runs():
+        if queued.status != "queued" or queued.steers != run.id:
+            continue
+        row = view.message(queued.turn, 0)
+        events = written(row) if row is not None else ()
+        said = events[0].fact if events else None
+        if isinstance(said, f.TurnAccepted):
+            place = runs.next_place(run) + len(facts)
+            facts += runs.steer(run, said.message_id, said.parts, place, queued.turn)
+    return facts
+
+
+def replace_turns(
+    view: View,
+    session_id: SessionId,
+    ids: Ids,
+    turn_id: TurnId,
+    parts: tuple[AnyPart, ...],
+    reason: Literal["edit", "retry"],
+    key: str | None = None,
+    written: Written | None = None,
+) -> list[f.AnyFact]:
+    """Edit or retry: undo from a turn on and accept another in its stead, as one change.
+
+    Raises NoSuchSession, NoSuchTurn, TooLarge, SessionMoved.
+    """
+    row = _session(view, session_id)
+    _check_message(parts, key)
+    _check_not_moved(view, row, key)
+    if key is not None and view.turn_by_key(key) is not None:
+        # Done already: its turn may be gone by now, and the store says what became of the first try.
+        return _accept(row.last_turn + 1, ids, parts, key, turn_id, busy=False)
+    undone = undo(view, session_id, turn_id, reason, written)
+    last = undone[-1]
+    assert isinstance(last, f.TurnsUndone)
+    # Runs of the undone turns are over by then; only older ones can be in the way.
+    busy = any(run.turn < last.from_turn for run in view.open_runs())
+    return [*undone, *_accept(row.last_turn + 1, ids, parts, key, turn_id, busy)]
+
+
+def rename(view: View, session_id: SessionId, title: str, by: Literal["user", "model"]) -> list[f.AnyFact]:
+    """Give the session a title. A model's never replaces a person's. Raises NoSuchSession, TooLarge."""
+    row = _session(view, session_id)
+    _check_title(title)
+    if (by == "model" and row.title_by == "user") or (row.title, row.title_by) == (title, by):
+        return []
+    return [f.SessionRenamed(title, by)]
+
+
+def configure(view: View, session_id: SessionId, wanted: f.SessionConfigured) -> list[f.AnyFact]:
+    """Change settings; what is the same already is left out.
+
+    The folder stays while anything is to be done in it: what a person allows runs where the question said.
+    What is not to be remembered is not owed any more either. Raises NoSuchSession, RunRefused.
+    """
+    row = _session(view, session_id)
+    changes = {
+        name: value
+        for name in wanted.__struct_fields__
+        if (value := getattr(wanted, name)) is not None and value != getattr(row, name)
+    }
+    for run in view.open_runs() if "workspace" in changes else ():
+        raise RunRefused(run_id=run.id, status=run.status, verb="be moved to another folder")
+    dropped = memory_queue.drop_untold(view) if wanted.remember is False else []
+    return [*([f.SessionConfigured(**changes)] if changes else []), *dropped]
+
+
+def archive(view: View, session_id: SessionId, archived: bool = True) -> list[f.AnyFact]:
+    """Take the session off the list, or bring it back. Raises NoSuchSession."""
+    row = _session(view, session_id)
+    return [f.SessionArchived(archived)] if row.archived != archived else []
+
+
+def delete(
+    view: View, session_id: SessionId, written: Written | None = None, notes: bool = False
+) -> list[f.AnyFact]:
+    """End everything and delete; with `notes`, delete what was saved from it too. Raises NoSuchSession."""
+    _session(view, session_id)
+    return [*_cancel_all(view, view.open_runs(), written), f.SessionDeleted(notes)]
+
+
+def undo(
+    view: View,
+    session_id: SessionId,
+    turn_id: TurnId | None = None,
+    reason: Literal["undo", "edit", "retry"] = "undo",
+    written: Written | None = None,
+) -> list[f.AnyFact]:
+    """Take back the last live turn, or all from the one named on; their runs are cancelled.
+
+    Raises NoSuchSession, NoSuchTurn, SessionMoved.
+    """
+    _check_not_moved(view, _session(view, session_id))
+    turn = view.last_live_turn() if turn_id is None else _live_turn(view, turn_id)
+    if turn is None and turn_id is None:
+        raise NoTurnLeft(session_id=session_id)
+    if turn is None:
+        raise NoSuchTurn(session_id=session_id, turn=turn_id)
+    doomed = [run for run in view.open_runs() if run.turn >= turn.turn]
+    return [*_cancel_all(view, doomed, written), f.TurnsUndone(turn.turn, reason)]
+
+
+def restore(
+    view: View, session_id: SessionId, turn_id: TurnId | None = None, written: Written | None = None
+) -> list[f.AnyFact]:
+    """Make a removed turn live again, with all before it and those that were removed with it.
+
+    Without `turn_id`, the turns that were undone last. Live turns that do not belong to them are removed, and
+    their runs cancelled. A turn that is live stays as it is. Raises NoSuchSession, NoSuchTurn,
+    NothingToRestore, SessionMoved, RestoreRefused.
+    """
+    row = _session(view, session_id)
+    _check_not_moved(view, row)
+    every = {turn.turn: turn for turn in view.all_turns()}
+    history = History(list(every.values()), view.removals())
+    number = history.last_undone() if turn_id is None else history.number(turn_id)
+    if number is None and turn_id is None:
+        raise NothingToRestore(session_id=session_id)
+    if number is None:
+        raise NoSuchTurn(session_id=session_id, turn=turn_id)
+    found = every[number]
+    if found.status == "live":
+        return []
+    if found.turn not in history.removed:
+        raise RestoreRefused
+    wanted = history.path_through(found.turn)
+    back = [every[turn] for turn in wanted if every[turn].status != "live"]
+    from_turn = next((turn.turn for turn in view.live_turns(0) if turn.turn not in wanted), 0)
+    doomed = [run for run in view.open_runs() if from_turn and run.turn >= from_turn]
+    is_version = from_turn and history.first_version(from_turn) == history.first_version(back[0].turn)
+    return [
+        *_cancel_all(view, doomed, written),
+        f.TurnsRestored(
+            turns=ranges_of(turn.turn for turn in back),
+            from_turn=from_turn,
+            reason="version" if is_version else "undo",
+            owed=tuple(_owed(view, back)) if row.remember else (),
+        ),
+    ]
+
+
+def clear(view: View, session_id: SessionId, written: Written | None = None) -> list[f.AnyFact]:
+    """No longer show the model any turn so far; runs under way are cancelled.
+
+    Raises NoSuchSession, SessionMoved.
+    """
+    _check_not_moved(view, _session(view, session_id))
+    last = view.last_live_turn()
+    if last is None:
+        return []
+    return [*_cancel_all(view, view.open_runs(), written), f.SessionCleared(last.turn)]
+
+
+def compact(
+    view: View,
+    session_id: SessionId,
+    through_turn: int,
+    summary: str,
+    before: f.SessionCompacted | None = None,
+) -> list[f.AnyFact]:
+    """Let `summary` stand for the live turns up to `through_turn`, with those that `before` stands for.
+
+    Raises NoSuchSession, SessionMoved, TooLarge, SummaryRefused where the conversation is not any
+    more what was summarised, and RunRefused while one of those turns is still worked on.
+    """
+    row = _session(view, session_id)
+    _check_not_moved(view, row)
+    _check_size("the summary", summary)
+    since = turns_since(view, row, before)
+    covered = [turn.turn for turn in since if turn.turn <= through_turn]
+    # What is taken back is taken back to the end: while the last one is live, all before it are.
+    if covered[-1:] != [through_turn]:
+        raise SummaryRefused(session_id=session_id, why="it was changed meanwhile")
+    for run in view.open_runs():
+        if run.turn <= through_turn:
+            raise RunRefused(run_id=run.id, status=run.status, verb="be summarised")
+    known = numbers_in(before.covers) if before is not None else []
+    return [f.SessionCompacted(ranges_of([*known, *covered]), summary)]
+
+
+def turns_since(view: View, row: SessionRow, before: f.SessionCompacted | None) -> Sequence[TurnRow]:
+    """Return the live turns after those that `before` covers. Raises SummaryRefused if one was removed since.
+
+    The ancestors of a live turn are live, so looking at the last covered turn is enough.
+    """
+    if before is None or not before.covers:
+        return view.live_turns(0)
+    last = view.turn(before.covers[-1][1])
+    if last is None or last.status != "live":
+        raise SummaryRefused(session_id=row.id, why="it was changed meanwhile")
+    return view.live_turns(last.turn + 1)
+
+
+def check_not_moved(view: View, session_id: SessionId) -> None:
+    """Raises NoSuchSession, SessionMoved."""
+    _check_not_moved(view, _session(view, session_id))
+
+
+def _check_not_moved(view: View, row: SessionRow, key: str | None = None) -> None:
+    """Raises SessionMoved, unless `key` names a message that was kept here and did not go with the rest."""
+    kept = view.turn_by_key(key) if key is not None and row.successor_session_id is not None else None
+    if row.successor_session_id is not None and (kept is None or kept.status == "moved"):
+        raise SessionMoved(session_id=row.id, successor=row.successor_session_id)
+
+
+def _session(view: View, session_id: SessionId) -> SessionRow:
+    row = view.session()
+    if row is None or row.deleted_at is not None:
+        raise NoSuchSession(session_id=session_id)
+    return row
+
+
+def _live_turn(view: View, turn_id: TurnId) -> TurnRow | None:
+    return next((turn for turn in reversed(view.live_turns(0)) if turn.id == turn_id), None)
+
+
+def _owed(view: View, turns: Sequence[TurnRow]) -> Iterator[tuple[int, str]]:
+    """Yield the turns that memory was owed when they were completed, each with the agent that commits it."""
+    runs_of = {turn.run_id: turn.turn for turn in turns if turn.run_id is not None}
+    completed = {run_id for run_id in runs_of if (run := view.run(run_id)) and run.status == "completed"}
+    owed: dict[int, str] = {}
+    for event in view.completions(turns[0].seq):
+        fact = event.fact
+        if isinstance(fact, f.RunCompleted) and fact.run_id in completed:
+            completed.remove(fact.run_id)
+            if fact.owed:
+                owed[runs_of[fact.run_id]] = fact.owner
+        if not completed:
+            break
+    yield from sorted(owed.items())
+
+
+def _accept(
+    turn: int,
+    ids: Ids,
+    parts: tuple[AnyPart, ...],
+    key: str | None,
+    replaces: TurnId | None,
+    busy: bool,
+    steers: RunId | None = None,
+) -> list[f.AnyFact]:
+    run_id = ids.run()
+    accepted = f.TurnAccepted(ids.turn(), turn, ids.message(), parts, run_id, key, replaces, steers)
+    return [accepted, f.TurnQueued(turn, run_id)] if busy else [accepted]
+
+
+def _is_passed(run: RunRow, resumes: bool, if_busy: IfBusy) -> bool:
+    """Whether a new message ends the run: it waits for a person, and that person has moved on."""
+    if if_busy == "interrupt":
+        return run.status != "queued"
+    gone_quiet = run.status == "interrupted" and not (resumes and runs.may_resume(run))
+    return run.status == "waiting" or gone_quiet
+
+
+def _cancel_all(view: View, doomed: Sequence[RunRow], written: Written | None) -> list[f.AnyFact]:
+    return [fact for run in doomed for fact in cancel(view, run, "user", written)]
+
+
+def _check_message(parts: tuple[AnyPart, ...], key: str | None) -> None:
+    _check_size("the message", text_of(parts))
+    if key is not None and len(key) > KEY_CHARS_MAX:
+        raise TooLarge(what="the key", size=len(key), limit=KEY_CHARS_MAX)
+
+
+def _check_size(what: str, text: str) -> None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > TEXT_BYTES_MAX:
+        raise TooLarge(what=what, size=size, limit=TEXT_BYTES_MAX)
+
+
+def _check_title(title: str) -> None:
+    if len(title) > TITLE_CHARS_MAX:
+        raise TooLarge(what="the title", size=len(title), limit=TITLE_CHARS_MAX)

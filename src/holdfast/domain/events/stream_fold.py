@@ -1,0 +1,254 @@
+"""Folding what streams: deltas to the parts of a message, their digest, and how they were paced.
+
+A digest depends on what was said and in which order, never on how it was split into deltas: the writer
+may join any two neighbours of one kind. It leaves out what never streams (signatures), so that the deltas
+in a journal can be checked against the body that stands for them before they are pruned.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall
+from holdfast.domain.ids import CallId, MessageId
+from holdfast.domain.limits import PACE_SAMPLES_MAX, PACE_SAMPLES_PER_S_MAX
+from holdfast.domain.state.rows import ToolRow
+
+MessageDelta = f.TextAppended | f.ReasoningAppended | f.ToolArgumentsAppended
+_DIGEST_BYTES = 16
+
+
+class _Open(msgspec.Struct):
+    """A part while it grows: its pieces are joined only when someone asks."""
+
+    kind: Literal["text", "reasoning", "tool_call"]
+    pieces: list[str]
+    call_id: CallId = CallId("")
+    name: str = ""
+    signature: str = ""
+    provider: str = ""
+    closed: bool = False
+
+    def part(self) -> AnyPart:
+        text = "".join(self.pieces)
+        # Joined once: the next delta must not pay for all the ones before it again.
+        self.pieces[:] = [text]
+        if self.kind == "text":
+            return Text(text)
+        if self.kind == "reasoning":
+            return Reasoning(text, self.signature, self.provider)
+        return ToolCall(self.call_id, self.name, text)
+
+
+class PaceSampler:
+    """How a body was written, as at most PACE_SAMPLES_MAX steps of milliseconds and characters.
+
+    When there are too many samples the grid doubles, so that a long answer keeps its whole length.
+    """
+
+    def __init__(self, started_at: Instant) -> None:
+        self._started_at = started_at
+        self._every_ms = -(-1000 // PACE_SAMPLES_PER_S_MAX)
+        self._samples: list[tuple[int, int]] = []
+
+    def add(self, at: Instant, chars: int) -> None:
+        if chars == 0:
+            return
+        self._gather(max(0, at - self._started_at), chars)
+        while len(self._samples) > PACE_SAMPLES_MAX:
+            samples, self._samples = self._samples, []
+            self._every_ms *= 2
+            for ms, count in samples:
+                self._gather(ms, count)
+
+    def _gather(self, ms: int, chars: int) -> None:
+        last = self._samples[-1] if self._samples else None
+        # A clock set back lands in the last sample too: steps are never negative.
+        if last is not None and ms - last[0] < self._every_ms:
+            self._samples[-1] = (last[0], last[1] + chars)
+        else:
+            self._samples.append((ms, chars))
+
+    def steps(self) -> f.Pace:
+        """Flat: ms since the sample before, characters, ms, characters …"""
+        flat: list[int] = []
+        before = 0
+        for ms, chars in self._samples:
+            flat += (ms - before, chars)
+            before = ms
+        return tuple(flat)
+
+
+class StreamFold:
+    """The deltas of one message so far. Adding one costs the same however many there were."""
+
+    def __init__(self, started_at: Instant = 0) -> None:
+        self._open: list[_Open] = []
+        self._calls: dict[CallId, _Open] = {}
+        self._pace = PaceSampler(started_at)
+        self.started_at = started_at
+
+    def add(self, delta: MessageDelta, at: Instant = 0) -> None:
+        """Take in the next delta. Deltas of other messages must have been left out."""
+        self._pace.add(at, len(delta.text))
+        match delta:
+            case f.TextAppended():
+                self._write("text", delta.text)
+            case f.ReasoningAppended():
+                self._write("reasoning", delta.text)
+            case f.ToolArgumentsAppended():
+                call = self._calls.get(delta.call_id)
+                if call is None:
+                    call = _Open("tool_call", [], delta.call_id, delta.name)
+                    self._calls[delta.call_id] = call
+                    self._open.append(call)
+                call.pieces.append(delta.text)
+
+    def _write(self, kind: Literal["text", "reasoning"], text: str) -> None:
+        if not text:
+            return
+        last = self._open[-1] if self._open else None
+        if last is not None and last.kind == kind and not last.closed:
+            last.pieces.append(text)
+        else:
+            self._open.append(_Open(kind, [text]))
+
+    def sign(self, signature: str, provider: str) -> None:
+        """Close the thinking under way with its provider's signature; without any, note a hidden one."""
+        last = self._open[-1] if self._open else None
+        if last is None or last.kind != "reasoning" or last.closed:
+            last = _Open("reasoning", [])
+            self._open.append(last)
+        last.signature, last.provider, last.closed = signature, provider, True
+
+    def parts(self) -> tuple[AnyPart, ...]:
+        return tuple(part.part() for part in self._open)
+
+    def digest(self) -> str:
+        return digest_of_parts(self.parts())
+
+    def pace(self) -> f.Pace:
+        return self._pace.steps()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._open
+
+
+class OutputFold:
+    """The output of one tool call so far, both its streams in the order they came."""
+
+    def __init__(self, started_at: Instant = 0) -> None:
+        self._pieces: list[str] = []
+        self._pace = PaceSampler(started_at)
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "OutputFold":
+        """What a call has streamed, from the events of its row: the one that opened it, then its deltas."""
+        fold = cls(events[0].at if events else 0)
+        for event in events:
+            fact = event.fact
+            if isinstance(fact, f.ToolOutputAppended):
+                fold.add(fact, event.at)
+        return fold
+
+    def add(self, delta: f.ToolOutputAppended, at: Instant = 0) -> None:
+        if delta.text:
+            self._pieces.append(delta.text)
+            self._pace.add(at, len(delta.text))
+
+    def text(self) -> str:
+        text = "".join(self._pieces)
+        self._pieces[:] = [text] if text else []
+        return text
+
+    def parts(self) -> tuple[AnyPart, ...]:
+        text = self.text()
+        return (Text(text),) if text else ()
+
+    def digest(self) -> str:
+        return digest_of_parts(self.parts())
+
+    def pace(self) -> f.Pace:
+        return self._pace.steps()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._pieces
+
+
+def digest_of_message(deltas: Iterable[f.Delta], message_id: str) -> str:
+    """The digest of what `deltas` say of one message; those of others are passed over."""
+    fold = StreamFold()
+    for delta in deltas:
+        if not isinstance(delta, f.ToolOutputAppended) and delta.message_id == message_id:
+            fold.add(delta)
+    return fold.digest()
+
+
+def digest_of_tool(deltas: Iterable[f.Delta], call_id: str) -> str:
+    """The digest of what `deltas` say of one call's output; those of others are passed over."""
+    fold = OutputFold()
+    for delta in deltas:
+        if isinstance(delta, f.ToolOutputAppended) and delta.call_id == call_id:
+            fold.add(delta)
+    return fold.digest()
+
+
+def digest_of_parts(parts: Iterable[AnyPart]) -> str:
+    """The digest of a body: of what it says, without signatures, neighbours of one kind joined."""
+    plain: list[list[str]] = []
+    for part in parts:
+        match part:
+            case Text(text=text) | Reasoning(text=text):
+                kind = "text" if isinstance(part, Text) else "reasoning"
+                if text and plain and plain[-1][0] == kind:
+                    plain[-1].append(text)
+                elif text:
+                    plain.append([kind, text])
+            case ToolCall():
+                plain.append(["tool_call", part.call_id, part.name, part.arguments])
+            case File():
+                plain.append(["file", part.blob, part.name, part.media_type])
+            case Change():
+                plain.append(["change", part.path, part.before or "", part.after or "", part.diff])
+    joined = [[p[0], "".join(p[1:])] if p[0] in ("text", "reasoning") else p for p in plain]
+    return hashlib.blake2b(msgspec.json.encode(joined), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def settle_message(
+    started: f.ModelStepStarted, fold: StreamFold, status: f.Settlement = "settled"
+) -> f.MessageSettled:
+    """The fact that gives a streamed message its whole body."""
+    return f.MessageSettled(
+        turn=started.turn, place=started.place, message_id=started.message_id, role="assistant",
+        parts=fold.parts(), digest=fold.digest(), run_id=started.run_id, status=status,
+        continues=started.continues, pace=fold.pace(), model=started.model,
+        began_at=fold.started_at,
+    )  # fmt: skip
+
+
+def settle_tool(
+    tool: ToolRow,
+    message_id: MessageId,
+    outcome: f.ToolOutcome,
+    output: OutputFold,
+    parts: tuple[AnyPart, ...] | None = None,
+    status: f.Settlement = "settled",
+) -> f.ToolSettled:
+    """The fact that ends a call. `parts` is its result where that is not simply what it streamed.
+
+    Output that was moved to a blob keeps the digest of the whole stream.
+    """
+    parts = output.parts() if parts is None else parts
+    return f.ToolSettled(
+        turn=tool.turn, place=tool.place, message_id=message_id, call_id=tool.id, name=tool.name,
+        outcome=outcome, parts=parts,
+        digest=digest_of_parts(parts) if output.is_empty else output.digest(),
+        run_id=tool.run_id, status=status, pace=output.pace(),
+    )  # fmt: skip

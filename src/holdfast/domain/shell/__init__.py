@@ -1,0 +1,1 @@
+"""Shell commands: parsed, matched with rules, refused where they must never run."""

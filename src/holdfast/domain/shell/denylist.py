@@ -1,0 +1,186 @@
+"""Commands that are never run, looked for wherever a command may hide in another.
+
+A guard against accidents, not a wall: it sees through what people and models write without thinking (`sudo`,
+`&&`, `sh -c`, substitutions, loops), and errs on the side of finding something. Whoever wants to get past it
+can. What runs anyway is kept in bounds by other means. Looking takes steps in proportion to a command's
+length and no more: it is done while others wait for the store. What would take more does not run.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from holdfast.domain.errors import NeverRun, NotChecked
+from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
+from holdfast.domain.shell.commands import SHELL, Unreadable, command_in
+from holdfast.domain.shell.inner_commands import Found, Within, options_of
+from holdfast.domain.shell.parser import ANY, Steps, TooMuch, Word, commands_in
+
+TOO_MUCH = "is too long or too nested"
+UNCLEAR = "is not written clearly enough"
+"""Verdicts on what was not looked through to the end."""
+
+_DEPTH_MAX = 24
+_STEPS_MIN = 1_000
+STEPS_MAX = 20_000
+"""The most that any command may take."""
+_KNOWN_MAX = 10_000
+_KNOWN_CHARS_MAX = 4_000_000
+_NAMES_MAX = 8
+_FUNCTION = re.compile(r"(?<![\w:.])([\w:.]++)\(\)")
+_BLANKS = re.compile(r"\s+")
+_SLASHES = re.compile(r"/+")
+
+
+class _Pattern(msgspec.Struct, frozen=True):
+    """What is looked for. `more`: any further words may follow. What is no single command is only text."""
+
+    text: str
+    program: re.Pattern[str] | None = None
+    options: frozenset[str] = frozenset()
+    operands: tuple[re.Pattern[str], ...] = ()
+    writes: tuple[re.Pattern[str], ...] = ()
+    more: bool = False
+
+
+def refusal(verdict: str) -> NeverRun:
+    """Why a call with this verdict does not run."""
+    return NotChecked(why=verdict) if verdict in (TOO_MUCH, UNCLEAR) else NeverRun(pattern=verdict)
+
+
+def steps_for(command: str) -> Steps:
+    """What looking at a command may take."""
+    return Steps(min(STEPS_MAX, _STEPS_MIN + 2 * len(command)), _DEPTH_MAX)
+
+
+class Forbidden:
+    """The commands of a list, each as people write them; within a word `*` stands for any part of a name."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        found = [_pattern(text) for text in patterns]
+        self._texts = [each for each in found if each.program is None and not each.writes]
+        self._commands = [each for each in found if each.program is not None]
+        self._writes = [each for each in found if each.program is None and each.writes]
+        words = (word for each in found for word in (*each.operands, *each.writes))
+        self._words = re.compile("|".join(f"(?:{word.pattern})" for word in words) or r"(?!)")
+        # A call is looked at each time that something is decided about its run.
+        self._known: dict[str, str] = {}
+        self._known_chars = 0
+
+    def in_call(self, tool: str, arguments: str) -> str:
+        """The verdict on a call: the pattern it falls under, or why that is not known; empty: it may run."""
+        if tool != SHELL or not (self._texts or self._commands or self._writes):
+            return ""
+        if arguments not in self._known:
+            self._known_chars += len(arguments)
+            if len(self._known) >= _KNOWN_MAX or self._known_chars > _KNOWN_CHARS_MAX:
+                self._known.clear()
+                self._known_chars = len(arguments)
+            self._known[arguments] = self._verdict(arguments)
+        return self._known[arguments]
+
+    def _verdict(self, arguments: str) -> str:
+        try:
+            command = command_in(arguments)
+        except Unreadable:
+            return UNCLEAR
+        return self.in_command(command) if command is not None else ""  # The tool refuses it.
+
+    def in_command(self, command: str, steps: Steps | None = None) -> str:
+        """The same for a command alone."""
+        if len(command) > SHELL_COMMAND_BYTES_MAX:
+            return ""  # The tool refuses it.
+        steps, squeezed = steps or steps_for(command), _squeezed(command)
+        for pattern in self._texts:
+            if _squeezed(pattern.text) in squeezed:
+                return pattern.text
+        by_program: dict[str, list[_Pattern]] = {}
+        try:
+            for found in Within(steps).commands(command):
+                patterns = by_program.get(found.program)
+                if patterns is None:
+                    patterns = by_program[found.program] = self._for(found.program, steps)
+                if verdict := self._match(patterns, found, steps):
+                    return verdict
+        except TooMuch:
+            return TOO_MUCH
+        return ""
+
+    def _for(self, program: str, steps: Steps) -> list[_Pattern]:
+        steps.take(1 + len(self._commands) // 8)
+        return [each for each in self._commands if each.program and each.program.fullmatch(program)]
+
+    def _match(self, patterns: Sequence[_Pattern], found: Found, steps: Steps) -> str:
+        """The pattern of one command. Only words that some pattern names are compared with each."""
+        writes = self._named(found.writes)
+        patterns = [*patterns, *self._writes] if writes else patterns
+        if not patterns:
+            return ""
+        steps.take(2 + len(found.words) + len(found.writes))
+        options = options_of(found.program, found.words)
+        operands = _operands(found.words)
+        named = self._named([*operands, *found.in_folder(operands)])
+        steps.take(len(patterns) // 4 + len(patterns) * (len(named) + len(writes)))
+        for pattern in patterns:
+            if pattern.operands and not named:
+                continue
+            is_whole = pattern.more or len(operands) <= len(pattern.operands)
+            if is_whole and _matches(pattern, options, named, writes):
+                return pattern.text
+        return ""
+
+    def _named(self, words: Iterable[str]) -> list[str]:
+        return [word for word in dict.fromkeys(map(_normal, words)) if self._words.fullmatch(word)]
+
+
+def _pattern(text: str) -> _Pattern:
+    try:
+        found = commands_in(text, steps_for(text))
+    except TooMuch:
+        return _Pattern(text)
+    if len(found) != 1 or not (found[0].words or found[0].writes):
+        return _Pattern(text)
+    words, writes = found[0].words, list(found[0].writes)
+    more = bool(words) and words[-1].wildcard == ANY
+    words = words[:-1] if more else words
+    program = _regex(words[0], posixpath.basename) if words else None
+    options = options_of(words[0].text, [word.text for word in words[1:]]) if words else frozenset()
+    operands = tuple(_regex(word, _normal) for word in words[1:] if not word.text.startswith("-"))
+    return _Pattern(
+        text, program, options, operands, tuple(_regex(w, _normal) for w in writes), more or not words
+    )
+
+
+def _regex(word: Word, normal: Callable[[str], str]) -> re.Pattern[str]:
+    return re.compile(re.escape(normal(word.text)) if word.is_plain else word.wildcard)
+
+
+def _matches(
+    pattern: _Pattern, options: frozenset[str], operands: Sequence[str], writes: Sequence[str]
+) -> bool:
+    return (
+        pattern.options <= options
+        and all(any(wanted.fullmatch(text) for text in writes) for wanted in pattern.writes)
+        and all(any(wanted.fullmatch(text) for text in operands) for wanted in pattern.operands)
+    )
+
+
+def _operands(words: list[str]) -> list[str]:
+    end = words.index("--") if "--" in words else len(words)
+    return [word for word in words[:end] if not word.startswith("-")] + words[end + 1 :]
+
+
+def _normal(word: str) -> str:
+    """A path as it is meant: `//`, `/./` and `/..` are all `/`."""
+    return posixpath.normpath(_SLASHES.sub("/", word)) if word[:1] in ("/", "~") else word
+
+
+def _squeezed(text: str) -> str:
+    """Text without blanks, and with functions by one name."""
+    text = _BLANKS.sub("", text)
+    for name in islice(dict.fromkeys(_FUNCTION.findall(text)), _NAMES_MAX):
+        text = text.replace(name, ":")
+    return text

@@ -1,0 +1,207 @@
+"""Every command inside a command: behind what runs the rest of its words, in scripts, in what is piped."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile, pairwise
+from types import MappingProxyType
+
+import msgspec
+
+from holdfast.domain.shell.parser import KEYWORDS, Command, Steps, Word, commands_in, unescaped
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "rbash"})
+_SCRIPTED = _SHELLS | {"su", "runuser", "script", "flock", "sg"}
+"""They run the word after `-c`."""
+_TOLD = _SHELLS | {"su", "at", "batch"}
+"""They run what they read."""
+_PASSING = frozenset({"cat", "tee"})
+"""They write what they read."""
+_WORD_OPTIONS = frozenset({"find"})
+"""With one dash an option of theirs is a whole word."""
+_LONG = MappingProxyType({"--recursive": "r", "--force": "f"})
+_FOLDER_CHARS_MAX = 200
+_EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_THROUGH: Mapping[str, tuple[str, int]] = MappingProxyType({
+    "sudo": ("ugpCDhrtTUR", 0), "doas": ("uC", 0), "env": ("uC", 0), "nice": ("n", 0), "ionice": ("cnp", 0),
+    "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "timeout": ("ks", 1), "time": ("fo", 0),
+    "command": ("", 0), "builtin": ("", 0), "exec": ("a", 0), "xargs": ("InLPdEas", 0), "watch": ("n", 0),
+    "chroot": ("", 1), "busybox": ("", 0), "toybox": ("", 0), "systemd-run": ("pu", 0), "strace": ("oepP", 0),
+    "unshare": ("", 0), "flock": ("wE", 1), "chrt": ("", 1), "taskset": ("", 1), "runuser": ("ugG", 0),
+    "pkexec": ("", 0), "nsenter": ("tSG", 0), "setpriv": ("", 0), "prlimit": ("", 0), "fakeroot": ("", 0),
+    "dbus-run-session": ("", 0), "systemd-inhibit": ("", 0), "caffeinate": ("tw", 0), "numactl": ("", 0),
+})  # fmt: skip
+"""What runs the rest of its words: its options that take a word, and how many words come before the rest."""
+
+
+class Found(msgspec.Struct):
+    """A command that runs: its program without the path, its words, where it writes, and in which folder."""
+
+    program: str
+    words: list[str]
+    writes: list[str]
+    folder: str
+
+    def in_folder(self, words: Sequence[str]) -> list[str]:
+        """Names as paths, where the command itself says where it works."""
+        return [f"{self.folder}/{word}" for word in words if word[:1] not in "/~$"] if self.folder else []
+
+
+class Within:
+    """Goes through a command once. `folder` is where an earlier `cd` in it went; empty: that is not known."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._folder = ""
+
+    def commands(self, text: str) -> Iterator[Found]:
+        """Every command inside `text`, and of each what it in turn runs. Raises TooMuch."""
+        with self._steps:
+            yield from self._each(commands_in(text, self._steps))
+
+    def _each(self, commands: Sequence[Command]) -> Iterator[Found]:
+        before: Command | None = None
+        fed: list[str] = []
+        for command in commands:
+            fed = _written(before, fed, self._steps) if command.is_piped and before is not None else []
+            yield from self._through(command, fed)
+            before = command
+
+    def _through(self, command: Command, fed: list[str]) -> Iterator[Found]:
+        """The command itself, and what it in turn runs; `fed` is what it reads from a pipe, where known."""
+        with self._steps:
+            for inner in command.inner:
+                yield from self._each(inner)
+            words = _from_program(command.words)
+            self._steps.take(4 + len(words) // 4)
+            texts = [word.text for word in words]
+            name = posixpath.basename(texts[0]) if texts else ""
+            yield Found(name, texts[1:], [word.text for word in command.writes], self._folder)
+            if name in ("cd", "pushd"):
+                self._go([text for text in texts[1:] if not text.startswith("-")])
+            for script in _scripts(name, texts, [*command.here, *fed]):
+                yield from self.commands(script)
+            if name == "find":
+                for run in _executed(words):
+                    yield from self._through(Command(run), [])
+            elif name in _THROUGH:
+                rest = _past_options(words, *_THROUGH[name])
+                if name == "watch":
+                    yield from self.commands(" ".join(word.text for word in rest))
+                    return
+                if name == "xargs":
+                    rest, fed = [*rest, *_added(fed)], []
+                yield from self._through(Command(rest, here=command.here), fed)
+
+    def _go(self, where: list[str]) -> None:
+        to = where[0] if where else "~"
+        if to[:1] not in ("/", "~"):
+            to = f"{self._folder}/{to}" if self._folder and to[:1] not in ("$", "-") else ""
+        to = posixpath.normpath(f"/{to.lstrip('/')}" if to.startswith("/") else to)
+        # So far down there is nothing that is looked for.
+        self._folder = to if to[:1] in ("/", "~") and len(to) <= _FOLDER_CHARS_MAX else ""
+
+
+def options_of(program: str, words: Sequence[str]) -> frozenset[str]:
+    """The options among words: letters, in any order and grouping, and long names."""
+    found: set[str] = set()
+    for word in words:
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name = word.partition("=")[0]
+            found.add(_LONG.get(name, name))
+        elif word.startswith("-") and program in _WORD_OPTIONS:
+            found.add(word)
+        elif word.startswith("-"):
+            found.update(word[1:].replace("R", "r"))
+    return frozenset(found)
+
+
+def _from_program(words: list[Word]) -> list[Word]:
+    at = 0
+    while at < len(words):
+        text = words[at].text
+        if text == "function":
+            at += 2
+        elif text in KEYWORDS or _ASSIGNMENT.match(text):
+            at += 1
+        else:
+            break
+    return words[at:] if at else words
+
+
+def _scripts(name: str, texts: list[str], read: list[str]) -> Iterator[str]:
+    """What a command runs as shell text; `read` is what it is given to read."""
+    if name in _SCRIPTED:
+        for option, script in pairwise(texts[1:]):
+            is_short = option.startswith("-") and not option.startswith("--")
+            if option == "--command" or (is_short and "c" in option):
+                yield script
+    if name in _TOLD:
+        yield from read
+    elif name == "eval":
+        yield " ".join(texts[1:])
+    elif name == "trap":
+        yield from texts[1:2]
+    elif name == "env":
+        yield from (script for option, script in pairwise(texts[1:]) if option == "-S")
+
+
+def _written(command: Command, fed: list[str], steps: Steps) -> list[str]:
+    """What a command writes into a pipe, where that can be read; `fed` is what it was given itself."""
+    texts = [word.text for word in _from_program(command.words)]
+    name = posixpath.basename(texts[0]) if texts else ""
+    if name in _PASSING:
+        return [*command.here, *fed]
+    words = list(dropwhile(lambda text: text.startswith("-"), texts[1:]))
+    if name == "echo":
+        said = " ".join(words)
+        return list(dict.fromkeys((said, unescaped(said, steps))))
+    if name == "printf":
+        return [unescaped(" ".join(words), steps), unescaped("\n".join(words[1:]), steps)]
+    # Names of what is there: as a script it means nothing, as further words of a command it does.
+    is_list = name == "ls" or (name == "find" and len(texts) == 2)
+    return [*command.here, *([" ".join(words)] if is_list else [])]
+
+
+def _added(fed: list[str]) -> list[Word]:
+    return [Word([(text, True)]) for text in dict.fromkeys(word for text in fed for word in text.split())]
+
+
+def _executed(words: list[Word]) -> Iterator[list[Word]]:
+    """What `find` runs. One that stands in another is found there."""
+    run: list[Word] | None = None
+    for word in words:
+        if run is None:
+            run = [] if word.text in _EXECUTING else None
+        elif word.text in (";", "+"):
+            yield run
+            run = None
+        else:
+            run.append(word)
+    if run:
+        yield run
+
+
+def _past_options(words: list[Word], taking: str, skipped: int) -> list[Word]:
+    at = 1
+    while at < len(words):
+        text = words[at].text
+        if text == "--":
+            at += 1
+        elif text.startswith("-") and len(text) > 1:
+            # With its word attached, or as the next one.
+            takes = (
+                not text.startswith("--") and text[-1] in taking and (len(text) == 2 or text[1] not in taking)
+            )
+            at += 2 if takes else 1
+        elif _ASSIGNMENT.match(text):
+            at += 1
+        elif skipped:
+            skipped -= 1
+            at += 1
+        else:
+            break
+    return words[at:]

@@ -1,0 +1,1 @@
+"""The rows that events add up to, and the effect of each event on them."""

@@ -1,0 +1,174 @@
+"""A session's rows while events are applied to them.
+
+Decisions read a `View`; `projections.project` writes a `Book`. `MemoryBook` is both, for folding a journal
+without a store; a store has its own, over its tables.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.facts import AnyFact
+from holdfast.domain.ids import CallId, RunId, Seq
+from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
+
+
+class View(Protocol):
+    """What a decision may know of a session: rows by key, and the few that are open."""
+
+    def session(self) -> SessionRow | None: ...
+    def turn(self, turn: int) -> TurnRow | None: ...
+    def turn_by_key(self, key: str) -> TurnRow | None: ...
+    def live_turns(self, from_turn: int) -> Sequence[TurnRow]:
+        """The live turns from `from_turn` on, oldest first."""
+
+    def last_live_turn(self) -> TurnRow | None: ...
+    def all_turns(self) -> Sequence[TurnRow]:
+        """Return every turn, whatever its status, in order."""
+
+    def removals(self) -> Sequence[Event]:
+        """Return the events that undid, restored or cleared turns, in order."""
+
+    def completions(self, after: Seq) -> Iterable[Event]:
+        """Yield the events after `after` that completed a run, in order."""
+
+    def run(self, run_id: RunId) -> RunRow | None: ...
+    def open_runs(self) -> Sequence[RunRow]:
+        """The runs that are not over, in the order of their turns."""
+
+    def tool(self, call_id: CallId) -> ToolRow | None: ...
+    def open_tools(self, run_id: RunId) -> Sequence[ToolRow]:
+        """The calls of a run that are not settled, in the order of their places."""
+
+    def message(self, turn: int, place: int) -> MessageRow | None: ...
+    def streaming(self, turn: int) -> Sequence[MessageRow]:
+        """The messages of a turn that are still being written."""
+
+    def debt(self, n: int) -> DebtRow | None: ...
+    def last_debt(self) -> DebtRow | None: ...
+    def open_debts(self) -> Sequence[DebtRow]:
+        """What memory is owed or is to forget, the oldest first."""
+
+    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+        """Those that reach to `turn` or beyond, whatever became of them, the oldest first."""
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        """What the journal holds of a message: its body, or the event that opened it and its deltas."""
+
+
+class Book(View, Protocol):
+    """A view that can be written."""
+
+    def put_session(self, row: SessionRow) -> None: ...
+    def put_turn(self, row: TurnRow) -> None: ...
+    def put_run(self, row: RunRow) -> None: ...
+    def put_tool(self, row: ToolRow) -> None: ...
+    def put_message(self, row: MessageRow) -> None: ...
+    def put_debt(self, row: DebtRow) -> None: ...
+    def drop_message(self, turn: int, place: int) -> None:
+        """There is no row at that place any more: what it says is somewhere else now."""
+
+
+Facts = Sequence[AnyFact | Unknown]
+Decide = Callable[[View], Facts]
+"""A decision: pure, from what is so to what has happened; raises a HoldfastError to refuse."""
+
+
+class MemoryBook:
+    """All rows of one session, in memory."""
+
+    def __init__(self) -> None:
+        self.row: SessionRow | None = None
+        self.turns: dict[int, TurnRow] = {}
+        self.runs: dict[RunId, RunRow] = {}
+        self.tools: dict[CallId, ToolRow] = {}
+        self.messages: dict[tuple[int, int], MessageRow] = {}
+        self.debts: dict[int, DebtRow] = {}
+        # By turn: looking through all messages at each run's end would grow with the square of the session.
+        self._streaming: dict[int, dict[int, MessageRow]] = {}
+
+    def session(self) -> SessionRow | None:
+        return self.row
+
+    def turn(self, turn: int) -> TurnRow | None:
+        return self.turns.get(turn)
+
+    def turn_by_key(self, key: str) -> TurnRow | None:
+        return next((row for row in self.turns.values() if row.key == key), None)
+
+    def live_turns(self, from_turn: int) -> Sequence[TurnRow]:
+        live = [t for t in self.turns.values() if t.status == "live" and t.turn >= from_turn]
+        return sorted(live, key=lambda row: row.turn)
+
+    def last_live_turn(self) -> TurnRow | None:
+        live = self.live_turns(0)
+        return live[-1] if live else None
+
+    def all_turns(self) -> Sequence[TurnRow]:
+        return sorted(self.turns.values(), key=lambda row: row.turn)
+
+    def removals(self) -> Sequence[Event]:
+        raise NotImplementedError("this book keeps no events")
+
+    def completions(self, after: Seq) -> Iterable[Event]:
+        raise NotImplementedError("this book keeps no events")
+
+    def run(self, run_id: RunId) -> RunRow | None:
+        return self.runs.get(run_id)
+
+    def open_runs(self) -> Sequence[RunRow]:
+        return sorted((r for r in self.runs.values() if not r.is_over), key=lambda row: row.turn)
+
+    def tool(self, call_id: CallId) -> ToolRow | None:
+        return self.tools.get(call_id)
+
+    def open_tools(self, run_id: RunId) -> Sequence[ToolRow]:
+        mine = [t for t in self.tools.values() if t.run_id == run_id and t.state != "settled"]
+        return sorted(mine, key=lambda row: row.place)
+
+    def message(self, turn: int, place: int) -> MessageRow | None:
+        return self.messages.get((turn, place))
+
+    def streaming(self, turn: int) -> Sequence[MessageRow]:
+        return sorted(self._streaming.get(turn, {}).values(), key=lambda row: row.place)
+
+    def debt(self, n: int) -> DebtRow | None:
+        return self.debts.get(n)
+
+    def last_debt(self) -> DebtRow | None:
+        return self.debts[max(self.debts)] if self.debts else None
+
+    def open_debts(self) -> Sequence[DebtRow]:
+        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].is_open]
+
+    def debts_from(self, turn: int) -> Sequence[DebtRow]:
+        return [self.debts[n] for n in sorted(self.debts) if self.debts[n].through_turn >= turn]
+
+    def written(self, row: MessageRow) -> Sequence[Event]:
+        return ()  # Rows alone: whoever folds a journal in memory has the events at hand.
+
+    def put_session(self, row: SessionRow) -> None:
+        self.row = row
+
+    def put_turn(self, row: TurnRow) -> None:
+        self.turns[row.turn] = row
+
+    def put_run(self, row: RunRow) -> None:
+        self.runs[row.id] = row
+
+    def put_tool(self, row: ToolRow) -> None:
+        self.tools[row.id] = row
+
+    def put_message(self, row: MessageRow) -> None:
+        self.messages[row.turn, row.place] = row
+        if row.status == "streaming":
+            self._streaming.setdefault(row.turn, {})[row.place] = row
+        elif row.turn in self._streaming:
+            self._streaming[row.turn].pop(row.place, None)
+
+    def put_debt(self, row: DebtRow) -> None:
+        self.debts[row.n] = row
+
+    def drop_message(self, turn: int, place: int) -> None:
+        self.messages.pop((turn, place), None)
+        self._streaming.get(turn, {}).pop(place, None)

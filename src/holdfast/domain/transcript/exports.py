@@ -1,0 +1,232 @@
+"""A conversation as a file: one JSON object on one line, with every event as it is stored.
+
+Files can be joined: several conversations are several lines. Writing and reading go piece by piece; nothing
+here opens a file. What is read is checked completely before anyone is given it.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from holdfast.domain.errors import BadImport
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.events.parts import blobs_in
+from holdfast.domain.ids import SessionId, is_id
+from holdfast.domain.limits import BLOB_BYTES_MAX, EVENT_BYTES_MAX
+from holdfast.domain.state.projections import fold
+
+FORMAT = "holdfast-conversation"
+VERSION = 1
+BETWEEN = b'],"files":{'
+CLOSING = b"}}\n"
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_TAKEN = frozenset({"seq", "at", "kind", "version"})
+"""What an event has beside its body on the wire: a body that names one of these would speak for another."""
+_NUMBER_MAX = 1 << 53
+_AT_MAX = 253_402_300_799_999
+"""The end of the year 9999, past which no calendar goes."""
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    format: str = ""
+    version: int = 0
+
+
+class _Line(msgspec.Struct, frozen=True):
+    seq: int
+    at: int
+    kind: str
+    version: int = 1
+    body: msgspec.Raw = msgspec.Raw()
+    body_base64: str = ""
+
+
+class _Document(msgspec.Struct, frozen=True):
+    session_id: str
+    events: list[_Line]
+    title: str = ""
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Import(msgspec.Struct, frozen=True):
+    """A conversation from a file, checked. `files` are still as they were written; see `content_of`."""
+
+    session_id: SessionId
+    title: str
+    events: tuple[Event, ...]
+    files: Mapping[str, str]
+
+
+# Writing: the opening, events with commas between, `BETWEEN`, files with commas between, the closing.
+
+
+def opening(session_id: SessionId, title: str) -> bytes:
+    head = {"format": FORMAT, "version": VERSION, "session_id": session_id, "title": title}
+    return msgspec.json.encode(head)[:-1] + b',"events":['
+
+
+def event_object(event: Event) -> bytes:
+    """The event, its body as it is stored; a body that would break the line is written as base 64."""
+    head = {"seq": event.seq, "at": event.at, "kind": event.kind, "version": event.version}
+    start = msgspec.json.encode(head)[:-1]
+    if _is_plain(event.body):
+        return start + b',"body":' + event.body + b"}"
+    return start + b',"body_base64":"' + base64.b64encode(event.body) + b'"}'
+
+
+def file_member(digest: str, content: bytes) -> bytes:
+    return b'"%s":"%s"' % (digest.encode(), base64.b64encode(content))
+
+
+def files_in(event: Event) -> list[str]:
+    """The digests of the files that an event's parts name; none for one that cannot be read."""
+    if event.kind not in f.BODY_KINDS:
+        return []
+    try:
+        fact = event.fact
+    except msgspec.DecodeError:
+        return []
+    return blobs_in(fact.parts) if isinstance(fact, f.Body) else []
+
+
+def _is_plain(body: bytes) -> bool:
+    if b"\n" in body or b"\r" in body:
+        return False
+    try:
+        body.decode()
+        # Whatever stands around the value would be lost when it is read back.
+        return bytes(msgspec.json.decode(body, type=msgspec.Raw)) == body
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return False
+
+
+# Reading.
+
+
+def parse(document: bytes, path: str, respaced: bool = False) -> Import:
+    """The conversation in one document. `respaced` says that someone has laid it out anew for reading.
+
+    Raises BadImport, which says what is wrong.
+    """
+    try:
+        found = _decode(document)
+        events = _events(found.events, respaced)
+        session_id = _session_id(found.session_id)
+        _check_rows(session_id, events)
+        return Import(session_id, found.title, events, _files(found.files))
+    except _Wrong as wrong:
+        raise BadImport(path=path, why=str(wrong)) from None
+
+
+def content_of(written: str) -> bytes:
+    """A file's content, from how it stands in an export."""
+    return base64.b64decode(written, validate=True)
+
+
+class _Wrong(Exception):
+    """What is wrong with a document."""
+
+
+def _decode(document: bytes) -> _Document:
+    try:
+        marker = msgspec.json.decode(document, type=_Marker)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if isinstance(error, msgspec.ValidationError):
+            raise _Wrong("it does not say that it is one") from None
+        raise _Wrong("it is not JSON, or was cut short") from None
+    if marker.format != FORMAT:
+        raise _Wrong("it does not say that it is one")
+    if marker.version > VERSION:
+        raise _Wrong(f"a newer Holdfast wrote it (version {marker.version}; this one knows {VERSION})")
+    try:
+        return msgspec.json.decode(document, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Wrong(f"{error}") from None
+
+
+def _session_id(text: str) -> SessionId:
+    if not is_id(text) or not text.startswith("s_"):
+        raise _Wrong(f"{text[:40]!r} is not the id of a conversation")
+    return SessionId(text)
+
+
+def _events(lines: Iterable[_Line], respaced: bool) -> tuple[Event, ...]:
+    events: list[Event] = []
+    seq = 0
+    for line in lines:
+        if line.seq <= seq:
+            raise _Wrong(f"event {line.seq} comes after event {seq}")
+        seq = line.seq
+        events.append(_event(line, respaced))
+    if not events or events[0].seq != 1 or events[0].kind != "session_created":
+        raise _Wrong("it does not start with the beginning of a conversation")
+    return tuple(events)
+
+
+def _event(line: _Line, respaced: bool) -> Event:
+    name = f"event {line.seq}"
+    if max(line.seq, line.version) >= _NUMBER_MAX or not 0 <= line.at <= _AT_MAX or line.version < 1:
+        raise _Wrong(f"{name} has a number that cannot be")
+    if _KIND.fullmatch(line.kind) is None:
+        raise _Wrong(f"{name} has no proper kind")
+    try:
+        body = content_of(line.body_base64) if line.body_base64 else bytes(line.body)
+        body.decode()
+        fields = _FIELDS.decode(body)
+        body = msgspec.json.format(body, indent=-1) if respaced and not line.body_base64 else body
+        event = Event(line.seq, line.at, line.kind, line.version, body if fields else b"{}")
+        fact = event.fact
+    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error) as error:
+        raise _Wrong(f"{name} ({line.kind}) cannot be read: {error}") from None
+    if len(body) > EVENT_BYTES_MAX:
+        raise _Wrong(f"{name} is {len(body)} bytes long; the limit is {EVENT_BYTES_MAX}")
+    if _TAKEN & fields.keys():
+        raise _Wrong(f"the body of {name} names {min(_TAKEN & fields.keys())}")
+    if isinstance(fact, f.SessionDeleted):
+        raise _Wrong("the conversation in it was deleted")
+    return event
+
+
+def _files(files: Mapping[str, str]) -> Mapping[str, str]:
+    for digest, written in files.items():
+        try:
+            content = content_of(written)
+        except (binascii.Error, ValueError):
+            raise _Wrong(f"the content of file {digest[:64]} is not base 64") from None
+        if len(content) > BLOB_BYTES_MAX:
+            raise _Wrong(f"file {digest[:64]} is {len(content)} bytes long; the limit is {BLOB_BYTES_MAX}")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise _Wrong(f"the content of file {digest[:64]} does not have that hash")
+    return files
+
+
+def _check_rows(session_id: SessionId, events: tuple[Event, ...]) -> None:
+    """Be sure that the events add up to rows that can be stored."""
+    book = fold(session_id, events)
+    keys = [turn.key for turn in book.turns.values() if turn.key is not None]
+    if len(set(keys)) < len(keys):
+        raise _Wrong("two of its messages have the same key")
+    rows = (
+        book.row,
+        *book.turns.values(),
+        *book.runs.values(),
+        *book.tools.values(),
+        *book.messages.values(),
+    )
+    if any(abs(number) >= _NUMBER_MAX for row in rows for number in _numbers(row)):
+        raise _Wrong("it has a number that cannot be")
+
+
+def _numbers(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for inner in msgspec.structs.astuple(value):
+            yield from _numbers(inner)

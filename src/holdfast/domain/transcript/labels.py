@@ -1,0 +1,106 @@
+"""How a conversation reads in people's words: who speaks, and what is said of an entry beside its content."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from holdfast.domain.events.parts import ToolCall
+from holdfast.domain.state.rows import SessionStatus
+from holdfast.domain.transcript.transcript import Entry, Transcript
+
+UNTITLED = "Untitled"
+_FIRST_WORDS_CHARS = 60
+TAKEN_BACK = "Removed."
+LATE = "Arrived after the answer had gone on without it; not part of the conversation."
+CONTINUED = "Continued after restart"
+CHANGED = "Changed before it was allowed:"
+MAY_HAVE_RUN = "The server stopped while this was running."
+
+STATUS: Mapping[SessionStatus, str] = MappingProxyType({
+    "idle": "Ready",
+    "working": "Working",
+    "needs_you": "Needs you",
+    "failed": "Failed",
+    "interrupted": "Stopped",
+})  # fmt: skip
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SPEAKERS = MappingProxyType({"user": "You", "assistant": "Assistant", "tool": "Tool", "notice": ""})
+NOTICES = MappingProxyType({
+    "interrupted": "Interrupted by a server restart.",
+    "pending": "Looking for the rest…",
+    "recovered": "Saved text restored",
+    "final": "No further output found",
+})  # fmt: skip
+_OUTCOMES = MappingProxyType({
+    "done": "",
+    "failed": "Failed.",
+    "denied": "Not allowed.",
+    "not_run": "Not run.",
+    "unknown": MAY_HAVE_RUN,
+})  # fmt: skip
+_STATES = MappingProxyType({
+    "intended": "Not run yet.",
+    "started": "Running.",
+    "in_doubt": MAY_HAVE_RUN,
+    "resolved": "",
+    "settled": "",
+})  # fmt: skip
+
+
+def clean(text: str) -> str:
+    """`text` without what would steer the terminal that shows it: a conversation may hold anything."""
+    return _STEERING.sub("�", text.replace("\r\n", "\n"))
+
+
+def title_of(title: str, opening: str = "") -> str:
+    """A title on one line; where there is none people read how it begins, if that is known, or a word."""
+    return clean(" ".join(title.split())) or clean(" ".join(opening.split())) or UNTITLED
+
+
+def first_words(text: str) -> str:
+    """What a conversation is known by until it has a title: how the first message in it begins."""
+    return shortened(text, _FIRST_WORDS_CHARS)
+
+
+def shortened(text: str, chars: int) -> str:
+    """The first line, cut at a word's end where there is one."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if len(line) <= chars:
+        return line
+    cut = line[: chars - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut).rstrip() + "…"
+
+
+def speaker(entry: Entry) -> str:
+    """Who an entry is from; a tool by its name, a notice by nobody."""
+    return entry.name or _SPEAKERS[entry.role]
+
+
+def remark(entry: Entry) -> str:
+    """What is to be said of an entry beside its content; nothing for one that is simply whole."""
+    if entry.late:
+        return LATE
+    if entry.role == "notice":
+        return NOTICES.get(entry.status, "")
+    if entry.role == "tool":
+        return _OUTCOMES[entry.outcome] if entry.outcome is not None else _STATES[entry.state or "settled"]
+    said = {"streaming": "Being written.", "interrupted": "Not finished.", "recovered": "Saved text restored"}
+    return said.get(entry.status, CONTINUED if entry.continues else "")
+
+
+def calls_of(transcript: Transcript) -> Mapping[str, ToolCall]:
+    """The calls that messages made, by the id that a tool's entry has."""
+    entries = (entry for turn in transcript.turns for entry in turn.entries)
+    return {part.call_id: part for entry in entries for part in entry.parts if isinstance(part, ToolCall)}
+
+
+def unanswered(transcript: Transcript) -> frozenset[str]:
+    """The calls that no entry stands for: their arguments were never complete."""
+    entries = {entry.id for turn in transcript.turns for entry in turn.entries if entry.role == "tool"}
+    return frozenset(calls_of(transcript).keys() - entries)
+
+
+def is_silent(entry: Entry, unanswered: frozenset[str]) -> bool:
+    """Whether a message has nothing to read: it only made calls, which have entries of their own."""
+    answered = (isinstance(part, ToolCall) and part.call_id not in unanswered for part in entry.parts)
+    return entry.role == "assistant" and bool(entry.parts) and all(answered) and not remark(entry)

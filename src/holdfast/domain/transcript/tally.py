@@ -1,0 +1,40 @@
+"""What has been used, as a fold of events: by run, and by the session's runs that are over."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event
+from holdfast.domain.ids import RunId
+from holdfast.domain.usage import Usage
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """`session` counts a run once, when it is over; what an open run has used is in `runs` only."""
+
+    runs: dict[RunId, Usage]
+    session: Usage
+
+    @property
+    def total(self) -> Usage:
+        """Everything used so far, open runs included."""
+        return sum(self.runs.values(), start=Usage())
+
+
+def usage_of(events: Iterable[Event]) -> Tally:
+    """What `events` say was used. Equals the sums that the rows of runs and session hold."""
+    runs: dict[RunId, Usage] = {}
+    session = Usage()
+    for event in events:
+        if event.kind in f.DELTA_KINDS:
+            continue
+        fact = event.fact
+        match fact:
+            case f.TurnAccepted(run_id=run_id) if run_id is not None:
+                runs[run_id] = Usage()
+            case f.ModelStepSettled() if fact.run_id in runs:
+                runs[fact.run_id] += fact.usage
+            case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
+                session += runs.get(fact.run_id, Usage())
+    return Tally(runs, session)

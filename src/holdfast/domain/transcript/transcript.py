@@ -1,0 +1,344 @@
+"""The readable conversation: a fold of events, ordered by (turn, place).
+
+It can start from nothing, or from pages of rows with their events, and goes on with whatever comes after:
+both give the same. Text is kept once; adding an event costs the same however long the conversation is.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.domain.clock import Instant
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.codec import Event, Unknown
+from holdfast.domain.events.parts import AnyPart
+from holdfast.domain.events.stream_fold import OutputFold, StreamFold
+from holdfast.domain.ids import CallId, RunId
+from holdfast.domain.ranges import numbers_in, within
+from holdfast.domain.state.rows import MessageRow, MessageStatus, ToolRow, ToolState
+
+Place = tuple[int, int]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message as it reads now. `at` is the time of its body; without one, of its beginning.
+
+    Of a tool's entry, `id` is the call, `message_id` the message that made it; `state` is its place in the
+    ledger while it is open; `arguments` is what it runs with, where a person changed what the model wrote;
+    `ms` is how long it ran. Of an answer, `model` is the one that writes it, `weight` is what its request was
+    thought to weigh and what the provider counted, and `began_at` is when it was asked for.
+    """
+
+    turn: int
+    place: int
+    id: str
+    role: f.Role
+    status: MessageStatus
+    at: Instant
+    parts: tuple[AnyPart, ...] = ()
+    run_id: RunId | None = None
+    late: bool = False
+    continues: str | None = None
+    message_id: str = ""
+    name: str = ""
+    state: ToolState | None = None
+    outcome: f.ToolOutcome | None = None
+    arguments: str = ""
+    model: str = ""
+    ms: int = 0
+    weight: f.Weight = ()
+    began_at: Instant = 0
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A turn's entries in the order of their places. `id` and `run_id` are known once its first entry is."""
+
+    turn: int
+    entries: tuple[Entry, ...]
+    live: bool
+    id: str = ""
+    run_id: RunId | None = None
+
+
+class Transcript(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Turns in order, and what else the model's context needs: summaries, and what runs were given."""
+
+    turns: tuple[Turn, ...] = ()
+    compactions: tuple[f.SessionCompacted, ...] = ()
+    prepared: tuple[f.ContextPrepared, ...] = ()
+    first: int = 0
+    """The first turn that was read; a summary stands for those before it."""
+
+
+class Page(Protocol):
+    """A row and its events, as a store's page has them: its body, or its opening and its deltas."""
+
+    @property
+    def row(self) -> MessageRow: ...
+    @property
+    def live(self) -> bool: ...
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+
+class _Slot(msgspec.Struct):
+    """An entry while it may change: without a body, its parts are the stream's."""
+
+    entry: Entry
+    stream: StreamFold | OutputFold | None = None
+
+    def read(self) -> Entry:
+        return self.entry if self.stream is None else replace(self.entry, parts=self.stream.parts())
+
+
+class TranscriptFold:
+    """The conversation so far; `add` each event once, in order."""
+
+    def __init__(self) -> None:
+        self._turns: dict[int, dict[int, _Slot]] = {}
+        self._accepted: dict[int, f.TurnAccepted] = {}
+        self._live: set[int] = set()
+        self._where: dict[str, Place] = {}
+        self._open: dict[RunId, set[Place]] = {}
+        self._compactions: list[f.SessionCompacted] = []
+        self._void: list[f.SessionCompacted] = []
+        self._every: list[f.SessionCompacted] = []
+        self._last_turn = 0
+        self._prepared: dict[RunId, f.ContextPrepared] = {}
+        self._first = 0
+        self._rests_on: f.SessionCompacted | None = None
+
+    def begin_at(self, turn: int, summary: Event | None) -> None:
+        """Nothing before `turn` was read. `summary` stands for what comes before, where one does."""
+        self._first = turn
+        if summary is not None and isinstance(summary.fact, f.SessionCompacted):
+            self._rests_on = summary.fact
+            self._compactions.insert(0, summary.fact)
+            self._every.insert(0, summary.fact)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the summary that it begins with is void: what that stood for is not here."""
+        return self._rests_on is not None and self._rests_on not in self._compactions
+
+    def add(self, event: Event) -> None:
+        """Take in the next event; one that this program does not know changes nothing."""
+        fact = event.fact
+        match fact:
+            case Unknown():
+                pass
+            case f.SessionCompacted():
+                self._compactions.append(fact)
+                self._every.append(fact)
+            case f.ContextPrepared():
+                self._prepared[fact.run_id] = fact
+            case f.TurnsUndone():
+                self._remove_from(fact.from_turn)
+            case f.TurnsRestored():
+                if fact.from_turn:
+                    self._remove_from(fact.from_turn)
+                self._restore(fact.turns)
+            case f.SessionCleared():
+                self._live = {turn for turn in self._live if turn > fact.through_turn}
+                self._compactions = [c for c in self._compactions if _start(c) > fact.through_turn]
+            case f.SessionContinued():
+                self._leave_from(fact.from_turn)
+            case f.TurnAccepted():
+                self._live.add(fact.turn)
+                self._last_turn = max(self._last_turn, fact.turn)
+                self._add_content(event, fact)
+            case _:
+                self._add_content(event, fact)
+                self._change_entry(event, fact)
+
+    def add_page(self, messages: Iterable[Page], tools: Iterable[ToolRow] = ()) -> None:
+        """Take in rows with their events; `tools` says where their open calls stand.
+
+        Pages come before the events after their head; among themselves in any order.
+        """
+        states = {tool.id: tool.state for tool in tools}
+        for message in messages:
+            row = message.row
+            self._last_turn = max(self._last_turn, row.turn)
+            if message.live:
+                self._live.add(row.turn)
+            for event in message.events:
+                # Only what the row itself says: what happened to other rows is in theirs.
+                self._add_content(event, event.fact)
+            slot = self._slot(row.turn, row.place)
+            if slot is None:
+                opened_at = message.events[0].at if message.events else 0
+                self._put(Entry(row.turn, row.place, row.id, row.role, row.status, opened_at))
+                slot = self._turns[row.turn][row.place]
+            slot.entry = replace(slot.entry, status=row.status, run_id=row.run_id, late=row.late)
+            if row.status != "streaming" and row.run_id is not None:
+                self._open.get(row.run_id, set()).discard((row.turn, row.place))
+            if slot.entry.state not in (None, "settled"):
+                slot.entry = replace(slot.entry, state=states.get(CallId(row.id), slot.entry.state))
+
+    def transcript(self) -> Transcript:
+        """The conversation as it reads now."""
+        turns: list[Turn] = []
+        for turn, slots in sorted(self._turns.items()):
+            entries = tuple(slots[place].read() for place in sorted(slots))
+            accepted = self._accepted.get(turn)
+            named = (accepted.turn_id, accepted.run_id) if accepted is not None else ("", None)
+            turns.append(Turn(turn, entries, turn in self._live, *named))
+        prepared = tuple(self._prepared.values())
+        return Transcript(tuple(turns), tuple(self._compactions), prepared, self._first)
+
+    def _add_content(self, event: Event, fact: f.AnyFact | Unknown) -> None:
+        match fact:
+            case f.TextAppended() | f.ReasoningAppended() | f.ToolArgumentsAppended():
+                stream = self._stream(fact.message_id)
+                if isinstance(stream, StreamFold):
+                    stream.add(fact, event.at)
+            case f.ToolOutputAppended():
+                stream = self._stream(fact.call_id)
+                if isinstance(stream, OutputFold):
+                    stream.add(fact, event.at)
+            case f.ModelStepStarted() | f.ToolIntended():
+                self._begin_entry(event, fact)
+            case _:
+                self._add_body(event, fact)
+
+    def _begin_entry(self, event: Event, fact: f.ModelStepStarted | f.ToolIntended) -> None:
+        if isinstance(fact, f.ModelStepStarted):
+            entry = Entry(
+                fact.turn, fact.place, fact.message_id, "assistant", "streaming", event.at,
+                run_id=fact.run_id, continues=fact.continues, model=fact.model, began_at=event.at,
+            )  # fmt: skip
+            self._put(entry, StreamFold(event.at))
+        else:
+            entry = Entry(
+                fact.turn, fact.place, fact.call_id, "tool", "streaming", event.at,
+                run_id=fact.run_id, message_id=fact.message_id, name=fact.name, state="intended",
+                arguments=fact.arguments if fact.edited else "",
+            )  # fmt: skip
+            self._put(entry, OutputFold(event.at))
+
+    def _add_body(self, event: Event, fact: f.AnyFact | Unknown) -> None:
+        match fact:
+            case f.TurnAccepted():
+                self._accepted[fact.turn] = fact
+                self._put(Entry(fact.turn, 0, fact.message_id, "user", "settled", event.at, fact.parts))
+            case f.TurnSteered():
+                self._put(Entry(
+                    fact.turn, fact.place, fact.message_id, "user", "settled", event.at, fact.parts,
+                    fact.run_id,
+                ))  # fmt: skip
+            case f.MessageSettled():
+                self._put(Entry(
+                    fact.turn, fact.place, fact.message_id, fact.role, fact.status, event.at, fact.parts,
+                    fact.run_id, fact.late, fact.continues, model=fact.model, weight=fact.weight,
+                    began_at=fact.began_at,
+                ))  # fmt: skip
+            case f.ToolSettled():
+                self._put(Entry(
+                    fact.turn, fact.place, fact.call_id, "tool", fact.status, event.at, fact.parts,
+                    fact.run_id, fact.late, None, fact.message_id, fact.name, "settled", fact.outcome,
+                    fact.arguments, ms=fact.ms,
+                ))  # fmt: skip
+            case f.RunInterrupted():
+                self._put(Entry(
+                    fact.turn, fact.place, fact.message_id, "notice", "interrupted", event.at,
+                    run_id=fact.run_id,
+                ))  # fmt: skip
+
+    def _change_entry(self, event: Event, fact: f.AnyFact) -> None:
+        match fact:
+            case f.RunCompleted() | f.RunCancelled() | f.RunFailed() | f.RunInterrupted():
+                for turn, place in self._open.pop(fact.run_id, ()):
+                    slot = self._turns[turn][place]
+                    slot.entry = replace(slot.entry, status="interrupted")
+            case f.RecoveryPending():
+                self._note(event, fact.turn, fact.place, "pending")
+            case f.RecoveryFinished():
+                self._note(event, fact.turn, fact.place, "recovered" if fact.recovered else "final")
+            case f.ToolStarted():
+                self._move(fact.call_id, "started")
+            case f.ToolInDoubt():
+                self._move(fact.call_id, "in_doubt")
+            case f.ToolResolved():
+                self._move(fact.call_id, "resolved")
+            case f.TurnSteered():
+                self._leave(fact)
+
+    def _remove_from(self, first: int) -> None:
+        self._live = {turn for turn in self._live if turn < first}
+        self._void += [c for c in self._compactions if _last(c) >= first]
+        self._compactions = [c for c in self._compactions if _last(c) < first]
+
+    def _restore(self, turns: f.Ranges) -> None:
+        """Make the turns live again, and with them every summary whose last covered turn is live."""
+        self._live |= set(numbers_in(within(turns, self._last_turn)))
+        standing = [c for c in self._void if _last(c) in self._live]
+        self._void = [c for c in self._void if c not in standing]
+        self._compactions = sorted([*self._compactions, *standing], key=self._every.index)
+
+    def _leave(self, fact: f.TurnSteered) -> None:
+        """The message that was told to another turn's run is no longer where it waited."""
+        slot = self._slot(fact.from_turn, 0)
+        if slot is None or slot.entry.id != fact.message_id or fact.from_turn == fact.turn:
+            return
+        self._live.discard(fact.from_turn)
+        self._accepted.pop(fact.from_turn, None)
+        del self._turns[fact.from_turn][0]
+        if not self._turns[fact.from_turn]:
+            del self._turns[fact.from_turn]
+
+    def _leave_from(self, first: int) -> None:
+        """What waited from there on is another session's now."""
+        for turn in [turn for turn in self._live if first and turn >= first]:
+            self._live.discard(turn)
+            self._accepted.pop(turn, None)
+            self._turns.pop(turn, None)
+
+    def _put(self, entry: Entry, stream: StreamFold | OutputFold | None = None) -> None:
+        place = (entry.turn, entry.place)
+        before = self._slot(*place)
+        if before is not None and before.entry.run_id is not None:
+            self._open.get(before.entry.run_id, set()).discard(place)
+        if entry.status == "streaming" and entry.run_id is not None:
+            self._open.setdefault(entry.run_id, set()).add(place)
+        self._where[entry.id] = place
+        self._turns.setdefault(entry.turn, {})[entry.place] = _Slot(entry, stream)
+
+    def _slot(self, turn: int, place: int) -> _Slot | None:
+        return self._turns.get(turn, {}).get(place)
+
+    def _named(self, name: str) -> _Slot | None:
+        slot = self._slot(*self._where.get(name, (0, 0)))
+        return slot if slot is not None and slot.entry.id == name else None
+
+    def _stream(self, name: str) -> StreamFold | OutputFold | None:
+        slot = self._named(name)
+        return slot.stream if slot is not None else None
+
+    def _note(self, event: Event, turn: int, place: int, status: MessageStatus) -> None:
+        slot = self._slot(turn, place)
+        if slot is not None and slot.entry.role == "notice":
+            slot.entry = replace(slot.entry, status=status, at=event.at)
+
+    def _move(self, call_id: str, state: ToolState) -> None:
+        slot = self._named(call_id)
+        if slot is not None and slot.entry.state not in (None, "settled"):
+            slot.entry = replace(slot.entry, state=state)
+
+
+def _start(summary: f.SessionCompacted) -> int:
+    return summary.covers[0][0] if summary.covers else 0
+
+
+def _last(summary: f.SessionCompacted) -> int:
+    return summary.covers[-1][1] if summary.covers else 0
+
+
+def fold(events: Iterable[Event]) -> Transcript:
+    """The conversation that `events` add up to."""
+    transcript = TranscriptFold()
+    for event in events:
+        transcript.add(event)
+    return transcript.transcript()
