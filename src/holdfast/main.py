@@ -96,7 +96,7 @@ from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
 from holdfast.server.door import HttpDoor
 from holdfast.store.ports import Store
-from holdfast.store.sqlite.premises import SqlitePremises
+from holdfast.store.sqlite.data_dir import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import favour_threads
 

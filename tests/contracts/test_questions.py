@@ -18,7 +18,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text, text_of
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import CHOICES_MAX, QUESTION_CHARS_MAX, QUESTIONS_OPEN_MAX, TEXT_BYTES_MAX
-from holdfast.store.attention import Question
+from holdfast.store.session_status import Question
 from tests.house import House, Lever, Line, house, says
 
 COLOURS = ("Red", "Green", "Blue")

@@ -20,7 +20,7 @@ from holdfast.domain.ids import Ids
 from holdfast.store.sqlite.connection import WRITE_WAIT_S
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.turnstile import WriteTurn
+from holdfast.store.sqlite.write_lock import WriteTurn
 from tests.telling import accept, created
 
 ROOT = Path(__file__).resolve().parents[2]

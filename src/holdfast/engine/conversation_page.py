@@ -8,8 +8,8 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow
 from holdfast.domain.transcript.removals import History
-from holdfast.store.attention import Question
 from holdfast.store.ports import Message, Snapshot
+from holdfast.store.session_status import Question
 
 _ASKED = frozenset({"requested", "asked"})
 

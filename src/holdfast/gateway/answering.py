@@ -27,8 +27,8 @@ from holdfast.gateway import presses
 from holdfast.gateway.asking import TOO_LONG, is_too_long
 from holdfast.gateway.presses import Press, Verb
 from holdfast.gateway.router import NOWHERE, Done, Place, said
-from holdfast.store.attention import Question
 from holdfast.store.ports import Store
+from holdfast.store.session_status import Question
 
 _NOTHING = MappingProxyType({
     "undo": "There is nothing to undo.",

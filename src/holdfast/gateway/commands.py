@@ -22,8 +22,8 @@ from holdfast.gateway.answering import Answering
 from holdfast.gateway.outbox import Outbox
 from holdfast.gateway.presses import Press
 from holdfast.gateway.router import Done, Place, said
-from holdfast.store.attention import Standing
 from holdfast.store.ports import Snapshot, Store
+from holdfast.store.session_status import Standing
 
 _LISTED_MAX = 10
 _FOUND_MAX = 6

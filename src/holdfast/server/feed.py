@@ -17,8 +17,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_LOOK_S, FEED_MARKS_MS, FEED_PENDING_MAX, FEED_ROUND_MS
 from holdfast.server.frames import of_feed
 from holdfast.server.shapes import FeedChanged, FeedRemoved, FeedSnapshot, Session, question_of, session_of
-from holdfast.store.attention import Standing, Survey, Watch
 from holdfast.store.ports import Store
+from holdfast.store.session_status import Standing, Survey, Watch
 
 _READ_SESSIONS = 100
 """So many are read in one go: no read of the store is long."""

@@ -12,7 +12,7 @@ from holdfast.engine.engine import Engine
 from holdfast.office.channels import ChannelTold
 from holdfast.office.memory import MemoryDesk
 from holdfast.server.streams import Streams
-from holdfast.store.meter import BOUNDS_S, CommitMeter
+from holdfast.store.commit_metrics import BOUNDS_S, CommitMeter
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({

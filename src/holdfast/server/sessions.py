@@ -26,8 +26,8 @@ from holdfast.server.problem import BadRequest, NotAllowed
 from holdfast.server.sent import NAME_CHARS_MAX, NewSession, SessionChange
 from holdfast.server.shapes import Session, SessionList, session_of
 from holdfast.server.telling import answers, body
-from holdfast.store.attention import Standing
 from holdfast.store.ports import SessionPage, Snapshot, Store
+from holdfast.store.session_status import Standing
 
 IfMatch = Annotated[
     str | None,

@@ -24,7 +24,7 @@ from holdfast.domain.transcript.transcript import Entry, Turn
 from holdfast.domain.usage import Usage
 from holdfast.engine.verbs import Accepted
 from holdfast.office.models import ProviderTold
-from holdfast.store import attention
+from holdfast.store import session_status
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -366,7 +366,7 @@ def session_of(
     )  # fmt: skip
 
 
-def question_of(asked: attention.Question) -> Question:
+def question_of(asked: session_status.Question) -> Question:
     return Question(
         asked.session_id, asked.title, asked.workspace, asked.run_id, asked.kind, asked.asked_at,
         asked.reason, asked.call_id, asked.name or None, asked.arguments if asked.call_id else None,
@@ -374,7 +374,7 @@ def question_of(asked: attention.Question) -> Question:
     )  # fmt: skip
 
 
-def asked_of(question: attention.Question) -> Asked | None:
+def asked_of(question: session_status.Question) -> Asked | None:
     if not question.question:
         return None
     return Asked(question.question, question.choices, question.multiple)
@@ -403,7 +403,7 @@ def message_of(
     turn: Turn,
     entry: Entry,
     approval: Approval = "",
-    waits: attention.Question | None = None,
+    waits: session_status.Question | None = None,
     memories: tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
     removal: Removal | None = None,

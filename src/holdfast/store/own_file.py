@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.store.disk import sync
+from holdfast.store.fsync import sync
 
 _MODE = 0o600
 _OTHERS = 0o077

@@ -22,9 +22,9 @@ from holdfast.domain.notebook import Notebook
 from holdfast.domain.state.changes import Change
 from holdfast.domain.state.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.domain.state.session_state import Decide, Facts
-from holdfast.store.attention import Attention, Standing
 from holdfast.store.chats import Chats
-from holdfast.store.meter import CommitMeter
+from holdfast.store.commit_metrics import CommitMeter
+from holdfast.store.session_status import Attention, Standing
 
 Durability = Literal["full", "normal"]
 """`full` survives power loss; `normal` survives a kill of the process."""

@@ -19,8 +19,8 @@ from holdfast.domain.events.facts import Delta, ToolOutputAppended
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.domain.state.changes import Change
+from holdfast.store.commit_metrics import CommitMeter
 from holdfast.store.hub import News
-from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import Append, Receipt
 
 _DELTAS = frozenset(get_args(Delta))

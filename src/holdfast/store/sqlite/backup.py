@@ -10,10 +10,10 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import StoreInUse
-from holdfast.store.disk import replacing
+from holdfast.store.fsync import replacing
 from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import Place, connect, translated
-from holdfast.store.sqlite.turnstile import WriteTurn
+from holdfast.store.sqlite.write_lock import WriteTurn
 
 STEP_PAGES = 1_000
 RESTARTS_MAX = 3

@@ -25,8 +25,8 @@ from holdfast.store.sqlite.connection import Place, as_fault, connect, inode
 from holdfast.store.sqlite.journal import Tx, apply_all
 from holdfast.store.sqlite.migrate import FORMAT, prepare
 from holdfast.store.sqlite.sql import rows, run, value
-from holdfast.store.sqlite.turnstile import WriteTurn
 from holdfast.store.sqlite.views import newest
+from holdfast.store.sqlite.write_lock import WriteTurn
 from holdfast.store.writer import Ticket
 
 NEWS_EVENTS_MAX = 1_000

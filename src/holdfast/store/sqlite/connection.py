@@ -18,7 +18,7 @@ from holdfast.domain.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
-from holdfast.store.disk import make_own
+from holdfast.store.fsync import make_own
 from holdfast.store.ports import Durability
 
 SQLITE_MIN = (3, 51, 3)

@@ -39,7 +39,7 @@ from holdfast.domain.state.rows import TurnRow
 from holdfast.domain.state.session_state import Facts
 from holdfast.store.ports import Append, Fence, Receipt
 from holdfast.store.sqlite.bodies import pack
-from holdfast.store.sqlite.book import SqlBook
+from holdfast.store.sqlite.session_state import SqlBook
 from holdfast.store.sqlite.sql import one, run
 
 

@@ -9,9 +9,9 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import RunId, Seq, SessionId
 from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow, TurnRow
-from holdfast.store.attention import Standing
 from holdfast.store.ports import Hit, Message, MessagePage, SessionPage, Snapshot
-from holdfast.store.sqlite import debts, notes, search, shelf, standing, views
+from holdfast.store.session_status import Standing
+from holdfast.store.sqlite import key_value, memory_queue, notes, search, session_status, views
 from holdfast.store.sqlite.sql import snapshot
 
 T = TypeVar("T")
@@ -62,25 +62,25 @@ class SqliteSnapshot:
         return views.open_tools(self._db, session_id, run_id)
 
     def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-        return standing.standings(self._db, session_ids)
+        return session_status.standings(self._db, session_ids)
 
     def debts(self, session_id: SessionId) -> Sequence[DebtRow]:
-        return debts.debts(self._db, session_id, buried=False)
+        return memory_queue.debts(self._db, session_id, buried=False)
 
     def open_debts(self, limit: int) -> Sequence[Debt]:
-        return debts.open_debts(self._db, limit)
+        return memory_queue.open_debts(self._db, limit)
 
     def kept_debts(self, limit: int) -> Sequence[Debt]:
-        return debts.kept_debts(self._db, limit)
+        return memory_queue.kept_debts(self._db, limit)
 
     def told(self, session_id: SessionId, turns: Ranges) -> Sequence[Message]:
-        return debts.told(self._db, session_id, turns, number=0)
+        return memory_queue.told(self._db, session_id, turns, number=0)
 
     def count_notes(self, session_id: SessionId) -> int:
         return notes.count_of_session(self._db, session_id)
 
     def item(self, kind: str, item_id: str) -> bytes | None:
-        return shelf.item(self._db, kind, item_id)
+        return key_value.item(self._db, kind, item_id)
 
 
 def read(db: apsw.Connection, query: Callable[[Snapshot], T]) -> T:

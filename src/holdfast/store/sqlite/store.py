@@ -18,11 +18,10 @@ from holdfast.domain.limits import BLOB_BYTES_MAX, ITEM_BYTES_MAX, READ_BYTES_MA
 from holdfast.domain.state.changes import Change
 from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.archive import WORKSPACES
-from holdfast.store.attention import Question, Standing, Survey
-from holdfast.store.disk import keep_own, locked
+from holdfast.store.commit_metrics import CommitMeter
 from holdfast.store.following import Follower, following, tail
+from holdfast.store.fsync import keep_own, locked
 from holdfast.store.hub import Hub, News, Watch
-from holdfast.store.meter import CommitMeter
 from holdfast.store.ports import (
     Append,
     Durability,
@@ -38,17 +37,18 @@ from holdfast.store.ports import (
     Swept,
     Totals,
 )
+from holdfast.store.session_status import Question, Standing, Survey
 from holdfast.store.sqlite import (
     backup,
     blobs,
-    debts,
     journal,
+    key_value,
     leases,
+    memory_queue,
     restore,
     search,
-    shelf,
+    session_status,
     snapshot,
-    standing,
     sweeper,
     views,
 )
@@ -226,30 +226,30 @@ class SqliteStore(NoteStore, ChatStore):
     # Attention.
 
     async def survey(self) -> Survey:
-        return await self._readers.read(standing.survey)
+        return await self._readers.read(session_status.survey)
 
     async def standings(self, session_ids: Sequence[SessionId]) -> Mapping[SessionId, Standing]:
-        return await self._readers.read(standing.standings, session_ids)
+        return await self._readers.read(session_status.standings, session_ids)
 
     async def questions(self, limit: int) -> Sequence[Question]:
-        return await self._readers.read(standing.questions, limit)
+        return await self._readers.read(session_status.questions, limit)
 
     async def unread(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        return await self._readers.read(standing.unread, session_ids)
+        return await self._readers.read(session_status.unread, session_ids)
 
     async def see(self, session_id: SessionId, seq: Seq) -> None:
-        if await self._do(lambda tx: standing.see(tx, session_id, seq)):
+        if await self._do(lambda tx: session_status.see(tx, session_id, seq)):
             self._hub.touch(frozenset({session_id}))
 
     async def pin(self, session_id: SessionId, pinned: bool) -> None:
-        if await self._do(lambda tx: standing.pin(tx, session_id, pinned)):
+        if await self._do(lambda tx: session_status.pin(tx, session_id, pinned)):
             self._hub.touch(frozenset({session_id}))
 
     async def pinned(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        return await self._readers.read(standing.pinned, session_ids)
+        return await self._readers.read(session_status.pinned, session_ids)
 
     async def seen_since(self, number: int) -> tuple[int, frozenset[SessionId] | None]:
-        return await self._readers.read(standing.seen_since, number)
+        return await self._readers.read(session_status.seen_since, number)
 
     def watch(self, ring: Callable[[], None]) -> AbstractContextManager[Watch]:
         return self._hub.watch(ring)
@@ -257,24 +257,24 @@ class SqliteStore(NoteStore, ChatStore):
     # Debts.
 
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
-        return await self._readers.read(debts.debts, session_id, buried)
+        return await self._readers.read(memory_queue.debts, session_id, buried)
 
     async def owing(self, session_id: SessionId) -> Sequence[Debt]:
-        return await self._readers.read(debts.owing, session_id)
+        return await self._readers.read(memory_queue.owing, session_id)
 
     async def open_debts(self, limit: int) -> Sequence[Debt]:
-        return await self._readers.read(debts.open_debts, limit)
+        return await self._readers.read(memory_queue.open_debts, limit)
 
     async def due_debts(
         self, quiet_since: Instant, now: Instant, limit: int, resting: Sequence[str] = ()
     ) -> Sequence[Debt]:
-        return await self._readers.read(debts.due_debts, quiet_since, now, limit, resting)
+        return await self._readers.read(memory_queue.due_debts, quiet_since, now, limit, resting)
 
     async def debt_totals(self) -> tuple[int, Instant]:
-        return await self._readers.read(debts.totals)
+        return await self._readers.read(memory_queue.totals)
 
     async def told(self, session_id: SessionId, turns: Ranges, number: int = 0) -> Sequence[Message]:
-        return await self._readers.read(debts.told, session_id, turns, number)
+        return await self._readers.read(memory_queue.told, session_id, turns, number)
 
     # Leases.
 
@@ -323,21 +323,21 @@ class SqliteStore(NoteStore, ChatStore):
     async def put_item(self, kind: str, item_id: str, body: bytes) -> None:
         if len(body) > ITEM_BYTES_MAX:
             raise TooLarge(what="An item", size=len(body), limit=ITEM_BYTES_MAX)
-        await self._do(lambda tx: shelf.put(tx, kind, item_id, body))
+        await self._do(lambda tx: key_value.put(tx, kind, item_id, body))
 
     async def take_item(self, kind: str, item_id: str) -> bytes | None:
-        return await self._do(lambda tx: shelf.take(tx, kind, item_id))
+        return await self._do(lambda tx: key_value.take(tx, kind, item_id))
 
     async def swap_item(self, kind: str, item_id: str, before: bytes, after: bytes | None) -> bool:
         if after is not None and len(after) > ITEM_BYTES_MAX:
             raise TooLarge(what="An item", size=len(after), limit=ITEM_BYTES_MAX)
-        return await self._do(lambda tx: shelf.swap(tx, kind, item_id, before, after))
+        return await self._do(lambda tx: key_value.swap(tx, kind, item_id, before, after))
 
     async def item(self, kind: str, item_id: str) -> bytes | None:
-        return await self._readers.read(shelf.item, kind, item_id)
+        return await self._readers.read(key_value.item, kind, item_id)
 
     async def items(self, kind: str) -> Mapping[str, bytes]:
-        return await self._readers.read(shelf.items, kind)
+        return await self._readers.read(key_value.items, kind)
 
     # Upkeep.
 

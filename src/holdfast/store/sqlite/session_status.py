@@ -26,8 +26,8 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.state.rows import SessionRow, ToolRow
 from holdfast.domain.transcript.labels import first_words
-from holdfast.store.attention import Question, Standing, Survey
-from holdfast.store.sqlite import shelf
+from holdfast.store.session_status import Question, Standing, Survey
+from holdfast.store.sqlite import key_value
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.journal import Tx
 from holdfast.store.sqlite.rows import SESSIONS, TOOLS
@@ -99,7 +99,7 @@ def see(tx: Tx, session_id: SessionId, seq: Seq) -> bool:
         raise BadCursor(cursor=seq)
     if seq <= value(tx.db, "mark", session_id):
         return False
-    shelf.put(tx, SEEN, session_id, b"%d" % seq)
+    key_value.put(tx, SEEN, session_id, b"%d" % seq)
     _tell(tx, session_id)
     return True
 
@@ -110,11 +110,11 @@ def pin(tx: Tx, session_id: SessionId, pinned: bool) -> bool:
     if pinned == _is_pinned(tx.db, session_id):
         return False
     if not pinned:
-        shelf.take(tx, PIN, session_id)
+        key_value.take(tx, PIN, session_id)
     elif (count := value(tx.db, "count_pins")) >= PINS_MAX:
         raise TooLarge(what="The list of pinned conversations", size=count + 1, limit=PINS_MAX)
     else:
-        shelf.put(tx, PIN, session_id, b"")
+        key_value.put(tx, PIN, session_id, b"")
     _tell(tx, session_id)
     return True
 
@@ -137,11 +137,11 @@ def _tell(tx: Tx, session_id: SessionId) -> None:
     """Let the other processes know that a mark or a pin was moved."""
     moves = _moves(tx.db)
     told = (*moves.sessions, session_id)[-SEEN_NEWS_MAX:]
-    shelf.put(tx, _MOVES, "", msgspec.json.encode(_Moves(moves.number + 1, told)))
+    key_value.put(tx, _MOVES, "", msgspec.json.encode(_Moves(moves.number + 1, told)))
 
 
 def _moves(db: apsw.Connection) -> _Moves:
-    kept = shelf.items(db, _MOVES).get("")
+    kept = key_value.items(db, _MOVES).get("")
     return msgspec.json.decode(kept, type=_Moves) if kept is not None else _Moves()
 
 
