@@ -29,8 +29,6 @@ from holdfast.administration.memory_providers import Providers
 from holdfast.administration.model_desk import Models, chosen
 from holdfast.administration.model_sayings import said_in
 from holdfast.administration.porter import Porter
-from holdfast.administration.settings_desk import Desk
-from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
@@ -72,7 +70,6 @@ from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.token_file import local_token
 from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
-from holdfast.config import FILE_NAME, ConfigError, Settings
 from holdfast.domain.agents import OPTIONAL_TOOLS
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.decisions.allowance import Allowance
@@ -95,6 +92,9 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
 from holdfast.server.door import HttpDoor
+from holdfast.settings.service import Desk
+from holdfast.settings.settings import FILE_NAME, ConfigError, Settings
+from holdfast.settings.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.data_dir import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore

@@ -11,7 +11,6 @@ import pytest
 
 from holdfast import main
 from holdfast.agent.ports import ModelFailure
-from holdfast.config import Settings
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events import facts as f
@@ -25,6 +24,7 @@ from holdfast.domain.state.projections import fold
 from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner
+from holdfast.settings.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import Lever, calls
 from tests.keepers import Home, Keeper, Stubborn, home

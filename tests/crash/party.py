@@ -19,10 +19,10 @@ import aiohttp
 from aiohttp import web
 
 from holdfast.administration.bot_file import Bot, write_bot
-from holdfast.administration.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.webhook_signing import key_of
 from holdfast.gateway.pairing import Pairing, Sender
+from holdfast.settings.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.store.sqlite.store import SqliteStore
 from tests import telegram_api
 from tests.acceptance.talking import Api, talking

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from typer.main import get_command
 
 import holdfast
-from holdfast.config import PREFIX, settings_told
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
 from holdfast.main import command_line, wire
 from holdfast.server.app import PATHS
 from holdfast.server.metrics import METRICS
+from holdfast.settings.settings import PREFIX, settings_told
 from tests.tidy.sources import ROOT
 
 

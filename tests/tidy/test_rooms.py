@@ -28,7 +28,7 @@ def test_no_module_needs_itself() -> None:
         ("holdfast.store.ports", "import holdfast.engine.runner"),
         ("holdfast.agent.loop", "from holdfast import store"),
         ("holdfast.server.app", "from holdfast.cli.serve import serve"),
-        ("holdfast.server.app", "from holdfast.config import Settings"),
+        ("holdfast.server.app", "from holdfast.settings.settings import Settings"),
         ("holdfast.cli.doctor", "from holdfast.store.sqlite.store import SqliteStore"),
         ("holdfast.store.writer", "from holdfast.main import main"),
         ("holdfast.unheard_of", "from holdfast.domain import ids"),

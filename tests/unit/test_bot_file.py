@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.administration.bot_file import FILE_NAME, Bot, read_bot, write_bot
-from holdfast.config import ConfigError
+from holdfast.settings.settings import ConfigError
 
 
 def test_a_bot_is_saved_privately_and_forgotten(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.config import ConfigError, Settings, resolve, settings_told
+from holdfast.settings.settings import ConfigError, Settings, resolve, settings_told
 
 
 def write(folder: Path, text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from holdfast.administration.connection_file import (
     write_connections,
 )
 from holdfast.agent.models.providers import PROVIDERS, Saved
-from holdfast.config import ConfigError
+from holdfast.settings.settings import ConfigError
 
 NAMES = st.sampled_from([provider.name for provider in PROVIDERS])
 

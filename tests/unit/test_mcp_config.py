@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast.agent.mcp.kept import KeptTools
 from holdfast.agent.mcp.naming import named
 from holdfast.agent.mcp.ports import Listing, Offered
-from holdfast.config import ConfigError, resolve
 from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers, secrets_of
+from holdfast.settings.settings import ConfigError, resolve
 
 
 def only(**table: object) -> McpServer:

@@ -15,10 +15,10 @@ from holdfast.agent.models.prices import Known, Said, read_known
 from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
 from holdfast.agent.models.shop import Shop
 from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
-from holdfast.config import ConfigError, Settings, resolve
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.settings.settings import ConfigError, Settings, resolve
 from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
 
 GOOD = streaming([chunk({"content": f"Here, {KEY}."}), chunk({}, "stop"), DONE])

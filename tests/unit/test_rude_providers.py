@@ -11,7 +11,6 @@ import pytest
 
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_providers import Providers
-from holdfast.config import Settings
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events.facts import Ranges
@@ -25,6 +24,7 @@ from holdfast.memory.patience import in_time
 from holdfast.memory.ports import Health, Owner
 from holdfast.memory.providers.installed import BadProvider, NotReady, open_installed
 from holdfast.memory.providers.webhook_wire import Answered
+from holdfast.settings.settings import Settings
 from holdfast.store.ports import Message
 from holdfast.store.sqlite.store import SqliteStore
 from tests.installing import install

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.administration.settings_file import CannotEdit, change_file, edited
-from holdfast.office.settings import CannotEditSettings
+from holdfast.settings.edit import CannotEdit, change_file, edited
+from holdfast.settings.info import CannotEditSettings
 
 OWN = """\
 # My settings

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
-from holdfast.administration.settings_file import write_whole
 from holdfast.administration.written_files import NAMED, Reading, digest_of
 from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.switchboard import Switchboard
@@ -27,7 +26,8 @@ from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.state.rows import SessionRow
-from holdfast.office.settings import CannotEditSettings
+from holdfast.settings.edit import write_whole
+from holdfast.settings.info import CannotEditSettings
 
 NEW = SessionId("new")
 """Stands for a conversation that there is none of yet."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.administration.secret_file import read_secret, write_secret
+from holdfast.settings.secret_file import read_secret, write_secret
 
 FILE_NAME = "telegram.toml"
 _HEAD = "# The Telegram bot that was connected in the settings. Holds its token: keep it to yourself.\n"

@@ -9,7 +9,6 @@ import msgspec
 
 from holdfast.administration.bot_file import Bot, read_bot, write_bot
 from holdfast.administration.porter import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
-from holdfast.config import ConfigError, Settings
 from holdfast.domain.chats import Inbound
 from holdfast.domain.errors import HoldfastError, NoSuchChannel
 from holdfast.domain.secrets import Mask
@@ -17,7 +16,8 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
 from holdfast.gateway.ports import Channel, ChannelFailure
 from holdfast.office.channels import ChannelRefused, ChannelTold, ChannelTried, NotListening
-from holdfast.office.settings import CannotEditSettings, SettingFixed
+from holdfast.settings.info import CannotEditSettings, SettingFixed
+from holdfast.settings.settings import ConfigError, Settings
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"
 

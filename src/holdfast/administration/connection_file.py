@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.administration.secret_file import read_secret, write_secret
 from holdfast.agent.models.providers import PROVIDERS, Saved
-from holdfast.config import ConfigError
+from holdfast.settings.secret_file import read_secret, write_secret
+from holdfast.settings.settings import ConfigError
 
 FILE_NAME = "connection.toml"
 FIRST = PROVIDERS[0].name

@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.administration.settings_file import write_whole
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
+from holdfast.settings.edit import write_whole
 
 FOLDER = ".last-good"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

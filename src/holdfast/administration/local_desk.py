@@ -18,7 +18,7 @@ from holdfast.domain.local_model import (
     LocalTold,
 )
 from holdfast.domain.secrets import Masking
-from holdfast.office.settings import CannotEditSettings
+from holdfast.settings.info import CannotEditSettings
 
 
 class LocalDesk:

@@ -8,8 +8,6 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from holdfast.administration.memory_models import Named, RememberedModels
-from holdfast.administration.webhook_key import FOR_MEMORY, webhook_key
-from holdfast.config import ConfigError, Settings
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
@@ -24,6 +22,8 @@ from holdfast.memory.providers import installed
 from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes
 from holdfast.memory.providers.webhook import Webhook
+from holdfast.settings.settings import ConfigError, Settings
+from holdfast.settings.webhook_key import FOR_MEMORY, webhook_key
 
 OFF = "off"
 BUILT_IN = ("notes", "webhook", OFF)

@@ -14,7 +14,6 @@ from holdfast.administration.connection_file import (
     write_connections,
 )
 from holdfast.administration.model_offers import Offers
-from holdfast.administration.settings_desk import Desk
 from holdfast.agent.local.model import ABOUT
 from holdfast.agent.local.place import NAME
 from holdfast.agent.masking import MaskedModel
@@ -37,12 +36,13 @@ from holdfast.agent.models.providers import (
 from holdfast.agent.models.shop import Shop, made_for
 from holdfast.agent.models.trial import heard, tried
 from holdfast.agent.ports import Model, NoModelKey, NoSuchModel
-from holdfast.config import ConfigError, Settings, altered
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.local_model import LOCAL, LocalTold
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.office.models import Connection, NoModel, NoSuchModelProvider, ProviderTold, Tried
-from holdfast.office.settings import BadSetting, CannotEditSettings
+from holdfast.settings.info import BadSetting, CannotEditSettings
+from holdfast.settings.service import Desk
+from holdfast.settings.settings import ConfigError, Settings, altered
 
 
 class Switching(Protocol):

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from holdfast.agent.models.listing import WORDS
 from holdfast.agent.models.prices import NOTHING_SAID, Said
 from holdfast.agent.models.providers import PROVIDERS, provider_named
-from holdfast.config import FILE_NAME, PREFIX, ConfigError, Settings
 from holdfast.domain.files import FileKind
+from holdfast.settings.settings import FILE_NAME, PREFIX, ConfigError, Settings
 
 _KINDS: tuple[FileKind, ...] = get_args(FileKind)
 

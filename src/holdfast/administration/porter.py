@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.administration.bot_file import FILE_NAME as BOT_FILE
-from holdfast.config import Settings
 from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.office.channels import ChannelTold, SenderTold, StrangerTold
+from holdfast.settings.settings import Settings
 
 TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"
 TELEGRAM, WEBHOOK = "telegram", "webhook"

@@ -10,7 +10,6 @@ from pathlib import Path
 from holdfast.cli.desk import note
 from holdfast.cli.entry import announced, check_keys, entrance_of
 from holdfast.cli.wiring import Door, Staff, Wiring
-from holdfast.config import Settings
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
@@ -19,6 +18,7 @@ from holdfast.engine.workspaces import sweep
 from holdfast.office.mcp import NoMcp
 from holdfast.office.office import Office
 from holdfast.overview import Overview
+from holdfast.settings.settings import Settings
 from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0

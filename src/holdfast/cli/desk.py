@@ -17,8 +17,8 @@ from rich.console import Console
 
 from holdfast.cli.errors import NoStore
 from holdfast.cli.wiring import Wiring, wiring_of
-from holdfast.config import Settings
 from holdfast.domain.errors import HoldfastError, StoreUnreadable
+from holdfast.settings.settings import Settings
 from holdfast.store.ports import Store
 
 T = TypeVar("T")

@@ -7,7 +7,6 @@ from typing import Annotated, Protocol
 import msgspec
 import typer
 
-from holdfast.config import Settings, resolve, settings_told
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.files import Takes
 from holdfast.domain.local_model import LocalDesk
@@ -22,8 +21,9 @@ from holdfast.office.mcp import McpDesk
 from holdfast.office.memory import MemoryDesk
 from holdfast.office.models import ModelDesk
 from holdfast.office.office import Office
-from holdfast.office.settings import SettingsDesk
 from holdfast.overview import Look
+from holdfast.settings.info import SettingsDesk
+from holdfast.settings.settings import Settings, resolve, settings_told
 from holdfast.store.ports import Durability, Progress, Replaced, Store
 
 

@@ -10,7 +10,7 @@ from holdfast.office.channels import ChannelDesk
 from holdfast.office.mcp import McpDesk, NoMcp
 from holdfast.office.memory import MemoryDesk, NoMemory
 from holdfast.office.models import ModelDesk
-from holdfast.office.settings import SettingsDesk
+from holdfast.settings.info import SettingsDesk
 
 
 class Office(msgspec.Struct, frozen=True):

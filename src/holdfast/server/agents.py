@@ -20,10 +20,10 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.office.agents import AgentDesk
-from holdfast.office.settings import CannotEditSettings
 from holdfast.server.problem import BadRequest
 from holdfast.server.sent import Sent
 from holdfast.server.telling import answers, body
+from holdfast.settings.info import CannotEditSettings
 
 NO_FILE = "*"
 """What If-None-Match says: there must be none yet."""

@@ -31,12 +31,12 @@ from holdfast.office.channels import (
     StrangerTold,
     TooManyCalls,
 )
-from holdfast.office.settings import CannotEditSettings, SettingFixed
 from holdfast.server.auth.guard import address_of
 from holdfast.server.auth.tries import Tries
 from holdfast.server.problem import TooManyTries, TooSlow
 from holdfast.server.sent import Sent
 from holdfast.server.telling import answers, body
+from holdfast.settings.info import CannotEditSettings, SettingFixed
 
 CALLED_PATHS = ("/api/channels/telegram", "/api/channels/webhook")
 """Where chat apps call."""

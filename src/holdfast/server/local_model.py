@@ -5,8 +5,8 @@ from typing import Any
 from litestar import delete, get, post
 
 from holdfast.domain.local_model import LocalDesk, LocalInstallRunning, LocalInUse, LocalTold
-from holdfast.office.settings import CannotEditSettings
 from holdfast.server.telling import answers
+from holdfast.settings.info import CannotEditSettings
 
 _COMING = LocalTold(
     "local:smollm2-135m", "It runs on this machine and needs no network.", "installing",

@@ -13,12 +13,12 @@ from holdfast.domain.files import Takes
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX
 from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.office.models import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
-from holdfast.office.settings import BadSetting, CannotEditSettings, SettingFixed
 from holdfast.overview import MAIN_ANSWERS, Look, Overview
 from holdfast.server import examples
 from holdfast.server.sent import NAME_CHARS_MAX, Sent
 from holdfast.server.shapes import ModelList, UsedModel
 from holdfast.server.telling import answers, body
+from holdfast.settings.info import BadSetting, CannotEditSettings, SettingFixed
 
 _URL_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 4_000

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from litestar import get, patch
 
-from holdfast.office.settings import (
+from holdfast.server.telling import answers, body
+from holdfast.settings.info import (
     BadSetting,
     CannotEditSettings,
     SettingFixed,
@@ -13,7 +14,6 @@ from holdfast.office.settings import (
     SettingsDesk,
     SettingTold,
 )
-from holdfast.server.telling import answers, body
 
 
 class SettingList(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.domain.errors import DiskFull
 from holdfast.domain.toml import NotToml, read_toml
-from holdfast.office.settings import CannotEditSettings
+from holdfast.settings.info import CannotEditSettings
 from holdfast.store.fsync import sync
 
 _MODE = 0o600

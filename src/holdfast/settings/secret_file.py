@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.administration.settings_file import spelt, write_whole
-from holdfast.config import ConfigError
 from holdfast.domain.toml import NotToml, read_toml
+from holdfast.settings.edit import spelt, write_whole
+from holdfast.settings.settings import ConfigError
 
 _MODE = 0o600
 T = TypeVar("T", bound=msgspec.Struct)

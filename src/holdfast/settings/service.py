@@ -4,10 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.administration.settings_file import change_file
-from holdfast.config import CHANGEABLE, FILE_NAME, PREFIX, ConfigError, Settings, altered, settings_told
 from holdfast.domain.secrets import Masking, identity, masked
-from holdfast.office.settings import BadSetting, SettingFixed, SettingNeedsRestart, SettingTold, Value
+from holdfast.settings.edit import change_file
+from holdfast.settings.info import BadSetting, SettingFixed, SettingNeedsRestart, SettingTold, Value
+from holdfast.settings.settings import (
+    CHANGEABLE,
+    FILE_NAME,
+    PREFIX,
+    ConfigError,
+    Settings,
+    altered,
+    settings_told,
+)
 
 
 class Desk:

@@ -1,0 +1,1 @@
+"""The settings of the server, the file that holds them, and changing them while it runs."""
