@@ -43,8 +43,8 @@ from holdfast.domain.usage import Usage
 from holdfast.engine.engine import Engine
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.ports import Workers
+from holdfast.engine.session_commands import Accepted
 from holdfast.engine.titles import Ask
-from holdfast.engine.verbs import Accepted
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
 from tests.repeated_decisions import repeating

@@ -12,7 +12,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_S_MAX, EVICT_S_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.state.rows import DebtRow
-from holdfast.engine.ledger import StoreLedger
+from holdfast.engine.memory_queue import StoreLedger
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderCannot, Segment

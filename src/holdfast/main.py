@@ -19,7 +19,6 @@ from holdfast import __version__
 from holdfast.administration.agent_desk import AgentDesk, AgentReader
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.agent_making import Making
-from holdfast.administration.backups import Backups
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
 from holdfast.administration.connection_file import usable_connections
 from holdfast.administration.local_desk import LocalDesk
@@ -81,8 +80,9 @@ from holdfast.domain.shell.denylist import Forbidden
 from holdfast.domain.urls import BadUrl
 from holdfast.domain.webhook_signing import PREFIX as KEY_PREFIX
 from holdfast.domain.webhook_signing import key_of
+from holdfast.engine.backups import Backups
 from holdfast.engine.engine import Engine
-from holdfast.engine.ledger import StoreLedger
+from holdfast.engine.memory_queue import StoreLedger
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.policies import OfAgents
 from holdfast.engine.workspaces import why_closed, why_refused, workspace_of

@@ -31,8 +31,8 @@ from holdfast.domain.ids import MessageId, SessionId, TurnId
 from holdfast.domain.state.changes import Change, ReadBack
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
-from holdfast.engine.reading_back import FIRST_PAGE_MESSAGES
-from holdfast.engine.verbs import Accepted
+from holdfast.engine.load_context import FIRST_PAGE_MESSAGES
+from holdfast.engine.session_commands import Accepted
 from holdfast.store.ports import Append
 from tests.house import UNLIMITED, House, Puppet, house, says
 from tests.parlour import Parlour, desk

@@ -15,7 +15,7 @@ from holdfast.domain.decisions.continuation import OPENING, SUMMED_UP
 from holdfast.domain.errors import Busy, NoSuchSession, SessionMoved, SummaryRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
-from holdfast.engine.verbs import Accepted
+from holdfast.engine.session_commands import Accepted
 from holdfast.store.ports import Store
 from tests.house import House, house, says
 from tests.mortal import Fate, Mortal

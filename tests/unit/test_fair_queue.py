@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.agent.ports import TextDelta
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId
-from holdfast.engine.verbs import Accepted
+from holdfast.engine.session_commands import Accepted
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import House, Lever, Line, calls, house, says

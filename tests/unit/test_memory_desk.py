@@ -24,7 +24,7 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.state.rows import Debt
-from holdfast.engine.ledger import StoreLedger
+from holdfast.engine.memory_queue import StoreLedger
 from holdfast.memory.desk import Desk
 from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.ports import Health, Owner, Provider, Segment

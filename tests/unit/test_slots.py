@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.engine.slots import Slots
+from holdfast.engine.resizable_semaphore import Slots
 
 
 class Line:

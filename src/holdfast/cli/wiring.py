@@ -12,10 +12,10 @@ from holdfast.domain.files import Takes
 from holdfast.domain.local_model import LocalDesk
 from holdfast.domain.mcp import secrets_of
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.engine.backup_info import BackupDesk
 from holdfast.engine.engine import Engine
 from holdfast.engine.keyring import Keyring
 from holdfast.office.agents import AgentDesk, AgentReading
-from holdfast.office.backups import BackupDesk
 from holdfast.office.channels import ChannelDesk, Reception
 from holdfast.office.mcp import McpDesk
 from holdfast.office.memory import MemoryDesk

@@ -19,8 +19,8 @@ from holdfast.domain.state.rows import ToolRow
 from holdfast.domain.state.session_state import Decide, Facts, View
 from holdfast.domain.transcript.transcript import Transcript, TranscriptFold
 from holdfast.engine.instructions import Instructions
-from holdfast.engine.reading_back import read_back
-from holdfast.engine.unsaved import UnsavedOutput
+from holdfast.engine.load_context import read_back
+from holdfast.engine.pending_deltas import UnsavedOutput
 from holdfast.store.ports import Append, Lease, Store
 
 

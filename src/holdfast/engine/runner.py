@@ -23,7 +23,7 @@ from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
-from holdfast.engine.slots import Slots
+from holdfast.engine.resizable_semaphore import Slots
 from holdfast.engine.workspaces import take_over, workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools

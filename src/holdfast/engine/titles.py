@@ -12,7 +12,7 @@ from holdfast.domain.limits import TITLE_CHARS_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.labels import first_words, shortened
 from holdfast.domain.transcript.transcript import TranscriptFold
-from holdfast.engine.verbs import Verbs
+from holdfast.engine.session_commands import Verbs
 from holdfast.store.ports import Store
 
 Ask = Callable[[SessionRow, str], Awaitable[str]]

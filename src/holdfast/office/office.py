@@ -4,8 +4,8 @@ import msgspec
 
 from holdfast.domain.clock import Instant
 from holdfast.domain.local_model import LocalDesk
+from holdfast.engine.backup_info import BackupDesk
 from holdfast.office.agents import AgentDesk
-from holdfast.office.backups import BackupDesk
 from holdfast.office.channels import ChannelDesk
 from holdfast.office.mcp import McpDesk, NoMcp
 from holdfast.office.memory import MemoryDesk, NoMemory

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from litestar.response import File
 
 from holdfast.domain.errors import DiskFull
-from holdfast.office.backups import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
+from holdfast.engine.backup_info import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
 from holdfast.server.telling import answers
 
 MEDIA_TYPE = "application/vnd.sqlite3"

@@ -11,7 +11,7 @@ from holdfast.domain.errors import NoSuchRun, RunRefused
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import RunId
 from holdfast.domain.limits import CHANGED_FILES_MAX
-from holdfast.engine.changes import RunChanges
+from holdfast.engine.file_changes import RunChanges
 from holdfast.server.sent import PATH_CHARS_MAX, Sent
 from holdfast.server.telling import answers, body
 

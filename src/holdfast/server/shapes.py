@@ -22,7 +22,7 @@ from holdfast.domain.state.rows import (
 from holdfast.domain.transcript.removals import Removal
 from holdfast.domain.transcript.transcript import Entry, Turn
 from holdfast.domain.usage import Usage
-from holdfast.engine.verbs import Accepted
+from holdfast.engine.session_commands import Accepted
 from holdfast.office.models import ProviderTold
 from holdfast.store import session_status
 

@@ -24,7 +24,7 @@ from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.domain.secrets import Masking
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.state.session_state import Facts, View
-from holdfast.engine.summaries import Summaries
+from holdfast.engine.compaction import Summaries
 from holdfast.engine.workspaces import take_over
 from holdfast.store.ports import Append, Store
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from holdfast.office.backups import BackupRunning, BackupTold, NoSuchBackup
+from holdfast.engine.backup_info import BackupRunning, BackupTold, NoSuchBackup
 from holdfast.store.ports import Upkeep
 
 FOLDER = "backups"

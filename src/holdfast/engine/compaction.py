@@ -18,10 +18,10 @@ from holdfast.domain.errors import HoldfastError, NoSuchSession, NothingToSummar
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUMMARIES_AT_ONCE_MAX, SUMMARY_RETRY_MS, SUMMARY_RETRY_MS_MAX
 from holdfast.domain.transcript.transcript import Transcript
+from holdfast.engine.load_context import read_back
 from holdfast.engine.ports import Contexts, Workers
-from holdfast.engine.reading_back import read_back
 from holdfast.engine.recorder import Context
-from holdfast.engine.verbs import Verbs
+from holdfast.engine.session_commands import Verbs
 from holdfast.store.ports import Store
 
 _RESTING_MAX = 1_000
