@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.credentials import Entrance, digest_of
 from holdfast.domain.ids import Ids
-from holdfast.engine.keyring import Keyring
 from holdfast.overview import Overview
 from holdfast.server.connections import Patience
 from holdfast.server.door import HttpDoor

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.auth.credentials import Keyring
+from holdfast.auth.passwords import hash_password, is_password
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.credentials import digest_of
 from holdfast.domain.errors import BadPassword, NoSuchToken, TooLarge
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import CODES_MAX, PASSWORD_CHARS_MIN, TOKEN_NAME_CHARS_MAX
-from holdfast.engine.keyring import Keyring
-from holdfast.engine.passwords import hash_password, is_password
 from holdfast.store.sqlite.store import SqliteStore
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.auth.login_throttle import Tries
 from holdfast.domain.limits import TRIES_ADDRESSES_MAX
-from holdfast.server.auth.tries import Tries
 
 
 class Time:

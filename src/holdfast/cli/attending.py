@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
+from holdfast.auth.credentials import Keyring
 from holdfast.cli.desk import note
 from holdfast.cli.entry import announced, check_keys, entrance_of
 from holdfast.cli.wiring import Door, Staff, Wiring
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
-from holdfast.engine.keyring import Keyring
 from holdfast.engine.workspaces import sweep
 from holdfast.office.mcp import NoMcp
 from holdfast.office.office import Office

@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.auth.credentials import Keyring
 from holdfast.cli.errors import AuthOff, NeedsPassword
 from holdfast.cli.token_file import local_token
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.credentials import Entrance, Listening, digest_of
 from holdfast.domain.errors import StoreFault
 from holdfast.domain.ids import ProcessId
-from holdfast.engine.keyring import Keyring
 from holdfast.settings.settings import ConfigError, Settings
 from holdfast.store.ports import Store
 

@@ -2,13 +2,13 @@
 
 import typer
 
+from holdfast.auth.credentials import Keyring
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give
 from holdfast.cli.entry import link_to, servers
 from holdfast.cli.errors import NoServer
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
-from holdfast.engine.keyring import Keyring
 
 
 def link(

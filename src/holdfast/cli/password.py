@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from holdfast.auth.credentials import Keyring
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give
 from holdfast.cli.errors import PasswordsDiffer
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
-from holdfast.engine.keyring import Keyring
 
 StdinOption = Annotated[bool, typer.Option("--stdin", help="Read it from the standard input, one line.")]
 RemoveOption = Annotated[bool, typer.Option("--remove", help="Have none any more.")]

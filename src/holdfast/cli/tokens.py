@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.auth.credentials import Keyring
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
 from holdfast.cli.saying import age
 from holdfast.cli.tables import table, tell_list
@@ -14,7 +15,6 @@ from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.domain.ids import Ids
-from holdfast.engine.keyring import Keyring
 from holdfast.store.ports import Store
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")]

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 import msgspec
 import typer
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.files import Takes
 from holdfast.domain.local_model import LocalDesk
@@ -14,7 +15,6 @@ from holdfast.domain.mcp import secrets_of
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.backup_info import BackupDesk
 from holdfast.engine.engine import Engine
-from holdfast.engine.keyring import Keyring
 from holdfast.office.agents import AgentDesk, AgentReading
 from holdfast.office.channels import ChannelDesk, Reception
 from holdfast.office.mcp import McpDesk

@@ -12,12 +12,12 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import BODY_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
-from holdfast.engine.keyring import Keyring
 from holdfast.office.memory import NoMemory
 from holdfast.office.office import Office
 from holdfast.overview import Look

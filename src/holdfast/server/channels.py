@@ -12,6 +12,7 @@ from litestar import Request, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
+from holdfast.auth.login_throttle import Tries
 from holdfast.domain.errors import (
     HoldfastError,
     NoSuchChannel,
@@ -32,7 +33,6 @@ from holdfast.office.channels import (
     TooManyCalls,
 )
 from holdfast.server.auth.guard import address_of
-from holdfast.server.auth.tries import Tries
 from holdfast.server.problem import TooManyTries, TooSlow
 from holdfast.server.sent import Sent
 from holdfast.server.telling import answers, body

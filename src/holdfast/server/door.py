@@ -11,13 +11,13 @@ from functools import partial
 
 import uvicorn
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import HEARTBEAT_S
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
-from holdfast.engine.keyring import Keyring
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.server.app import application

@@ -3,11 +3,11 @@
 import time
 from typing import Any, Protocol
 
+from holdfast.auth.login_throttle import Tries
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.server.about import AboutRoutes
 from holdfast.server.agents import AgentRoutes
-from holdfast.server.auth.tries import Tries
 from holdfast.server.backups import BackupRoutes
 from holdfast.server.channels import ChannelRoutes
 from holdfast.server.local_model import LocalRoutes

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.auth.credentials import Keyring
+from holdfast.auth.login_throttle import Tries
+from holdfast.auth.passwords import is_password
 from holdfast.domain.clock import Instant
 from holdfast.domain.credentials import RIGHTS, Entrance, Keys, Right, digest_of
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import KEYS_STALE_MS, PASSWORD_CHECKS_WAITING_MAX
-from holdfast.engine.keyring import Keyring
-from holdfast.engine.passwords import is_password
 from holdfast.server.asgi import Scope, header
 from holdfast.server.auth.hosts import Hosts
-from holdfast.server.auth.tries import Tries
 from holdfast.server.files import FILES_PATH
 from holdfast.server.problem import NotSignedIn, SignInFailed, TooManyTries
 

@@ -6,10 +6,10 @@ import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import Instant
 from holdfast.domain.errors import BadPassword, NoSuchSignIn
 from holdfast.domain.limits import PASSWORD_CHARS_MAX
-from holdfast.engine.keyring import Keyring
 from holdfast.server.auth.guard import Guard, Visitor, address_of
 from holdfast.server.problem import SignInFailed, TooManyTries
 from holdfast.server.telling import answers, body

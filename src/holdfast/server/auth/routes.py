@@ -6,11 +6,11 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath
 
+from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import Instant
 from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token
 from holdfast.domain.errors import NoSuchToken
 from holdfast.domain.limits import PASSWORD_CHARS_MAX, TOKEN_NAME_CHARS_MAX
-from holdfast.engine.keyring import Keyring
 from holdfast.server.auth.guard import Guard, Visitor, address_of
 from holdfast.server.auth.hosts import Hosts
 from holdfast.server.problem import BadRequest, SignInFailed, TooManyTries

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.auth.passwords import hash_password
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.credentials import (
     Code,
@@ -30,7 +31,6 @@ from holdfast.domain.limits import (
     TOKENS_MAX,
 )
 from holdfast.domain.secrets import Masking, identity
-from holdfast.engine.passwords import hash_password
 from holdfast.store.ports import Shelf
 
 TOKEN, TOKEN_USED, SIGN_IN, CODE, PASSWORD = "token", "token_used", "sign_in", "code", "password"

@@ -1,0 +1,1 @@
+"""Credentials: tokens, sign-ins and the password."""
