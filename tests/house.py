@@ -11,7 +11,6 @@ from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache, Evict, tell_nobody
 from holdfast.agent.calls import Approvals, Calls
 from holdfast.agent.loop import Agent
-from holdfast.agent.models.fallback import Fallback
 from holdfast.agent.ports import (
     CallDelta,
     Model,
@@ -45,6 +44,7 @@ from holdfast.engine.permissions import Permissions
 from holdfast.engine.ports import Workers
 from holdfast.engine.session_commands import Accepted
 from holdfast.engine.titles import Ask
+from holdfast.models.fallback import Fallback
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
 from tests.repeated_decisions import repeating

@@ -9,8 +9,8 @@ import os
 import zipfile
 from pathlib import Path
 
-from holdfast.agent.local.installing import install
-from holdfast.agent.local.place import Place
+from holdfast.models.local.install import install
+from holdfast.models.local.place import Place
 
 LIBRARY = """
 import http.server, json, threading

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Protocol, Secret
-from holdfast.agent.models.http_model import HttpModel
-from holdfast.agent.models.transport import Patience
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context.context import Profile, Request, UserMessage
 from holdfast.domain.events.parts import Text
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Protocol, Secret
+from holdfast.models.http_model import HttpModel
+from holdfast.models.transport import Patience
+from holdfast.models.wire import Wire
 
 KEY = "sk-test-0123456789abcdef"
 PROFILE = Profile("test", 100_000)

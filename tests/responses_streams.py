@@ -6,9 +6,9 @@ is a recording.
 
 from typing import Any
 
-from holdfast.agent.models.responses_request import Thought
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
+from holdfast.models.responses.request import Thought
 from tests.model_server import event
 
 USED = {

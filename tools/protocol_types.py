@@ -13,10 +13,11 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
-from holdfast.domain import agents_told, local_model
+from holdfast.domain import agents_told
 from holdfast.domain.events import facts, parts
+from holdfast.models.info import Tried
+from holdfast.models.local import info
 from holdfast.office.channels import ChannelTried
-from holdfast.office.models import Tried
 from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 
@@ -32,7 +33,7 @@ ANSWERS: Mapping[str, Structs] = {
         shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
         password.PasswordTold, password.SignInList, settings.SettingList, Tried, backups.BackupList,
         about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
-        mcp.McpList, local_model.LocalTold,
+        mcp.McpList, info.LocalTold,
     ),
     "agents": (
         agents_told.AgentsTold, agents_told.AgentText, agents_told.AgentPrompt, agents_told.PromptsTold,

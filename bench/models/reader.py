@@ -14,15 +14,15 @@ import anthropic
 import openai
 import uvloop
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Protocol, Secret
-from holdfast.agent.models.http_model import HttpModel
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.responses_wire import ResponsesWire
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import TextDelta
 from holdfast.domain.context.request import Profile, Request, UserMessage
 from holdfast.domain.events.parts import Text
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Protocol, Secret
+from holdfast.models.http_model import HttpModel
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.responses.wire import ResponsesWire
+from holdfast.models.wire import Wire
 
 SAID = "Hello?"
 ASKED = Request("Be brief.", (UserMessage((Text(SAID),)),))

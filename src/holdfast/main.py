@@ -20,27 +20,17 @@ from holdfast.administration.agent_desk import AgentDesk, AgentReader
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.agent_making import Making
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
-from holdfast.administration.connection_file import usable_connections
-from holdfast.administration.local_desk import LocalDesk
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_office import MemoryOffice
 from holdfast.administration.memory_providers import Providers
-from holdfast.administration.model_desk import Models, chosen
-from holdfast.administration.model_sayings import said_in
 from holdfast.administration.porter import Porter
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
 from holdfast.agent.guide import WorkspaceGuide
-from holdfast.agent.local.llama import Llama
-from holdfast.agent.local.model import LocalModel
-from holdfast.agent.local.place import Place
 from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
 from holdfast.agent.mcp.servers import McpServers, Wanted
 from holdfast.agent.mcp.yard import Yard
-from holdfast.agent.models.prices import read_known
-from holdfast.agent.models.providers import flaw_of
-from holdfast.agent.models.shop import Shop, made_as
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
 from holdfast.agent.tools.confinement import Confinement, Walls, confine
@@ -91,6 +81,16 @@ from holdfast.gateway.commands import Asked
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
+from holdfast.models.catalog import read_known
+from holdfast.models.connection_file import usable_connections
+from holdfast.models.factory import Shop, made_as
+from holdfast.models.local.model import LocalModel
+from holdfast.models.local.place import Place
+from holdfast.models.local.server import Llama
+from holdfast.models.local.service import LocalDesk
+from holdfast.models.overrides import said_in
+from holdfast.models.providers import flaw_of
+from holdfast.models.service import Models, chosen
 from holdfast.server.door import HttpDoor
 from holdfast.settings.service import Desk
 from holdfast.settings.settings import FILE_NAME, ConfigError, Settings

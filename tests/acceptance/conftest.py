@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.models.providers import PROVIDERS
+from holdfast.models.providers import PROVIDERS
 from tests.acceptance.talking import Speaker, speaking
 from tests.keys import bearing, remember
 

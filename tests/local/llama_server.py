@@ -6,14 +6,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.agent.local.llama import Llama
-from holdfast.agent.local.model import LocalModel
-from holdfast.agent.local.place import Place
-from holdfast.agent.models.endpoint import Protocol
-from holdfast.agent.models.shop import made_as
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
+from holdfast.models.endpoint import Protocol
+from holdfast.models.factory import made_as
+from holdfast.models.local.model import LocalModel
+from holdfast.models.local.place import Place
+from holdfast.models.local.server import Llama
 from tests.tidy.sources import ROOT
 
 PLACE = Place(ROOT / ".cache" / "local-model")

@@ -6,14 +6,14 @@ from importlib.metadata import distributions
 
 import aiohttp
 
-from holdfast.agent.local.model import LocalModel
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.responses_wire import ResponsesWire
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.context import Profile, Request
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint
+from holdfast.models.local.model import LocalModel
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.responses.wire import ResponsesWire
+from holdfast.models.wire import Wire
 from tests.local.llama_server import CALLING, PLACE, PROTOCOLS, WEATHER, llama, saying
 from tests.tidy.sources import ROOT
 

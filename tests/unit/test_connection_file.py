@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.administration.connection_file import (
+from holdfast.models.connection_file import (
     FILE_NAME,
     connection_problem,
     read_connections,
     usable_connections,
     write_connections,
 )
-from holdfast.agent.models.providers import PROVIDERS, Saved
+from holdfast.models.providers import PROVIDERS, Saved
 from holdfast.settings.settings import ConfigError
 
 NAMES = st.sampled_from([provider.name for provider in PROVIDERS])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.administration.local_desk import LocalDesk
-from holdfast.agent.local.installing import DOWNLOAD_BYTES, install, reason_in, uninstall
-from holdfast.agent.local.place import Place
-from holdfast.domain.local_model import LocalInstallFailed, LocalInstallRunning
+from holdfast.models.local.info import LocalInstallFailed, LocalInstallRunning
+from holdfast.models.local.install import DOWNLOAD_BYTES, install, reason_in, uninstall
+from holdfast.models.local.place import Place
+from holdfast.models.local.service import LocalDesk
 from tests.local_packages import BROKEN, Packages
 
 

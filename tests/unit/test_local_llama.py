@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.local import llama as keeping
-from holdfast.agent.local.llama import Llama
-from holdfast.agent.local.model import LocalModel
-from holdfast.agent.local.place import Place
-from holdfast.agent.models.endpoint import Secret
-from holdfast.agent.models.shop import made_as
 from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta
-from holdfast.domain.local_model import LocalNotInstalled
 from holdfast.domain.usage import Usage
+from holdfast.models.endpoint import Secret
+from holdfast.models.factory import made_as
+from holdfast.models.local import server as keeping
+from holdfast.models.local.info import LocalNotInstalled
+from holdfast.models.local.model import LocalModel
+from holdfast.models.local.place import Place
+from holdfast.models.local.server import Llama
 from tests.acceptance.talking import until
 from tests.local_packages import Packages
 from tests.model_server import ASKED

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.administration.connection_file import write_connections
 from holdfast.administration.memory_models import RememberedModels
 from holdfast.administration.memory_providers import Providers
-from holdfast.agent.models.providers import Saved
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.ids import Ids
 from holdfast.domain.secrets import Mask
 from holdfast.memory.ports import Owner, OwnerGone
 from holdfast.memory.providers.installed import BadProvider, NoSuchProvider
+from holdfast.models.connection_file import write_connections
+from holdfast.models.providers import Saved
 from holdfast.settings.settings import ConfigError, Settings
 from holdfast.store.sqlite.store import SqliteStore
 from tests.acceptance.talking import Speaker, speaking

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.models.abilities import AGAIN_S, Abilities
-from holdfast.agent.models.endpoint import OPENAI_URL, Endpoint, Secret
 from holdfast.domain.files import Takes
+from holdfast.models.abilities import AGAIN_S, Abilities
+from holdfast.models.endpoint import OPENAI_URL, Endpoint, Secret
 from tests.model_server import KEY, Answers, Seen, refusing, serving
 
 WORDS, PICTURES = Takes(frozenset({"text"})), Takes(frozenset({"text", "image"}))

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.models import failures
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.http_model import Answer
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.responses_wire import ResponsesWire
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import CallDelta, ModelDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
+from holdfast.models import failures
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import Answer
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.responses.wire import ResponsesWire
+from holdfast.models.wire import Wire
 
 FOLDER = Path(__file__).parent.parent / "captures" / "llama_cpp"
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "smollm2-135m", Secret(""))

@@ -10,10 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.models.chat_request import encode
-from holdfast.agent.models.chat_wire import ChatDecoder, ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
 from holdfast.domain.events import facts as f
@@ -21,6 +17,10 @@ from holdfast.domain.events.parts import Reasoning, Text, ToolCall
 from holdfast.domain.events.stream_fold import StreamFold
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.usage import Usage
+from holdfast.models.chat.request import encode
+from holdfast.models.chat.wire import ChatDecoder, ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import HttpModel
 from tests.model_server import (
     ASKED,
     CALM,

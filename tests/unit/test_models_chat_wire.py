@@ -8,11 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_request import encode
-from holdfast.agent.models.chat_thinking import Kept
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.http_model import Answer
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -25,6 +20,11 @@ from holdfast.agent.ports import (
 from holdfast.domain.context.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
+from holdfast.models.chat.request import encode
+from holdfast.models.chat.thinking import Kept
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import Answer
 from tests.decoding import decoded
 from tests.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event
 

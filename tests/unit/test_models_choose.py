@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.agent.models.choose import (
+from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
+from holdfast.domain.context.context import Profile
+from holdfast.domain.errors import HoldfastError
+from holdfast.models.providers import PROVIDERS, Provider, Saved, endpoint_at
+from holdfast.models.selection import (
     DEMO_ANSWERS,
     PROBE_S,
     LocalServer,
@@ -16,10 +20,6 @@ from holdfast.agent.models.choose import (
     choose,
     local_servers,
 )
-from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, endpoint_at
-from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
-from holdfast.domain.context.context import Profile
-from holdfast.domain.errors import HoldfastError
 from tests.model_server import KEY, Answers, refusing, serving
 
 OPENAI_MODEL = PROVIDERS[0].model

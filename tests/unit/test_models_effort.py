@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Protocol
-from holdfast.agent.models.fallback import Fallback
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.responses_wire import ResponsesWire
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import AskedInstead, ModelFailure, TextDelta
 from holdfast.domain.agents import BadAgent, parse
 from holdfast.domain.context.context import Profile
 from holdfast.domain.context.request import Effort
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Protocol
+from holdfast.models.fallback import Fallback
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.responses.wire import ResponsesWire
+from holdfast.models.wire import Wire
 from tests.model_server import ASKED, DONE, asking, chunk, event, heard, refusing, serving, streaming
 
 ROOMY = Profile("test", 200_000, 32_000)

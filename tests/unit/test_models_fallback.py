@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast.agent.masking import MaskedModel
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.fallback import TRIES_MAX, Fallback, with_own_thinking
-from holdfast.agent.models.http_model import HttpModel
 from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, TextDelta
 from holdfast.domain.context.context import AssistantMessage, FileContent, Profile, Request, UserMessage
 from holdfast.domain.events.parts import File, Reasoning, Text
 from holdfast.domain.secrets import Mask
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.fallback import TRIES_MAX, Fallback, with_own_thinking
+from holdfast.models.http_model import HttpModel
 from tests.model_server import ASKED, CALM, DONE, KEY, Answers, Seen, chunk, refusing, serving, streaming
 
 GOOD = streaming([chunk({"content": "Here."}), chunk({}, "stop"), DONE])

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.http_model import Answer
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.responses_wire import ResponsesWire
-from holdfast.agent.models.wire import Wire
 from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import Answer
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.responses.wire import ResponsesWire
+from holdfast.models.wire import Wire
 from tests import messages_streams, model_server, responses_streams
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "small", Secret(""))

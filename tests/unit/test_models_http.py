@@ -12,14 +12,14 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.failures import TOO_LONG
-from holdfast.agent.models.http_model import HttpModel
-from holdfast.agent.models.transport import Patience
 from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import Usage
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.failures import TOO_LONG
+from holdfast.models.http_model import HttpModel
+from holdfast.models.transport import Patience
 from tests.model_server import (
     ASKED,
     DONE,

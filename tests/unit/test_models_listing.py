@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.listing import FAILED_S, FRESH_S, Lists, Offer, listed_in
-from holdfast.agent.models.prices import Price
+from holdfast.models.catalog import Price
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.listing import FAILED_S, FRESH_S, Lists, Offer, listed_in
 from tests.model_server import KEY, refusing, serving
 
 ANTHROPIC = {

@@ -6,10 +6,10 @@ The server's answers are constructed from the published reference of the Message
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.models.messages_wire import MessagesWire
-from holdfast.agent.models.transport import Patience
 from holdfast.domain.context.context import GO_ON
 from holdfast.domain.ids import SessionId
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.transport import Patience
 from tests.house import House, Lever, house
 from tests.messages_streams import START, STOP, begun, ended, grown, over, said
 from tests.model_server import CALM, asking, serving, streaming

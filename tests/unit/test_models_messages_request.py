@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.models.messages_request import REDACTED
-from holdfast.agent.models.messages_wire import MessagesWire
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import (
     AssistantMessage,
@@ -22,6 +20,8 @@ from holdfast.domain.context.request import (
     UserMessage,
 )
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
+from holdfast.models.messages.request import REDACTED
+from holdfast.models.messages.wire import MessagesWire
 from tests.messages_streams import marks
 from tests.model_server import SHELL
 

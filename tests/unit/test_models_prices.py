@@ -5,14 +5,14 @@ from datetime import date
 import msgspec
 import pytest
 
-from holdfast.agent.models.chat_wire import ChatWire
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.http_model import HttpModel
-from holdfast.agent.models.prices import FREE, Price, read_known
-from holdfast.agent.models.providers import PROVIDERS, endpoint_at, provider_named
 from holdfast.agent.ports import StepEnd
 from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import COUNT_MAX, Rate, Usage
+from holdfast.models.catalog import FREE, Price, read_known
+from holdfast.models.chat.wire import ChatWire
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import HttpModel
+from holdfast.models.providers import PROVIDERS, endpoint_at, provider_named
 from tests.model_server import CALM, DONE, KEY, TALK, chunk, event, heard, serving, streaming
 
 MILLION = 1_000_000

@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.failures import TOO_LONG
-from holdfast.agent.models.http_model import Answer, HttpModel
-from holdfast.agent.models.responses_request import Thought
-from holdfast.agent.models.responses_wire import ResponsesWire
 from holdfast.agent.ports import (
     CallDelta,
     ModelDelta,
@@ -30,6 +25,11 @@ from holdfast.domain.context.request import (
 )
 from holdfast.domain.events.parts import Reasoning, Text
 from holdfast.domain.usage import Usage
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.failures import TOO_LONG
+from holdfast.models.http_model import Answer, HttpModel
+from holdfast.models.responses.request import Thought
+from holdfast.models.responses.wire import ResponsesWire
 from tests.decoding import decoded
 from tests.model_server import (
     ASKED,

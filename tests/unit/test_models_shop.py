@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.administration.connection_file import FILE_NAME, read_connections, write_connections
-from holdfast.administration.model_desk import chosen
-from holdfast.administration.model_offers import Offers
-from holdfast.administration.model_sayings import said_in
-from holdfast.agent.models.listing import PICTURES, WORDS
-from holdfast.agent.models.prices import Known, Said, read_known
-from holdfast.agent.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
-from holdfast.agent.models.shop import Shop
 from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.models.catalog import Known, Said, read_known
+from holdfast.models.connection_file import FILE_NAME, read_connections, write_connections
+from holdfast.models.factory import Shop
+from holdfast.models.listing import PICTURES, WORDS
+from holdfast.models.offers import Offers
+from holdfast.models.overrides import said_in
+from holdfast.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
+from holdfast.models.service import chosen
 from holdfast.settings.settings import ConfigError, Settings, resolve
 from tests.model_server import ASKED, DONE, KEY, chunk, refusing, serving, streaming
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.models.sse import EventTooLong, SseParser
+from holdfast.models.sse import EventTooLong, SseParser
 
 LINES = st.sampled_from(
     [b"data: a", b"data:b", b"data", b"data: ", b"data:  two", b": note", b"event: x", b"id: 1", b"", b"",

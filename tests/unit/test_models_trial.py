@@ -6,8 +6,8 @@ import socket
 import pytest
 from aiohttp import web
 
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.trial import Trial, tried
+from holdfast.models.connection_test import Trial, tried
+from holdfast.models.endpoint import Endpoint, Secret
 from tests.model_server import KEY, TALK, Answers, refusing, serving, streaming
 
 MODELS = {"object": "list", "data": [{"id": "qwen3:8b"}, {"id": "llama3"}, {"id": "nomic-embed"}]}

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from holdfast.administration.last_good import KeptCopies
 from holdfast.administration.written_files import Kind, WrittenFiles
-from holdfast.agent.models.providers import PROVIDERS, is_local_model, split_name
 from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.events.facts import Resume
-from holdfast.domain.local_model import LOCAL
 from holdfast.domain.prompts import BadPrompt, Prompt
 from holdfast.domain.secrets import Masking, identity
+from holdfast.models.local.info import LOCAL
+from holdfast.models.providers import PROVIDERS, is_local_model, split_name
 
 Note = Callable[[str], None]
 UNREAD = AgentSpec(approvals="ask")

@@ -7,11 +7,17 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.administration.connection_file import usable_connections
 from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
-from holdfast.agent.models.endpoint import Endpoint, Secret
-from holdfast.agent.models.providers import (
+from holdfast.agent.ports import Model, ModelFailure
+from holdfast.domain.context.request import DEMO
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
+from holdfast.models.connection_file import usable_connections
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.factory import made_for
+from holdfast.models.providers import (
     PROVIDERS,
     Provider,
     Saved,
@@ -20,12 +26,6 @@ from holdfast.agent.models.providers import (
     provider_named,
     rooted,
 )
-from holdfast.agent.models.shop import made_for
-from holdfast.agent.ports import Model, ModelFailure
-from holdfast.domain.context.request import DEMO
-from holdfast.domain.errors import HoldfastError
-from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
 
 _NAMED_MAX = 100
 

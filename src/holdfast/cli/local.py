@@ -7,8 +7,8 @@ import typer
 from holdfast.cli.bar import Bar
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.local_model import LocalTold
 from holdfast.domain.transcript.labels import clean
+from holdfast.models.local.info import LocalTold
 
 _MB = 1_000_000
 

@@ -3,13 +3,13 @@
 import msgspec
 
 from holdfast.domain.clock import Instant
-from holdfast.domain.local_model import LocalDesk
 from holdfast.engine.backup_info import BackupDesk
+from holdfast.models.info import ModelDesk
+from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk
 from holdfast.office.channels import ChannelDesk
 from holdfast.office.mcp import McpDesk, NoMcp
 from holdfast.office.memory import MemoryDesk, NoMemory
-from holdfast.office.models import ModelDesk
 from holdfast.settings.info import SettingsDesk
 
 

@@ -1,7 +1,7 @@
 """One conversation, as an example of everything that goes over the wire."""
 
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
-from holdfast.office.models import ModelTold, PriceTold, ProviderTold
+from holdfast.models.info import ModelTold, PriceTold, ProviderTold
 from holdfast.server.shapes import (
     Found,
     FoundList,

@@ -4,7 +4,7 @@ from typing import Any
 
 from litestar import MediaType, Response, get
 
-from holdfast.office.models import ModelDesk
+from holdfast.models.info import ModelDesk
 from holdfast.overview import Look
 from holdfast.server import examples
 from holdfast.server.metrics import CONTENT_TYPE, Metrics

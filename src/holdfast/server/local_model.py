@@ -4,7 +4,7 @@ from typing import Any
 
 from litestar import delete, get, post
 
-from holdfast.domain.local_model import LocalDesk, LocalInstallRunning, LocalInUse, LocalTold
+from holdfast.models.local.info import LocalDesk, LocalInstallRunning, LocalInUse, LocalTold
 from holdfast.server.telling import answers
 from holdfast.settings.info import CannotEditSettings
 

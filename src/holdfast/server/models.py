@@ -11,8 +11,8 @@ from litestar.params import FromPath
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
 from holdfast.domain.limits import AGENT_FALLBACKS_MAX
-from holdfast.domain.local_model import LocalNotInstalled
-from holdfast.office.models import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
+from holdfast.models.info import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
+from holdfast.models.local.info import LocalNotInstalled
 from holdfast.overview import MAIN_ANSWERS, Look, Overview
 from holdfast.server import examples
 from holdfast.server.sent import NAME_CHARS_MAX, Sent

@@ -23,7 +23,7 @@ from holdfast.domain.transcript.removals import Removal
 from holdfast.domain.transcript.transcript import Entry, Turn
 from holdfast.domain.usage import Usage
 from holdfast.engine.session_commands import Accepted
-from holdfast.office.models import ProviderTold
+from holdfast.models.info import ProviderTold
 from holdfast.store import session_status
 
 

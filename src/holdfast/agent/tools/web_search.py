@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.models.endpoint import Secret
 from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.agent.tools.readable import without_unseen
@@ -19,6 +18,7 @@ from holdfast.domain.limits import (
     WEB_SEARCH_RESULTS_MAX,
     WEB_SEARCH_SNIPPET_CHARS_MAX,
 )
+from holdfast.models.endpoint import Secret
 
 _TITLE_CHARS_MAX = 300
 _URL_CHARS_MAX = 2_000

@@ -1,0 +1,141 @@
+"""Chat Completions as bytes: the request. No I/O."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.ports import ToolSpec
+from holdfast.domain.context.request import (
+    AssistantMessage,
+    FileContent,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.domain.events.parts import AnyPart, File, ToolCall
+from holdfast.models.chat.thinking import EXTRA, extras, thinking_fields, with_calls
+from holdfast.models.wire import EFFORT
+from holdfast.models.wording import file_words, on_one_line, tool_name, words
+
+MAX_TOKENS = "max_tokens"
+LONG_IDS = "ids of calls as long as ours"
+"""Refused by Mistral and by what runs its models: there, the id of a call is nine letters or digits."""
+AFTER_TOOLS = "a person after a tool"
+"""Refused by the same: the assistant has to have spoken in between."""
+_SEEN = "I have seen that."
+_ID_CHARS = 9
+
+
+def encode(
+    model: str,
+    request: Request,
+    tools: Sequence[ToolSpec],
+    without: Collection[str] = (),
+    answer_tokens_max: int = 0,
+) -> bytes:
+    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    in_loops = with_calls(request.messages)
+    messages = [
+        _message(message, request.files, in_loop, without)
+        for message, in_loop in zip(request.messages, in_loops, strict=True)
+    ]
+    if LONG_IDS in without:
+        messages = [_with_short_ids(each) for each in messages]
+    if AFTER_TOOLS in without:
+        messages = list(_bridged(messages))
+    if request.system:
+        messages.insert(0, {"role": "system", "content": request.system})
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "tools": [_function(tool) for tool in tools],
+    }
+    if request.effort and EFFORT not in without:
+        body["reasoning_effort"] = request.effort
+    if answer_tokens_max:
+        # OpenAI's newer models refuse the name that all others know.
+        name = "max_completion_tokens" if MAX_TOKENS in without else MAX_TOKENS
+        body[name] = answer_tokens_max
+    unwanted = {*without, *(() if tools else ("tools",))}
+    return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+
+
+def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
+    if "tool_call_id" in message:
+        return {**message, "tool_call_id": _short(message["tool_call_id"])}
+    if "tool_calls" in message:
+        calls = [{**call, "id": _short(call["id"])} for call in message["tool_calls"]]
+        return {**message, "tool_calls": calls}
+    return message
+
+
+def _short(call_id: str) -> str:
+    return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
+
+
+def _bridged(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A word of the assistant's wherever a person speaks right after a tool."""
+    before = ""
+    for message in messages:
+        if before == "tool" and message["role"] == "user":
+            yield {"role": "assistant", "content": _SEEN}
+        yield message
+        before = message["role"]
+
+
+def _function(tool: ToolSpec) -> dict[str, Any]:
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": told}
+
+
+def _message(
+    message: RequestMessage, files: Mapping[str, FileContent], in_loop: bool, without: Collection[str]
+) -> dict[str, Any]:
+    match message:
+        case UserMessage():
+            return {"role": "user", "content": _said(message.parts, files)}
+        case ToolMessage():
+            return {"role": "tool", "tool_call_id": message.call_id, "content": words(message.parts)}
+        case AssistantMessage():
+            said: dict[str, Any] = {"role": "assistant", "content": words(message.parts) or None}
+            calls = [_call(part) for part in message.parts if isinstance(part, ToolCall)]
+            for call, extra in zip(calls, extras(message, without), strict=True):
+                if extra is not None:
+                    call[EXTRA] = extra
+            if in_loop:
+                said |= thinking_fields(message, without)
+            return {**said, "tool_calls": calls} if calls else said
+
+
+def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
+    """What a person said: a string wherever that is enough, since many servers take nothing else."""
+    pieces: list[str | dict[str, Any]] = []
+    for part in parts:
+        content = files.get(part.blob) if isinstance(part, File) else None
+        if isinstance(part, File) and content is not None:
+            pieces.append(_shown(part, content))
+        else:
+            pieces.append(words((part,)))
+    if all(isinstance(piece, str) for piece in pieces):
+        return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
+    return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
+
+
+def _shown(file: File, content: FileContent) -> str | dict[str, Any]:
+    url = f"data:{file.media_type};base64,{content.body}"
+    match content.kind:
+        case "image":
+            return {"type": "image_url", "image_url": {"url": url}}
+        case "pdf":
+            return {"type": "file", "file": {"filename": on_one_line(file.name), "file_data": url}}
+    return file_words(file, content)
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": tool_name(call.name), "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}

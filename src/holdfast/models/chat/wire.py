@@ -1,0 +1,362 @@
+"""Chat Completions: requests encoded, the chunks of an answer decoded. No I/O.
+
+Follows OpenAI's reference, and what servers that claim to speak it do otherwise: thinking in
+`reasoning_content` or `reasoning`, or between tags in the text; calls without `index`, calls that come whole,
+names that are repeated.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.ports import (
+    CallDelta,
+    ModelDelta,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolSpec,
+)
+from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.decisions.tools import is_complete
+from holdfast.domain.usage import COUNT_MAX, Usage
+from holdfast.models.chat.request import AFTER_TOOLS, LONG_IDS, MAX_TOKENS, encode
+from holdfast.models.chat.thinking import (
+    EXTRA,
+    THINKING,
+    UNSIGNED_CALLS,
+    UNTHOUGHT_CALLS,
+    Details,
+    Kept,
+    object_in,
+)
+from holdfast.models.chat.thinking_tags import Opening
+from holdfast.models.wire import EFFORT, ErrorInStream
+
+
+class ChatWire:
+    """OpenAI Chat Completions, as everybody speaks it."""
+
+    path = "chat/completions"
+    optional = (
+        ("stream_options", "stream_options"),
+        ("tools", "does not support tools"),
+        ("tools", "no endpoints found that support tool use"),
+        (MAX_TOKENS, "'max_tokens' is not supported"),
+        (MAX_TOKENS, "use 'max_completion_tokens'"),
+        ("max_completion_tokens", "'max_completion_tokens' is not supported"),
+        (EFFORT, "reasoning_effort"),
+        (EFFORT, "reasoning effort"),
+        (EFFORT, "does not support thinking"),
+        (EFFORT, "thinking level"),
+        (EFFORT, "thinking_level"),
+        (THINKING, "'reasoning_content' is unsupported"),
+        (THINKING, "'reasoning' is unsupported"),
+        (THINKING, "'reasoning_details' is unsupported"),
+        (THINKING, '"reasoning_content"'),
+        (THINKING, '"reasoning_details"'),
+        (EXTRA, "extra_content"),
+        (LONG_IDS, "with a length of 9"),
+        (AFTER_TOOLS, "'user' after role 'tool'"),
+        # These two are wanted rather than refused.
+        (UNTHOUGHT_CALLS, "must be passed back"),
+        (UNSIGNED_CALLS, "missing a thought_signature"),
+        (UNSIGNED_CALLS, "missing a `thought_signature`"),
+    )
+
+    def encode(
+        self,
+        model: str,
+        profile: Profile,
+        request: Request,
+        tools: Sequence[ToolSpec],
+        without: Collection[str],
+    ) -> bytes:
+        return encode(model, request, tools, without, profile.answer_tokens_max)
+
+    def decoder(self) -> "ChatDecoder":
+        return ChatDecoder()
+
+
+# The answer.
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+    extra_content: msgspec.Raw = msgspec.Raw()
+
+
+class _Said(msgspec.Struct):
+    """A piece of content where that is a list: as Mistral sends what its models think."""
+
+    text: str | None = None
+    thinking: list["_Said"] | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | list[_Said] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: msgspec.Raw = msgspec.Raw()
+    refusal: str | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    object: str | None = None
+
+
+class _CachedTokens(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Used(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _CachedTokens | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost: Any = None
+    is_byok: bool | None = None
+
+    @property
+    def cost_micros(self) -> int | None:
+        """What OpenRouter says that it took for this answer, in US dollars; no other server is believed."""
+        if self.is_byok is not False or not isinstance(self.cost, float | int):
+            return None
+        return round(min(max(self.cost, 0), COUNT_MAX) * 1_000_000)
+
+
+class _Call(msgspec.Struct):
+    """A call while it is written. `place` is its number in the answer; without a name it is held back."""
+
+    place: int
+    id: str = ""
+    name: str = ""
+    written: list[str] = msgspec.field(default_factory=list)
+
+    def arguments(self) -> str:
+        return "".join(self.written)
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+_USED = msgspec.json.Decoder(_Used)
+_STOP_REASONS = (
+    ("function_call", "tool_calls"), ("max_tokens", "length"), ("model_length", "length"), ("", "stop"),
+)  # fmt: skip
+_FAULTS = frozenset({"error", "insufficient_system_resource", "abort"})
+"""Why an answer ended that is not whole: as OpenRouter, Mistral, DeepSeek and vLLM say it."""
+
+
+class ChatDecoder:
+    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._reason: str | None = None
+        self._usage = Usage()
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._thinks_in = ""
+        self._thoughts: list[str] = []
+        self._details: Details | None = None
+        self._opening = Opening()
+        self._fault = b""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is whole; its usage may still come."""
+        return self.is_done or self._reason is not None
+
+    def feed(self, data: bytes) -> list[ModelDelta]:
+        """The deltas in one event. Raises ErrorInStream, or ValueError for what is not a chunk."""
+        if self._fault:
+            raise ErrorInStream(self._fault)
+        if data == b"[DONE]":
+            self.is_done = True
+            return []
+        if not data:
+            return []
+        chunk = _CHUNK.decode(data)
+        if chunk.error and bytes(chunk.error) != b"null":
+            raise ErrorInStream(data)
+        if chunk.usage and bytes(chunk.usage) != b"null":
+            self._count(chunk.usage)
+        if not chunk.choices:
+            if chunk.object == "error":
+                raise ErrorInStream(data)
+            return []
+        choice = chunk.choices[0]
+        self._fault = _fault_in(choice)
+        if choice.finish_reason and not self._fault:
+            self._reason = choice.finish_reason
+        delta = choice.delta or choice.message
+        deltas = self._deltas(delta) if delta is not None else []
+        if self._fault and not deltas:
+            raise ErrorInStream(self._fault)
+        return deltas  # A fault that comes with words comes after them.
+
+    def end(self) -> list[ModelDelta]:
+        """What closes the answer: calls whose arguments were left out, and its one StepEnd."""
+        last: list[ModelDelta] = [*self._opening.let_go()]
+        for call in self._calls:
+            arguments = call.arguments()
+            if call.name and not arguments.strip():
+                # No arguments at all is how some servers write a call of a tool that takes none.
+                last.append(CallDelta(call.place, call.name, "{}"))
+            elif arguments and not call.name:
+                last.append(CallDelta(call.place, "", arguments))
+        kept = (
+            self._details.kept("".join(self._thoughts), [call.id for call in self._calls])
+            if self._details
+            else None
+        )
+        if kept is not None:
+            last.append(ReasoningDelta("", kept.signature()))
+        said = (self._reason or "").lower()
+        reason = dict(_STOP_REASONS).get(said, said)
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        return [*last, StepEnd(reason, self._usage)]
+
+    def _deltas(self, delta: _Delta) -> list[ModelDelta]:
+        deltas: list[ModelDelta] = []
+        content = delta.content
+        if isinstance(content, list):
+            # Nobody wants this kind of thinking back.
+            if thought := "".join(said.text or "" for each in content for said in each.thinking or ()):
+                deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
+            content = "".join(each.text or "" for each in content)
+        if thought := self._thought(delta):
+            deltas += [*self._opening.let_go(), ReasoningDelta(thought)]
+        if said := content or delta.refusal:
+            deltas += self._thought_out()
+            deltas += [TextDelta(said)] if self._opening.is_over else self._opening.feed(said)
+        if delta.tool_calls:
+            deltas += [*self._opening.let_go(), *self._thought_out()]
+            for piece in delta.tool_calls:
+                deltas += self._call_deltas(piece)
+        return deltas
+
+    def _thought(self, delta: _Delta) -> str:
+        """What a chunk holds of the model's thinking; it goes back in the field that it came in."""
+        # A server that sends several fields sends the same thought in all of them.
+        thought = delta.reasoning_content or delta.reasoning or ""
+        if thought:
+            self._thinks_in = "reasoning_content" if delta.reasoning_content else "reasoning"
+        if delta.reasoning_details:
+            self._details = self._details or Details()
+            detailed = self._details.add(delta.reasoning_details)
+            if detailed and not thought:
+                thought, self._thinks_in = detailed, "reasoning"
+        if thought:
+            self._thoughts.append(thought)
+        return thought
+
+    def _thought_out(self) -> list[ModelDelta]:
+        """Thinking ends where something else begins."""
+        field, self._thinks_in = self._thinks_in, ""
+        return [ReasoningDelta("", Kept(field).signature())] if field else []
+
+    def _call_deltas(self, piece: _CallPiece) -> list[ModelDelta]:
+        function = piece.function or _Function()
+        arguments = function.arguments or ""
+        if not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        call = self._call_of(piece, function.name or "", arguments)
+        if _is_whole(arguments) and call.arguments() == arguments:
+            return []  # Said once more: nothing is called twice for that.
+        deltas: list[ModelDelta] = []
+        if extra := object_in(piece.extra_content):
+            deltas.append(ReasoningDelta("", Kept(extra=extra, is_late=bool(call.name)).signature()))
+        is_named_now = not call.name and bool(function.name)
+        call.written.append(arguments)
+        if is_named_now:
+            call.name = function.name or ""
+            deltas.append(CallDelta(call.place, call.name, call.arguments()))
+        elif call.name and arguments:
+            deltas.append(CallDelta(call.place, call.name, arguments))
+        return deltas
+
+    def _call_of(self, piece: _CallPiece, name: str, arguments: str) -> _Call:
+        """The call that a piece belongs to: by its index, else by its id, else the newest.
+
+        Some servers number every call 0. A piece with a name and an id of its own, after a call that is
+        whole, begins another; and so does one without an id that has whole arguments of its own, as Google's
+        do: of the same tool, if it names none.
+        """
+        if piece.index is not None:
+            found = self._by_index.get(piece.index)
+        elif piece.id:
+            found = next((call for call in self._calls if call.id == piece.id), None)
+        else:
+            found = self._calls[-1] if self._calls and not self._begins(self._calls[-1], name) else None
+        other_id = bool(found and piece.id and found.id and piece.id != found.id)
+        if found is None or (other_id and self._begins(found, name)) or _is_another(found, piece, arguments):
+            named = found.name if found is not None and not name and not piece.id else ""
+            found = _Call(len(self._calls), piece.id or "", named)
+            self._calls.append(found)
+            if piece.index is not None:
+                self._by_index[piece.index] = found
+        found.id = found.id or piece.id or ""
+        return found
+
+    def _begins(self, before: _Call, name: str) -> bool:
+        """Whether a piece that names a tool comes after `before` rather than belonging to it."""
+        return bool(name) and is_complete(before.arguments())
+
+    def _count(self, usage: msgspec.Raw) -> None:
+        try:
+            used = _USED.decode(usage)
+        except msgspec.DecodeError:
+            return  # Counts are told, not relied on: an odd one must not cost the answer.
+        details = used.prompt_tokens_details or _CachedTokens()
+        cached = details.cached_tokens or used.prompt_cache_hit_tokens or used.cached_tokens
+        asked = used.prompt_tokens or 0
+        # Google and xAI count what was thought in the sum alone.
+        answered = max(used.completion_tokens or 0, (used.total_tokens or 0) - asked if asked else 0)
+        written = details.cache_write_tokens or 0
+        self._usage = Usage(asked, answered, cached or 0, used.cost_micros, written)
+
+
+def _is_another(before: _Call, piece: _CallPiece, arguments: str) -> bool:
+    """Whether a piece without an id of its own has what another call is made with."""
+    if (piece.id and before.id) or not before.name or not _is_whole(arguments):
+        return False
+    written = before.arguments()
+    return written != arguments and is_complete(written)
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether a piece holds all that a call is made with. Hardly any does, and those are told at a glance."""
+    return arguments[:1] == "{" and arguments[-1:] == "}" and is_complete(arguments)
+
+
+def _fault_in(choice: _Choice) -> bytes:
+    """The error by which an answer ended before it was whole; nothing if it did not."""
+    if choice.error and bytes(choice.error) != b"null":
+        return msgspec.json.encode({"error": choice.error})
+    if choice.finish_reason not in _FAULTS:
+        return b""
+    why = f"it stopped in the middle ({choice.finish_reason})"
+    return msgspec.json.encode({"error": {"message": why, "type": choice.finish_reason}})

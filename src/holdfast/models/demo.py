@@ -1,0 +1,60 @@
+"""The embedded demo model: offline, always the same, at a pace that can be read. Says that it is no AI."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
+from holdfast.domain.context.request import DEMO, Profile, Request
+from holdfast.domain.files import Takes
+from holdfast.models.demo_script import Step, step_of
+
+DELAY_S = 0.03
+"""Between two words: a fast reader's pace."""
+WINDOW_TOKENS = 32_000
+_ARGUMENTS_CHARS = 12
+# A piece never is white space alone: a beginning that ends with one must come back as it was said.
+_WORD = re.compile(r"\s*\S+\s*")
+
+
+class Demo:
+    """A script in the place of a model. `delay_s` is between its words; 0 does not wait at all."""
+
+    def __init__(
+        self, delay_s: float = DELAY_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._delay_s = delay_s
+        self._sleep = sleep
+
+    @property
+    def name(self) -> str:
+        return DEMO
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(DEMO, WINDOW_TOKENS)
+
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        """The script's next message, or its rest if it was cut off. Never fails."""
+        step = step_of(request, {tool.name for tool in tools})
+        for delta in _pieces(step):
+            await self._sleep(self._delay_s)
+            yield delta
+        yield StepEnd("tool_calls" if step.call is not None else "stop")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _pieces(step: Step) -> Iterator[ModelDelta]:
+    yield from (ReasoningDelta(word) for word in _WORD.findall(step.thinking))
+    yield from (TextDelta(word) for word in _WORD.findall(step.text))
+    if step.call is not None:
+        arguments = msgspec.json.encode(step.call.arguments).decode()
+        for start in range(0, len(arguments), _ARGUMENTS_CHARS):
+            yield CallDelta(0, step.call.name, arguments[start : start + _ARGUMENTS_CHARS])

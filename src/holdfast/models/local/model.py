@@ -1,0 +1,70 @@
+"""The local model as everyone asks a model: over HTTP, at whichever address its server has at the moment."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from holdfast.agent.ports import Model, ModelDelta, ToolSpec
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.files import Takes
+from holdfast.models.endpoint import Endpoint, Protocol
+from holdfast.models.local.info import LOCAL
+from holdfast.models.local.place import NAME, WINDOW_TOKENS
+from holdfast.models.local.server import Llama
+
+ABOUT = (
+    "It runs on this machine and needs no network. It is tiny: it can chat a little, but it uses no tools,"
+    " gets facts wrong, and should not be relied on."
+)
+_ANSWER_TOKENS = 512
+
+
+class LocalModel:
+    """Holds the server from when it is made until it is closed. `made` is the client for an address.
+
+    It has no address that could be told: that changes with every start. So it is not asked for titles,
+    summaries or what to remember, which it could not do well either.
+    """
+
+    profile = Profile(f"{LOCAL}/{NAME}", WINDOW_TOKENS, _ANSWER_TOKENS, answer_tokens_max=_ANSWER_TOKENS)
+
+    def __init__(self, llama: Llama, made: Callable[[Endpoint], Model], protocol: Protocol = "chat") -> None:
+        """Raises LocalNotInstalled."""
+        llama.hold()
+        self._llama = llama
+        self._made = made
+        self._protocol: Protocol = protocol
+        self._client: tuple[Endpoint, Model] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.name})"
+
+    @property
+    def name(self) -> str:
+        return f"{LOCAL}:{NAME}"
+
+    async def takes(self) -> Takes:
+        return Takes(frozenset({"text"}))
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        """As its port says; it waits for its server to come up."""
+        client = await self._at(await self._llama.endpoint(self._protocol))
+        async with aclosing(client.stream(request, tools)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._client is not None:
+            await self._client[1].close()
+        await self._llama.release()
+
+    async def _at(self, endpoint: Endpoint) -> Model:
+        """The client for an address; another once the server has begun anew."""
+        if self._client is None or self._client[0].base_url != endpoint.base_url:
+            left, self._client = self._client, (endpoint, self._made(endpoint))
+            if left is not None:
+                await left[1].close()
+        return self._client[1]

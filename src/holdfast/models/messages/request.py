@@ -1,0 +1,233 @@
+"""What is sent by the Messages protocol: a request as the bytes of its body. No I/O.
+
+**Signed thinking.** A thinking block goes back as it came: its text, and the signature that is kept with it
+(`Reasoning.signature`). A block whose thinking is hidden has no text and no signature but one opaque value;
+it is kept as REDACTED followed by that value. Signatures are base 64, so neither can be taken for the other.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.ports import ToolSpec
+from holdfast.domain.context.request import (
+    AssistantMessage,
+    Effort,
+    FileContent,
+    Profile,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.domain.decisions.tools import is_complete
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
+from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
+from holdfast.models.wording import file_words, on_one_line, tool_name, words
+
+REDACTED = "redacted_thinking:"
+THOUGHTS = OF_THE_CONVERSATION + "thinking"
+"""The thinking that goes back, as something that may be left out."""
+LONG_ANSWERS = "max_tokens.long"
+"""The room for an answer where it is more than every model takes, as something that may be left out."""
+ANSWER_TOKENS_SAFE = 4_096
+"""Every model takes this much."""
+THINKING_TOKENS_MIN = 1_024
+"""The smallest budget that a model takes, where it wants one."""
+_ADAPTIVE_SINCE, _ENABLED_SINCE = (4, 6), (3, 7)
+_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+_THINKING = ("thinking", "redacted_thinking")
+_EPHEMERAL = "ephemeral"
+
+Block = dict[str, Any]
+Said = dict[str, Any]
+
+
+def encode(
+    model: str,
+    profile: Profile,
+    request: Request,
+    tools: Sequence[ToolSpec],
+    without: Collection[str] = (),
+) -> bytes:
+    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    signed_by = "" if THOUGHTS in without else profile.provider
+    messages = _messages(request, signed_by)
+    room = (
+        min(profile.answer_tokens, ANSWER_TOKENS_SAFE) if LONG_ANSWERS in without else profile.answer_tokens
+    )
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": room,
+        "system": [_text(request.system)] if request.system.strip() else [],
+        "messages": messages,
+        "tools": [_tool(tool) for tool in tools] or _former_tools(messages),
+        "stream": True,
+        "thinking": _thinking(model, room, messages, "thinking.display" not in without, request.effort),
+        "output_config": _output(model, request.effort) if EFFORT not in without else None,
+    }
+    if body["tools"] and not tools:
+        body["tool_choice"] = {"type": "none"}
+    body = {name: value for name, value in body.items() if value and name not in without}
+    if "cache_control" not in without:
+        _mark(body)
+    return msgspec.json.encode(body)
+
+
+def _tool(tool: ToolSpec) -> Block:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+
+
+def _former_tools(messages: Sequence[Said]) -> list[Block]:
+    """The tools that a conversation has used: one with calls in it is refused where none are declared."""
+    used = (each["name"] for said in messages for each in said["content"] if each["type"] == "tool_use")
+    return [
+        {"name": name, "description": "No longer available.", "input_schema": {"type": "object"}}
+        for name in dict.fromkeys(used)
+    ]
+
+
+# The conversation: two sides that take turns, each message a list of blocks.
+
+
+def _messages(request: Request, signed_by: str) -> list[Said]:
+    """Results go first in the message after their calls, and what a person says joins them there."""
+    messages: list[Said] = []
+    for message in request.messages:
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        if blocks := _blocks(message, request.files, signed_by):
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += blocks
+            else:
+                messages.append({"role": role, "content": blocks})
+    return messages
+
+
+def _blocks(message: RequestMessage, files: Mapping[str, FileContent], signed_by: str) -> list[Block]:
+    match message:
+        case UserMessage():
+            return [_shown(part, files) for part in message.parts]
+        case ToolMessage():
+            return [_result(message)]
+        case AssistantMessage():
+            return _answered(message, signed_by)
+
+
+def _shown(part: Text | File, files: Mapping[str, FileContent]) -> Block:
+    content = files.get(part.blob) if isinstance(part, File) else None
+    if not isinstance(part, File) or content is None:
+        return _text(words((part,)))
+    source = {"type": "base64", "media_type": part.media_type, "data": content.body}
+    match content.kind:
+        case "image":
+            return {"type": "image", "source": source}
+        case "pdf":
+            return {"type": "document", "source": source, "title": on_one_line(part.name)}
+    return _text(file_words(part, content))
+
+
+def _result(message: ToolMessage) -> Block:
+    result = {"type": "tool_result", "tool_use_id": _id(message.call_id), "content": words(message.parts)}
+    return {**result, "is_error": True} if message.failed else result
+
+
+def _answered(message: AssistantMessage, signed_by: str) -> list[Block]:
+    blocks: list[Block] = []
+    for part in message.parts:
+        match part:
+            case Text() if part.text.strip():
+                blocks.append(_text(part.text))
+            case Reasoning() if part.signature and part.provider == signed_by:
+                blocks.append(_thought(part))
+            case ToolCall():
+                blocks.append(_call(part))
+    # Thinking that nothing came of, because the answer was cut off there, is refused at the end of a message.
+    while blocks and blocks[-1]["type"] in _THINKING:
+        blocks.pop()
+    return blocks
+
+
+def _thought(part: Reasoning) -> Block:
+    if part.signature.startswith(REDACTED):
+        return {"type": "redacted_thinking", "data": part.signature.removeprefix(REDACTED)}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+
+def _call(part: ToolCall) -> Block:
+    arguments = part.arguments if is_complete(part.arguments) else "{}"
+    return {
+        "type": "tool_use",
+        "id": _id(part.call_id),
+        "name": tool_name(part.name),
+        "input": msgspec.Raw(arguments.encode()),
+    }
+
+
+def _id(call_id: str) -> str:
+    return _NOT_IN_IDS.sub("_", call_id)
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+# Thinking.
+
+
+def _output(model: str, effort: Effort | None) -> Block | None:
+    """How much to think, for models that decide by themselves; of those not known one may hope so."""
+    version = _version(model)
+    return {"effort": effort} if effort and not (0, 0) < version < _ADAPTIVE_SINCE else None
+
+
+def _thinking(
+    model: str, answer_tokens: int, messages: Sequence[Said], shown: bool, effort: Effort | None = None
+) -> Block | None:
+    """How to ask for thinking: as much as the model sees fit, or up to a budget, or not at all.
+
+    Claude decides by itself since 4.6, and from 4.7 on takes nothing else; it shows a summary where it is
+    told to. Before, it wants a budget, which is part of the answer's room, and goes on with calls only after
+    an answer that began with thinking. Of any other model nothing is known, so it is not asked.
+    """
+    if messages[-1]["role"] == "assistant":
+        return None  # An answer that has begun is gone on with, not thought about.
+    version = _version(model)
+    if version >= _ADAPTIVE_SINCE:
+        return {"type": "adaptive", "display": "summarized"} if shown else {"type": "adaptive"}
+    usual = answer_tokens // 2
+    if version < _ENABLED_SINCE or usual < THINKING_TOKENS_MIN or _goes_on_unthinking(messages):
+        return None
+    budget = {"low": answer_tokens // 8, "high": answer_tokens * 3 // 4}.get(effort or "", usual)
+    return {"type": "enabled", "budget_tokens": max(budget, THINKING_TOKENS_MIN)}
+
+
+def _version(model: str) -> tuple[int, int]:
+    if "claude-mythos-preview" in model:
+        return _ADAPTIVE_SINCE
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def _goes_on_unthinking(messages: Sequence[Said]) -> bool:
+    """Whether results are sent for calls of an answer that began without thinking."""
+    if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
+        return False
+    return messages[-2]["content"][0]["type"] not in _THINKING
+
+
+# The prompt's cache.
+
+
+def _mark(body: dict[str, Any]) -> None:
+    """Mark up to where a request can be served from the cache: tools, instructions, the last two messages.
+
+    The last user message but one is where the request before this one ended. It is marked again because the
+    search for what is cached goes back only so many blocks, and one answer may have more calls than that.
+    """
+    spoken = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for blocks in (body.get("tools"), body.get("system"), *spoken[-2:]):
+        if blocks:
+            blocks[-1]["cache_control"] = {"type": _EPHEMERAL}

@@ -1,0 +1,169 @@
+"""OpenAI Responses as bytes: the request. No I/O.
+
+Nothing is kept at the server (`store` is false): a request holds the whole conversation. Thinking goes back
+as the item that it came as; what its text does not hold of that item is kept in its signature, as a Thought.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.ports import ToolSpec
+from holdfast.domain.context.context import instructions_digest
+from holdfast.domain.context.request import (
+    AssistantMessage,
+    FileContent,
+    Profile,
+    Request,
+    RequestMessage,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
+from holdfast.models.wording import file_words, on_one_line, tool_name, words
+
+ENCRYPTED = "reasoning.encrypted_content"
+THINKING = OF_THE_CONVERSATION + "thinking"
+"""What is left out when a server does not take its reasoning items back."""
+SUMMARY = "reasoning.summary"
+OUTPUT_TOKENS_MIN = 16
+"""OpenAI refuses a lower limit."""
+
+
+class Thought(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True):
+    """A reasoning item, as the signature of a thinking part holds it in JSON.
+
+    `is_raw`: the part's text is the item's own content, and not a summary that others made of it.
+    """
+
+    id: str = ""
+    encrypted_content: str = ""
+    summary: tuple[str, ...] = ()
+    is_raw: bool = False
+
+    def signature(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+_THOUGHT = msgspec.json.Decoder(Thought)
+
+
+def encode(
+    model: str, profile: Profile, request: Request, tools: Sequence[ToolSpec], without: Collection[str] = ()
+) -> bytes:
+    """The body of a streaming request, `without` the optional fields that a server does not take."""
+    keeps_thinking = THINKING not in without
+    body: dict[str, Any] = {
+        "model": model,
+        "instructions": request.system,
+        "input": [
+            item for message in request.messages for item in _items(message, request.files, keeps_thinking)
+        ],
+        "stream": True,
+        "store": False,
+        "include": [ENCRYPTED],
+        "reasoning": _reasoning(request, without),
+        "tools": [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in tools
+        ],
+        "parallel_tool_calls": True,
+        # Requests that begin alike are answered where that beginning is cached.
+        "prompt_cache_key": instructions_digest(request.system),
+        "max_output_tokens": max(profile.answer_tokens_max, OUTPUT_TOKENS_MIN),
+    }
+    unwanted = {*without}
+    if not request.system:
+        unwanted.add("instructions")
+    if not body["reasoning"]:
+        unwanted.add("reasoning")
+    if not profile.answer_tokens_max:
+        unwanted.add("max_output_tokens")
+    if not tools or "tools" in without:
+        unwanted |= {"tools", "parallel_tool_calls"}
+    return msgspec.json.encode({name: value for name, value in body.items() if name not in unwanted})
+
+
+def _reasoning(request: Request, without: Collection[str]) -> dict[str, str]:
+    """How much to think, and that what was thought is to be told."""
+    wanted = {} if SUMMARY in without else {"summary": "auto"}
+    return {**wanted, "effort": request.effort} if request.effort and EFFORT not in without else wanted
+
+
+def _items(
+    message: RequestMessage, files: Mapping[str, FileContent], keeps_thinking: bool
+) -> Iterator[dict[str, Any]]:
+    match message:
+        case UserMessage():
+            yield {"type": "message", "role": "user", "content": _said(message.parts, files)}
+        case ToolMessage():
+            yield {
+                "type": "function_call_output",
+                "call_id": message.call_id,
+                "output": words(message.parts),
+            }
+        case AssistantMessage():
+            # A reasoning item that nothing follows is refused: it is to be followed by what was thought out.
+            ends = max(
+                (i for i, part in enumerate(message.parts) if not isinstance(part, Reasoning)), default=0
+            )
+            for part in message.parts[: ends + 1]:
+                if not isinstance(part, Reasoning):
+                    yield _answered(part)
+                elif keeps_thinking and (item := _thought(part)) is not None:
+                    yield item
+
+
+def _answered(part: Text | ToolCall) -> dict[str, Any]:
+    if isinstance(part, Text):
+        content = [{"type": "output_text", "text": part.text}]
+        return {"type": "message", "role": "assistant", "content": content}
+    name = tool_name(part.name)
+    return {"type": "function_call", "call_id": part.call_id, "name": name, "arguments": part.arguments}
+
+
+def _thought(part: Reasoning) -> dict[str, Any] | None:
+    """The reasoning item that a part was; None if it was none, as another protocol's thinking."""
+    try:
+        thought = _THOUGHT.decode(part.signature)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    item: dict[str, Any] = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": text} for text in thought.summary],
+    }
+    if thought.id:
+        item["id"] = thought.id
+    if thought.encrypted_content:
+        item["encrypted_content"] = thought.encrypted_content
+    if thought.is_raw:
+        item["content"] = [{"type": "reasoning_text", "text": part.text}]
+    return item if thought.encrypted_content or (thought.is_raw and part.text) else None
+
+
+def _said(parts: Sequence[AnyPart], files: Mapping[str, FileContent]) -> str | list[dict[str, Any]]:
+    """What a person said: a string wherever that is enough, since some servers take nothing else."""
+    if not any(isinstance(part, File) and part.blob in files for part in parts):
+        return words(parts)
+    return [_shown(part, files) for part in parts]
+
+
+def _shown(part: AnyPart, files: Mapping[str, FileContent]) -> dict[str, Any]:
+    content = files.get(part.blob) if isinstance(part, File) else None
+    if not isinstance(part, File) or content is None:
+        return {"type": "input_text", "text": words((part,))}
+    url = f"data:{part.media_type};base64,{content.body}"
+    match content.kind:
+        case "image":
+            return {"type": "input_image", "detail": "auto", "image_url": url}
+        case "pdf":
+            return {"type": "input_file", "filename": on_one_line(part.name), "file_data": url}
+    return {"type": "input_text", "text": file_words(part, content)}

@@ -1,0 +1,195 @@
+"""A model's server over HTTP: one shared client, requests sent, bodies read. Shared by the wire protocols."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from holdfast.agent.ports import ModelFailure
+from holdfast.models import failures
+from holdfast.models.endpoint import Endpoint
+
+BODY_BYTES_MAX = 16_000_000
+"""An answer that comes whole instead of streaming."""
+READ_BUFFER_BYTES = 1_000_000
+"""What may wait for a slow reader; past that the server is slowed down."""
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long to wait for a server, in seconds."""
+
+    connect_s: float = 10.0
+    first_byte_s: float = 300.0
+    """From the request to the first byte of the answer: a model on this machine may read for minutes."""
+    between_chunks_s: float = 120.0
+    error_body_s: float = 5.0
+    trailer_s: float = 5.0
+    """For usage and the end mark, once the answer is whole."""
+    drain_s: float = 0.05
+    """For the end of the response, so that its connection can be used again."""
+
+
+class Transport:
+    """Sends requests to one endpoint. The client is made in the loop that first uses it."""
+
+    def __init__(self, endpoint: Endpoint, patience: Patience) -> None:
+        self._endpoint = endpoint
+        self._patience = patience
+        self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+
+    async def post(self, path: str, body: bytes, deadline: float) -> aiohttp.ClientResponse:
+        """The response once its head is there; release it. Raises ModelFailure."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",  # A compressing proxy would hold tokens back.
+            "User-Agent": "holdfast",
+            **self._endpoint.headers,
+        }
+        url = self._endpoint.url(path)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._posted(url, body, headers)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise failures.of_connection(self._endpoint, error) from None
+        except TimeoutError:
+            raise failures.of_silence(self._endpoint, "first byte", self._patience.first_byte_s) from None
+
+    async def _posted(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Send it; once more if the connection was an old one, which its server had closed meanwhile.
+
+        llama.cpp, for one, closes connections that it said it would keep. To ask a model twice does no harm.
+        """
+        while True:
+            way = _Way()
+            try:
+                # Redirects are not followed: a key goes only to the server that it is for.
+                return await self._client().post(
+                    url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=way
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+                # Each try takes an old connection away, so this ends with a new one.
+                if not way.is_old:
+                    raise
+
+    async def close(self) -> None:
+        """End all connections; requests under way fail, and there can be no more."""
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def _client(self) -> aiohttp.ClientSession:
+        assert not self._is_closed, f"{self._endpoint.host} is asked after the model was closed"
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # Every run has its own connection; aiohttp's default would make the 101st wait.
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._patience.connect_s),
+                read_bufsize=READ_BUFFER_BYTES,
+                trace_configs=[_noting_old_connections()],
+            )
+        return self._session
+
+
+class _Way:
+    """How a request went: on a connection that had been used before, or not."""
+
+    is_old = False
+
+
+def _noting_old_connections() -> aiohttp.TraceConfig:
+    async def note(session: object, context: SimpleNamespace, params: object) -> None:
+        context.trace_request_ctx.is_old = True
+
+    noting = aiohttp.TraceConfig()
+    noting.on_connection_reuseconn.append(note)
+    return noting
+
+
+class Body:
+    """A response's body. What had arrived before the connection broke is handed over before the failure."""
+
+    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
+        self._content = response.content
+        self._endpoint = endpoint
+        self._broken: ModelFailure | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def read(self, wait_s: float) -> bytes:
+        """What has arrived, as soon as anything has; nothing at the end.
+
+        Raises ModelFailure when the connection breaks, TimeoutError when nothing came.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._watch(wait_s)
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, ConnectionError) as error:
+            self._broken = failures.of_connection(self._endpoint, error)
+        finally:
+            self._deadline = math.inf
+        # aiohttp raises before it hands over what it holds, and has no public way to ask for that.
+        self._content._exception = None
+        if held := self._content.read_nowait():
+            return held
+        raise self._broken
+
+    def _watch(self, wait_s: float) -> None:
+        """Let the read under way fail after `wait_s`. One timer for all reads: most end long before it."""
+        self._deadline = self._loop.time() + wait_s
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._deadline == math.inf:
+            return
+        if self._loop.time() >= self._deadline:
+            self._content.set_exception(TimeoutError())
+        else:
+            self._timer = self._loop.call_at(self._deadline, self._look)
+
+    async def read_some(self, bytes_max: int, wait_s: float) -> bytes:
+        """The beginning of the body: what comes of it, if it breaks off or takes too long."""
+        read = bytearray()
+        deadline = asyncio.get_running_loop().time() + wait_s
+        with contextlib.suppress(ModelFailure, TimeoutError):
+            while len(read) < bytes_max and (chunk := await self.read(_left(deadline))):
+                read += chunk
+        return bytes(read[:bytes_max])
+
+    async def read_all(self, wait_s: float) -> bytes:
+        """The whole body. Raises ModelFailure."""
+        read = bytearray()
+        deadline = asyncio.get_running_loop().time() + wait_s
+        try:
+            while chunk := await self.read(_left(deadline)):
+                read += chunk
+                if len(read) > BODY_BYTES_MAX:
+                    raise failures.of_garbage(self._endpoint, f"more than {BODY_BYTES_MAX} bytes")
+        except TimeoutError:
+            raise failures.of_silence(self._endpoint, "whole answer", wait_s) from None
+        return bytes(read)
+
+    async def drain(self, wait_s: float) -> None:
+        """Wait briefly for the end, after which the connection can be used again."""
+        if not self._content.at_eof():
+            with contextlib.suppress(ModelFailure, TimeoutError):
+                await self.read(wait_s)
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - asyncio.get_running_loop().time(), 0.0)
