@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.confinement import NO_WALLS, Walls
-from holdfast.agent.tools.toolbox import builtin_tools, by_name
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
+from holdfast.tools.builtin import builtin_tools, by_name
+from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 
 
 class Bench:

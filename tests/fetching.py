@@ -3,9 +3,9 @@
 import socket
 from collections.abc import Sequence
 
-from holdfast.agent.tools.addresses import Admission
-from holdfast.agent.tools.fetch_url import FetchUrl
-from holdfast.agent.tools.web_client import WebClient
+from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.web_client import WebClient
 from tests.calls import Bench, Call
 
 HERE = "127.0.0.1"

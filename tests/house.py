@@ -24,10 +24,6 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.agent.tools.restoring import Restorer
-from holdfast.agent.tools.vault import Vault
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.decisions.allowance import Allowance
@@ -47,6 +43,10 @@ from holdfast.engine.titles import Ask
 from holdfast.models.fallback import Fallback
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.files.restore import Restorer
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.repeated_decisions import repeating
 
 UNLIMITED = Allowance()

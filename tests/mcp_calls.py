@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.agent.mcp.servers import McpServers, Wanted
 from holdfast.agent.mcp.yard import Yard
-from holdfast.agent.tools.confinement import NO_WALLS, Walls
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.mcp import McpTold, expanded, read_servers
+from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 from tests.calls import Bench, Call
 
 ROOT = Path(__file__).parent.parent

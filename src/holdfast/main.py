@@ -33,14 +33,6 @@ from holdfast.agent.mcp.servers import McpServers, Wanted
 from holdfast.agent.mcp.yard import Yard
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
-from holdfast.agent.tools.confinement import Confinement, Walls, confine
-from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.agent.tools.recall import Recall
-from holdfast.agent.tools.remember import Remember
-from holdfast.agent.tools.restoring import Restorer
-from holdfast.agent.tools.shell import clean_environment
-from holdfast.agent.tools.toolbox import Joined, builtin_tools, by_name, web_tools
-from holdfast.agent.tools.vault import Vault
 from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
@@ -99,6 +91,14 @@ from holdfast.store.ports import Store
 from holdfast.store.sqlite.data_dir import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import favour_threads
+from holdfast.tools.builtin import Joined, builtin_tools, by_name, web_tools
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.files.restore import Restorer
+from holdfast.tools.recall import Recall
+from holdfast.tools.remember import Remember
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.sandbox import Confinement, Walls, confine
+from holdfast.tools.shell import clean_environment
 
 
 def main() -> None:

@@ -19,8 +19,6 @@ from holdfast.agent.coherence import Baseline, may_reuse, moved
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model
 from holdfast.agent.switchboard import Switchboard
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.agents import MAIN, AgentSpec
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.context.context import Request, UserMessage
@@ -34,6 +32,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.load_context import FIRST_PAGE_MESSAGES
 from holdfast.engine.session_commands import Accepted
 from holdfast.store.ports import Append
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.house import UNLIMITED, House, Puppet, house, says
 from tests.parlour import Parlour, desk
 

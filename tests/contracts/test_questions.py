@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import CallDelta, StepEnd
-from holdfast.agent.tools.ask_user import AskUser
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.decisions import questions
 from holdfast.domain.decisions.questions import Reply
@@ -19,6 +18,7 @@ from holdfast.domain.events.parts import Text, text_of
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import CHOICES_MAX, QUESTION_CHARS_MAX, QUESTIONS_OPEN_MAX, TEXT_BYTES_MAX
 from holdfast.store.session_status import Question
+from holdfast.tools.ask_user import AskUser
 from tests.house import House, Lever, Line, house, says
 
 COLOURS = ("Red", "Green", "Blue")

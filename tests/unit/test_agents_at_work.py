@@ -17,9 +17,6 @@ from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, NoSuchModel, Tool
 from holdfast.agent.seats import Seat, Seats
 from holdfast.agent.switchboard import Switchboard
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.pdf_text import PdfTexts
-from holdfast.agent.tools.vault import Vault
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.context.context import instructions_digest
@@ -29,6 +26,9 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import GUIDE_BYTES_MAX
 from holdfast.engine.engine import Engine
 from holdfast.engine.policies import OfAgents
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says
 
 

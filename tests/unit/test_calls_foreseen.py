@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.agent.masking import masked_tools
 from holdfast.agent.ports import CallDelta
-from holdfast.agent.tools.changing import Changing
-from holdfast.agent.tools.edit_file import EditFile
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.write_file import WriteFile
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import Mask
 from holdfast.domain.state.rows import ToolRow
+from holdfast.tools.files.edit_file import EditFile
+from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.write_file import WriteFile
+from holdfast.tools.sandbox.protected_paths import Vault
 from tests.house import House, Lever, Line, calls, house, says
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.tools.arguments import Refused, read_arguments
-from holdfast.agent.tools.shell import Arguments
 from holdfast.domain.errors import NeverRun
 from holdfast.domain.limits import SHELL_COMMAND_BYTES_MAX
 from holdfast.domain.shell.commands import NEVER_RUN
 from holdfast.domain.shell.denylist import STEPS_MAX, TOO_MUCH, UNCLEAR, Forbidden, refusal, steps_for
+from holdfast.tools.arguments import Refused, read_arguments
+from holdfast.tools.shell import Arguments
 
 USUAL = Forbidden(NEVER_RUN)
 HIDINGS = (

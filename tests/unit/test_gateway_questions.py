@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import CallDelta, StepEnd
-from holdfast.agent.tools.ask_user import AskUser
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.decisions import questions
@@ -22,6 +21,7 @@ from holdfast.gateway.answering import IN_WORDS
 from holdfast.gateway.channels.telegram import Telegram
 from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.store.sqlite import sweeper
+from holdfast.tools.ask_user import AskUser
 from tests.house import House, Lever, Line, calls, house, says
 from tests.mortal import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, Fate, Mortal
 from tests.parlour import ADA, Desk, Parlour, ParlourChannel, desk, gateway_of

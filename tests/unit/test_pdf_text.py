@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools import pdf_text
-from holdfast.agent.tools.confinement import NO_WALLS, confine
-from holdfast.agent.tools.pdf_text import BROKEN, BULKY, LOCKED, NO_TEXT, SLOW, TOO_LARGE, PdfTexts
 from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -23,6 +20,9 @@ from holdfast.domain.limits import (
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
+from holdfast.tools.files import pdf_text
+from holdfast.tools.files.pdf_text import BROKEN, BULKY, LOCKED, NO_TEXT, SLOW, TOO_LARGE, PdfTexts
+from holdfast.tools.sandbox.sandbox import NO_WALLS, confine
 from tests.pictures import PDF, pdf, stream, words, written
 
 

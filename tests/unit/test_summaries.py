@@ -10,8 +10,6 @@ from holdfast.agent.calls import Calls
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, ModelFailure
 from holdfast.agent.switchboard import Switchboard
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.context import context
@@ -21,6 +19,8 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.transcript.transcript import Transcript
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says
 from tests.scribe import scribe, talk, words
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from holdfast.agent.masking import masked_tools
 from holdfast.agent.ports import Tool
-from holdfast.agent.tools.toolbox import builtin_tools
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange
@@ -22,6 +21,7 @@ from holdfast.domain.limits import CHANGE_BYTES_MAX, CHANGED_FILES_MAX, UNUSED_B
 from holdfast.domain.secrets import Mask
 from holdfast.domain.transcript.exports import files_in
 from holdfast.store.ports import Append
+from holdfast.tools.builtin import builtin_tools
 from tests.house import House, Lever, calls, house, says
 from tests.scribe import scribe
 

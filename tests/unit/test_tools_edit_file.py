@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.ports import ToolRun
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.changing import Changing
-from holdfast.agent.tools.exact_text import Document, Miss, replaced
-from holdfast.agent.tools.replacing import Seen
-from holdfast.agent.tools.vault import Vault
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.events.parts import Change
 from holdfast.domain.limits import CHANGE_BYTES_MAX, EDIT_FILE_BYTES_MAX
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.atomic_replace import Seen
+from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.text_replace import Document, Miss, replaced
+from holdfast.tools.sandbox.protected_paths import Vault
 from tests.calls import Bench, Call, bench
 
 __all__ = ["bench"]

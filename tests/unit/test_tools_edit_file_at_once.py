@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.changing import Changing
-from holdfast.agent.tools.vault import Vault
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.sandbox.protected_paths import Vault
 from tests.calls import Bench, bench
 
 __all__ = ["bench"]

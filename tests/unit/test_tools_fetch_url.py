@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from holdfast.agent.tools.addresses import Admission
-from holdfast.agent.tools.fetch_url import FetchUrl
-from holdfast.agent.tools.unpacking import read_body
-from holdfast.agent.tools.web_client import WebClient
 from holdfast.domain.limits import (
     FETCH_URL_BYTES_MAX,
     FETCH_URL_CHARS_MAX,
     FETCH_URL_HEAD_BYTES_MAX,
     FETCH_URL_SHOWN_CHARS_MAX,
 )
+from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.web.decompress import read_body
+from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.web_client import WebClient
 from tests.calls import Bench, Call, bench
 from tests.fetching import HERE, INSIDE, Names, fetch
 from tests.web_server import Site, reply, serving

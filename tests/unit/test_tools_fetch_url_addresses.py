@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.ports import ToolRun
-from holdfast.agent.tools.addresses import Admission, is_own, is_public, read_address
-from holdfast.agent.tools.fetch_url import FetchUrl
-from holdfast.agent.tools.web_client import WebClient, look_up
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
 from holdfast.domain.urls import BadUrl, Url, joined, place_in, read_host, read_place, read_url
+from holdfast.tools.web.address_policy import Admission, is_own, is_public, read_address
+from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.web_client import WebClient, look_up
 
 LOOPBACK = (
     "127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "127.000.000.001", "0177.0.0.1", "0177.1", "0x7f.1",
@@ -228,9 +228,9 @@ async def test_this_machine_is_refused_by_its_name_as_this_machine_looks_it_up(n
 
 ASKS_ITSELF = """
 import asyncio, sys
-from holdfast.agent.tools.addresses import Admission
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.web_client import WebClient
+from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.arguments import Refused
+from holdfast.tools.web.web_client import WebClient
 from holdfast.domain.urls import read_url
 
 async def hello(reader, writer):

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.fetch_url import followed
 from holdfast.domain.limits import FETCH_URL_CHARS_MAX, FETCH_URL_REDIRECTS_MAX
 from holdfast.domain.urls import read_url
+from holdfast.tools.arguments import Refused
+from holdfast.tools.web.fetch_url import followed
 from tests.calls import Bench, bench
 from tests.fetching import HERE, INSIDE, Names, fetch
 from tests.web_server import Site, moved, reply, serving

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.decoding import decoded
-from holdfast.agent.tools.markup import pieces
-from holdfast.agent.tools.readable import THE_REST, readable
 from holdfast.domain.limits import FETCH_URL_PIECES_MAX, FETCH_URL_TEXT_CHARS_MAX
+from holdfast.tools.arguments import Refused
+from holdfast.tools.web.charset import decoded
+from holdfast.tools.web.html_to_markdown import THE_REST, readable
+from holdfast.tools.web.html_tokenizer import pieces
 
 AT = "https://example.org/a/b"
 

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.masking import masked_tools
-from holdfast.agent.outputs import Outpour
 from holdfast.agent.ports import Tool, ToolResult, ToolRun, ToolSpec
-from holdfast.agent.tools.toolbox import builtin_tools
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.events import facts as f
@@ -25,6 +23,8 @@ from holdfast.domain.limits import (
     RESULT_BYTES_MAX,
 )
 from holdfast.domain.secrets import Mask
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.output import Outpour
 from tests.house import House, calls, house, says
 
 CALL = CallId("c_0123456789abcdef")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools.search_files import SearchFiles
-from holdfast.agent.tools.vault import Vault
 from holdfast.domain.limits import (
     PATH_DEPTH_MAX,
     SEARCH_FILES_BYTES_MAX,
     SEARCH_FILES_FILE_BYTES_MAX,
     SEARCH_FILES_LINE_CHARS_MAX,
 )
+from holdfast.tools.files.search_files import SearchFiles
+from holdfast.tools.sandbox.protected_paths import Vault
 from tests.calls import Bench, Call, bench
 
 __all__ = ["bench"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.supervised import Order, Supervised, is_over
 from holdfast.domain.ids import CallId
+from holdfast.tools.sandbox.sandbox import NO_WALLS
+from holdfast.tools.sandbox.supervised import Order, Supervised, is_over
 from tests.calls import Bench, bench, is_alive, read_pids, wait_for_end
 
 __all__ = ["bench"]
@@ -36,8 +36,8 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.agent.ports import ToolRun
-from holdfast.agent.tools.confinement import NO_WALLS
-from holdfast.agent.tools.shell import Shell
+from holdfast.tools.sandbox.sandbox import NO_WALLS
+from holdfast.tools.shell import Shell
 
 folder, workspace, (call_id, arguments) = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 call = ToolRun(call_id, arguments, workspace, lambda text, stream: None)

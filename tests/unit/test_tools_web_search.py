@@ -13,9 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.tools.search_engines import Brave, Engine, SearXNG, Tavily
-from holdfast.agent.tools.toolbox import by_name, web_tools
-from holdfast.agent.tools.web_search import WebSearch, engine_from
 from holdfast.domain.limits import (
     WEB_SEARCH_BYTES_MAX,
     WEB_SEARCH_QUERY_CHARS_MAX,
@@ -24,6 +21,9 @@ from holdfast.domain.limits import (
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.hardening import harden
 from holdfast.models.endpoint import Secret
+from holdfast.tools.builtin import by_name, web_tools
+from holdfast.tools.web.search_engines import Brave, Engine, SearXNG, Tavily
+from holdfast.tools.web.web_search import WebSearch, engine_from
 from tests.calls import Bench, Call, bench
 from tests.web_server import Site, moved, reply, serving
 

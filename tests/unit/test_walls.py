@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.tools import confinement_walls
-from holdfast.agent.tools.confinement import NO_WALLS, Walls, confine, places_of, program
-from holdfast.agent.tools.confinement_walls import LANDLOCK, MOUNTS, abi, close_port, identity_of
 from holdfast.domain.ids import SessionId
 from holdfast.engine.workspaces import workspace_of
+from holdfast.tools.sandbox import linux
+from holdfast.tools.sandbox.linux import LANDLOCK, MOUNTS, abi, close_port, identity_of
+from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls, confine, places_of, program
 from tests.acceptance.attempts import ANNOUNCED_BY, INTRUDER
 from tests.calls import Bench, read_pids, wait_for_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or abi() < 6, reason="needs Landlock's scopes")
 
-TOOLS = Path(confinement_walls.__file__).parent
+TOOLS = Path(linux.__file__).parent
 OWN, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
 SECRET = "the secret of the store"
 PASSES_LANDLOCK_ALONE = {"change rights"}
@@ -326,7 +326,7 @@ def test_a_further_mount_of_the_disk_is_found(tmp_path: Path) -> None:
     again = tmp_path.resolve() / "with a space"
     again.mkdir()
     listing = (
-        "import sys; from pathlib import Path; from holdfast.agent.tools.confinement import places_of;"
+        "import sys; from pathlib import Path; from holdfast.tools.sandbox.sandbox import places_of;"
         "print(*places_of(Path(sys.argv[1])), sep='\\n')"
     )
     script = f'mount --bind {shlex.quote(str(store.parent))} {shlex.quote(str(again))} && exec "$@"'

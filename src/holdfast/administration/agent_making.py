@@ -12,10 +12,10 @@ from holdfast.agent.guide import Guide
 from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
 from holdfast.agent.loop import Agent
 from holdfast.agent.ports import Model, Tool
-from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions.allowance import Allowance
+from holdfast.tools.files.pdf_text import PdfTexts
 
 
 class Making(msgspec.Struct, frozen=True):

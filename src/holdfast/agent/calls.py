@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.outputs import Outpour, shown_parts
 from holdfast.agent.ports import Emit, Foreseeing, Recorder, Tool, ToolResult, ToolRun
 from holdfast.domain.agents import Approvals as Approvals
 from holdfast.domain.clock import Clock
@@ -28,6 +27,7 @@ from holdfast.domain.shell.denylist import Forbidden
 from holdfast.domain.shell.rules import Rule, covering
 from holdfast.domain.state.rows import RunRow, ToolRow
 from holdfast.domain.state.session_state import View
+from holdfast.tools.output import Outpour, shown_parts
 
 Then = Callable[[View, RunRow], list[f.AnyFact]]
 """What else is so once no call is open: decided in the same transaction that finds none."""

@@ -6,11 +6,11 @@ import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import walking
 from holdfast.domain.limits import GUIDE_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.workspace import walking
+from holdfast.tools.sandbox.protected_paths import Vault
 
 FILE_NAME = "AGENTS.md"
 GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"

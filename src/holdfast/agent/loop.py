@@ -15,7 +15,6 @@ from holdfast.agent.guide import GUIDE_HEADING, Guide, no_guide
 from holdfast.agent.measuring import Measuring, gauge_of
 from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
 from holdfast.agent.summarising import draft
-from holdfast.agent.tools.pdf_text import PdfTexts
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import memories_held
 from holdfast.domain.context.request import DEMO, Effort
@@ -30,6 +29,7 @@ from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.state.session_state import View
 from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
+from holdfast.tools.files.pdf_text import PdfTexts
 
 Outcome = Literal["completed", "waiting"]
 

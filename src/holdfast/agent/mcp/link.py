@@ -23,9 +23,9 @@ from holdfast.agent.mcp.results import listing_of, result_of
 from holdfast.agent.mcp.sieve import TOOLS_READ_MAX, Sieve
 from holdfast.agent.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Transport
 from holdfast.agent.ports import Keep, ToolResult
-from holdfast.agent.tools.arguments import Refused, failed
 from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX
 from holdfast.domain.mcp import McpServer
+from holdfast.tools.arguments import Refused, failed
 
 _LISTEN_AGAIN_S = 30.0
 _LINE_CHARS_MAX = 500

@@ -22,17 +22,17 @@ from holdfast.agent.mcp.pacing import Pace
 from holdfast.agent.mcp.ports import LinkBroken
 from holdfast.agent.mcp.transport import UNREADABLE
 from holdfast.agent.mcp.yard import Yard
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.shell import clean_environment
-from holdfast.agent.tools.supervised import Order, Supervised
-from holdfast.agent.tools.vault import Vault
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_MESSAGE_BYTES_MAX,
     MCP_STOP_S_MAX,
 )
 from holdfast.domain.mcp import McpServer
+from holdfast.tools.arguments import Refused
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.supervised import Order, Supervised
+from holdfast.tools.shell import clean_environment
 
 _SHELL = "/bin/sh"
 _CHUNK_BYTES = 65_536

@@ -7,11 +7,11 @@ import msgspec
 
 from holdfast.agent.mcp.ports import Link, Lost, NoAnswer, NotSent, Offered
 from holdfast.agent.ports import ToolResult, ToolRun, ToolSpec
-from holdfast.agent.tools.arguments import Refused, failed, flaw_in
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_PROGRESS_LINES_MAX
 from holdfast.domain.shell.commands import Unreadable, checked_arguments
+from holdfast.tools.arguments import Refused, failed, flaw_in
 
 _TRIES_MAX = 2
 """Times that a call is tried which may be repeated, or which did not reach its server."""

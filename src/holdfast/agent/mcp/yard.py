@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.tools.confinement import Walls
-from holdfast.agent.tools.supervised import is_over
 from holdfast.domain.mcp import McpServer
+from holdfast.tools.sandbox.sandbox import Walls
+from holdfast.tools.sandbox.supervised import is_over
 
 
 class Yard(NamedTuple):

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import AsyncIterator
 
-from holdfast.agent.tools.arguments import Refused
+from holdfast.tools.arguments import Refused
 
 ACCEPTED = "gzip, deflate"
 """What a server is told that it may send."""

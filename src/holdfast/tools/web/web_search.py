@@ -8,9 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.readable import without_unseen
-from holdfast.agent.tools.search_engines import Brave, Engine, Hit, SearXNG, Tavily
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -19,6 +16,9 @@ from holdfast.domain.limits import (
     WEB_SEARCH_SNIPPET_CHARS_MAX,
 )
 from holdfast.models.endpoint import Secret
+from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.web.html_to_markdown import without_unseen
+from holdfast.tools.web.search_engines import Brave, Engine, Hit, SearXNG, Tavily
 
 _TITLE_CHARS_MAX = 300
 _URL_CHARS_MAX = 2_000

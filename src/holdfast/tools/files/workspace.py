@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.vault import Vault, make_workspace
 from holdfast.domain.limits import PATH_CHARS_MAX, PATH_DEPTH_MAX, PATH_STEPS_MAX
+from holdfast.tools.arguments import Refused
+from holdfast.tools.sandbox.protected_paths import Vault, make_workspace
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SENTENCES = (

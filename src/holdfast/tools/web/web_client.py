@@ -14,11 +14,11 @@ from aiohappyeyeballs import AddrInfoType
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from holdfast.agent.tools.addresses import Address, Admission, family_of, read_address
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.unpacking import ACCEPTED
 from holdfast.domain.limits import FETCH_URL_HEAD_BYTES_MAX
 from holdfast.domain.urls import Url
+from holdfast.tools.arguments import Refused
+from holdfast.tools.web.address_policy import Address, Admission, family_of, read_address
+from holdfast.tools.web.decompress import ACCEPTED
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses that a host stands for. Raises OSError."""

@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar
 import aiohttp
 import msgspec
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.markup import unescaped
-from holdfast.agent.tools.unpacking import ACCEPTED, read_body
 from holdfast.domain.limits import WEB_SEARCH_BYTES_MAX, WEB_SEARCH_RESULTS_MAX, WEB_SEARCH_S_MAX
 from holdfast.models.endpoint import Secret
+from holdfast.tools.arguments import Refused
+from holdfast.tools.web.decompress import ACCEPTED, read_body
+from holdfast.tools.web.html_tokenizer import unescaped
 
 BRAVE_URL = "https://api.search.brave.com/res/v1"
 TAVILY_URL = "https://api.tavily.com"

@@ -9,12 +9,6 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.decoding import decoded, kind_of
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.readable import readable, without_unseen
-from holdfast.agent.tools.unpacking import read_body
-from holdfast.agent.tools.web_client import WebClient
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -24,6 +18,12 @@ from holdfast.domain.limits import (
     FETCH_URL_SHOWN_CHARS_MAX,
 )
 from holdfast.domain.urls import FETCH, BadUrl, Url, joined, read_url
+from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.web.charset import decoded, kind_of
+from holdfast.tools.web.decompress import read_body
+from holdfast.tools.web.html_to_markdown import readable, without_unseen
+from holdfast.tools.web.web_client import WebClient
 
 _POINTS_ON = frozenset({301, 302, 303, 307, 308})
 _REFUSAL_BYTES_MAX = 64_000

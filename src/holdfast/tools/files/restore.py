@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.replacing import digest_of, in_turn, look, remove, replace
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import Walk, walking
 from holdfast.domain.decisions.file_changes import PutBack, Restored
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.atomic_replace import digest_of, in_turn, look, remove, replace
+from holdfast.tools.files.workspace import Walk, walking
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault
 
 _CHANGED = "it was changed since"
 _GONE = "it is no longer there"

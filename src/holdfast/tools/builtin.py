@@ -5,20 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.agent.ports import Tool
-from holdfast.agent.tools.addresses import Admission
-from holdfast.agent.tools.ask_user import AskUser
-from holdfast.agent.tools.changing import Changing
-from holdfast.agent.tools.confinement import NO_WALLS, Walls
-from holdfast.agent.tools.edit_file import EditFile
-from holdfast.agent.tools.fetch_url import FetchUrl
-from holdfast.agent.tools.list_files import ListFiles
-from holdfast.agent.tools.read_file import ReadFile
-from holdfast.agent.tools.search_files import SearchFiles
-from holdfast.agent.tools.shell import Shell
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.web_client import WebClient
-from holdfast.agent.tools.web_search import WebSearch, engine_from
-from holdfast.agent.tools.write_file import WriteFile
+from holdfast.tools.ask_user import AskUser
+from holdfast.tools.files.edit_file import EditFile
+from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.list_files import ListFiles
+from holdfast.tools.files.read_file import ReadFile
+from holdfast.tools.files.search_files import SearchFiles
+from holdfast.tools.files.write_file import WriteFile
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
+from holdfast.tools.shell import Shell
+from holdfast.tools.web.address_policy import Admission
+from holdfast.tools.web.fetch_url import FetchUrl
+from holdfast.tools.web.web_client import WebClient
+from holdfast.tools.web.web_search import WebSearch, engine_from
 
 
 def builtin_tools(

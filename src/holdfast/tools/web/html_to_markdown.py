@@ -5,8 +5,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from holdfast.agent.tools.markup import Piece, pieces
 from holdfast.domain.limits import FETCH_URL_PIECES_MAX, FETCH_URL_TEXT_CHARS_MAX
+from holdfast.tools.web.html_tokenizer import Piece, pieces
 
 THE_REST = "--- the rest of the page ---"
 _LEFT_OUT = frozenset({"svg", "math", "template", "object", "canvas", "select", "datalist"})

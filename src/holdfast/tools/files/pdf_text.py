@@ -14,10 +14,6 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.agent.tools.confinement import Walls
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.pdf_program import BROKEN as BROKEN_FILE
-from holdfast.agent.tools.pdf_program import ENCRYPTED, HEAVY
 from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -29,6 +25,10 @@ from holdfast.domain.limits import (
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
+from holdfast.tools.files.pdf_program import BROKEN as BROKEN_FILE
+from holdfast.tools.files.pdf_program import ENCRYPTED, HEAVY
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.sandbox import Walls
 
 _PROGRAM = (
     "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; import confinement_walls, pdf_program;"

@@ -16,15 +16,15 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agent.ports import ToolRun
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.replacing import Seen, StillHeld, digest_of, in_turn, look, replace
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import Walk, shown, walking
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import CHANGE_NOTE_MS_MAX, CHANGE_WAIT_MS_MAX
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.atomic_replace import Seen, StillHeld, digest_of, in_turn, look, replace
+from holdfast.tools.files.workspace import Walk, shown, walking
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault
 
 _TRIES_MAX = 8
 """Enough for several calls that change one file at once; who has no turn within these is told so."""

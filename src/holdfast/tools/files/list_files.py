@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import Walk, shown, walking
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import LIST_DEPTH_MAX, LIST_FILES_MAX, LIST_SCAN_MAX
+from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.files.workspace import Walk, shown, walking
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.tools.confinement_walls import LANDLOCK, MOUNTS, abi, close_port, identity_of
+from holdfast.tools.sandbox.linux import LANDLOCK, MOUNTS, abi, close_port, identity_of
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); import confinement_probe, confinement_walls;"

@@ -5,7 +5,7 @@ import re
 from types import MappingProxyType
 from typing import Literal
 
-from holdfast.agent.tools.arguments import Refused
+from holdfast.tools.arguments import Refused
 
 Kind = Literal["html", "text"]
 

@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.changing import Changing
-from holdfast.agent.tools.workspace import shown
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import WRITE_FILE_BYTES_MAX
+from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.workspace import shown
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

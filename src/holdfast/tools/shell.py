@@ -10,11 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import Emit, ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.confinement import Walls
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.supervised import Order, Supervised, is_over
-from holdfast.agent.tools.vault import Vault, make_workspace
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -25,6 +20,11 @@ from holdfast.domain.limits import (
     SHELL_TIMEOUT_S,
     SHELL_TIMEOUT_S_MAX,
 )
+from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault, make_workspace
+from holdfast.tools.sandbox.sandbox import Walls
+from holdfast.tools.sandbox.supervised import Order, Supervised, is_over
 
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 _PASSED_ON = frozenset({

@@ -3,11 +3,11 @@
 from functools import partial
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.domain.decisions.questions import TOOL, Question, flaw
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTIONS_OPEN_MAX
+from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 
 
 class AskUser:

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.agent.tools.arguments import Refused
-from holdfast.agent.tools.workspace import shown
 from holdfast.domain.limits import CHANGE_BYTES_MAX, CHANGE_WAIT_MS_MAX
+from holdfast.tools.arguments import Refused
+from holdfast.tools.files.workspace import shown
 
 T = TypeVar("T")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # A pipe must not hold the call up.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.agent.tools.arguments import Refused
+from holdfast.tools.arguments import Refused
 
 WORKSPACES = "workspaces"
 """Where in the data folder the workspaces lie that the server made itself."""

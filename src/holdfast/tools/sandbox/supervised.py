@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.tools.confinement import Walls
 from holdfast.domain.limits import SHELL_GRACE_MS, SHELL_HEAD_BYTES_MAX, SHELL_TAIL_BYTES_MAX
+from holdfast.tools.sandbox.sandbox import Walls
 
 # Imported by a line of code and not run as a file: so its compiled form is kept between calls.
 _PROGRAM = (

@@ -12,10 +12,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.agent.ports import ToolResult, ToolRun
-from holdfast.agent.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
-from holdfast.agent.tools.patience import see_through
-from holdfast.agent.tools.vault import Vault
-from holdfast.agent.tools.workspace import walking
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -30,6 +26,10 @@ from holdfast.domain.limits import (
     SEARCH_FILES_S_MAX,
     SEARCH_FILES_SCAN_MAX,
 )
+from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.files.workspace import walking
+from holdfast.tools.sandbox.finish import see_through
+from holdfast.tools.sandbox.protected_paths import Vault
 
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import search_program; search_program.main()"
 _FOLDER = Path(__file__).parent

@@ -1,0 +1,1 @@
+"""Where commands run: confined, supervised and gone when their call is."""

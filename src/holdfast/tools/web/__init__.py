@@ -1,0 +1,1 @@
+"""Tools that fetch and search web pages."""
