@@ -8,10 +8,10 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
 
-from holdfast.agent.mcp.servers import McpServers, Wanted
-from holdfast.agent.mcp.yard import Yard
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.mcp import McpTold, expanded, read_servers
+from holdfast.mcp.service import McpServers, Wanted
+from holdfast.mcp.spawn_context import Yard
 from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 from tests.calls import Bench, Call
 

@@ -29,8 +29,6 @@ from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
 from holdfast.agent.guide import WorkspaceGuide
 from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
-from holdfast.agent.mcp.servers import McpServers, Wanted
-from holdfast.agent.mcp.yard import Yard
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
 from holdfast.cli.agents import agents as agents_commands
@@ -73,6 +71,8 @@ from holdfast.gateway.commands import Asked
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
+from holdfast.mcp.service import McpServers, Wanted
+from holdfast.mcp.spawn_context import Yard
 from holdfast.models.catalog import read_known
 from holdfast.models.connection_file import usable_connections
 from holdfast.models.factory import Shop, made_as

@@ -14,7 +14,7 @@ BROAD_EDGES = frozenset(
     {
         "holdfast.store.sqlite.committer.commit",
         "holdfast.engine.runner._work",
-        "holdfast.agent.mcp.connection._connect",
+        "holdfast.mcp.connection._connect",
         "holdfast.memory.patience.heard",
         "holdfast.memory.patience.heard_now",
         "holdfast.gateway.keeping.keep_on",

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.mcp.kept import KeptTools
-from holdfast.agent.mcp.naming import named
-from holdfast.agent.mcp.ports import Listing, Offered
 from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers, secrets_of
+from holdfast.mcp.ports import Listing, Offered
+from holdfast.mcp.tool_cache import KeptTools
+from holdfast.mcp.tool_name import named
 from holdfast.settings.settings import ConfigError, resolve
 
 

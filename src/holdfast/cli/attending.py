@@ -15,7 +15,7 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.engine.workspaces import sweep
-from holdfast.office.mcp import NoMcp
+from holdfast.mcp.info import NoMcp
 from holdfast.office.office import Office
 from holdfast.overview import Overview
 from holdfast.settings.settings import Settings

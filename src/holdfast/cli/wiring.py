@@ -14,11 +14,11 @@ from holdfast.domain.mcp import secrets_of
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.backup_info import BackupDesk
 from holdfast.engine.engine import Engine
+from holdfast.mcp.info import McpDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk, AgentReading
 from holdfast.office.channels import ChannelDesk, Reception
-from holdfast.office.mcp import McpDesk
 from holdfast.office.memory import MemoryDesk
 from holdfast.office.office import Office
 from holdfast.overview import Look

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 
 from holdfast.domain.errors import NoSuchMcpServer
 from holdfast.domain.mcp import McpTold
-from holdfast.office.mcp import McpDesk
+from holdfast.mcp.info import McpDesk
 from holdfast.server.telling import answers
 
 _AT = 1_760_000_000_000

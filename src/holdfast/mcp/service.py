@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from holdfast.agent.mcp.connection import Connection
-from holdfast.agent.mcp.kept import KeptTools
-from holdfast.agent.mcp.ports import Link, LinkBroken
-from holdfast.agent.mcp.yard import Yard
 from holdfast.agent.ports import Tool
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchMcpServer
 from holdfast.domain.limits import MCP_STOP_S_MAX
 from holdfast.domain.mcp import SEPARATOR, McpServer, McpTold
 from holdfast.domain.secrets import Masking
+from holdfast.mcp.connection import Connection
+from holdfast.mcp.ports import Link, LinkBroken
+from holdfast.mcp.spawn_context import Yard
+from holdfast.mcp.tool_cache import KeptTools
 
-_REACHING = "holdfast.agent.mcp.reaching"
+_REACHING = "holdfast.mcp.connect"
 
 
 class Wanted(NamedTuple):

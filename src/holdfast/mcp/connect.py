@@ -2,13 +2,13 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from holdfast.agent.mcp.http import Http
-from holdfast.agent.mcp.link import linked
-from holdfast.agent.mcp.ports import Link
-from holdfast.agent.mcp.stdio import Stdio
-from holdfast.agent.mcp.transport import Transport
-from holdfast.agent.mcp.yard import Yard
 from holdfast.domain.mcp import McpServer
+from holdfast.mcp.http import Http
+from holdfast.mcp.ports import Link
+from holdfast.mcp.session import linked
+from holdfast.mcp.spawn_context import Yard
+from holdfast.mcp.stdio import Stdio
+from holdfast.mcp.transport import Transport
 
 
 def reach(server: McpServer, yard: Yard, version: str) -> AbstractAsyncContextManager[Link]:

@@ -14,10 +14,10 @@ import msgspec
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
-from holdfast.agent.mcp.pacing import Pace
-from holdfast.agent.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE
 from holdfast.domain.limits import MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
 from holdfast.domain.mcp import McpServer
+from holdfast.mcp.pacing import Pace
+from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE
 
 _CONNECT_S_MAX = 10.0
 _BAD_GATEWAY = 502

@@ -9,10 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from holdfast.agent.mcp.kept import KeptTools
-from holdfast.agent.mcp.naming import named
-from holdfast.agent.mcp.ports import Link, LinkBroken, Listing, NotSent, Offered, OpenLink, said_of
-from holdfast.agent.mcp.tool import McpTool
 from holdfast.agent.ports import Tool, ToolSpec
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.limits import (
@@ -27,6 +23,10 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.mcp import McpServer, McpState, McpTold
 from holdfast.domain.secrets import Masking, masked
+from holdfast.mcp.ports import Link, LinkBroken, Listing, NotSent, Offered, OpenLink, said_of
+from holdfast.mcp.tool import McpTool
+from holdfast.mcp.tool_cache import KeptTools
+from holdfast.mcp.tool_name import named
 
 _FIRST = asyncio.FIRST_COMPLETED
 

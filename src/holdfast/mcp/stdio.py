@@ -18,16 +18,16 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from holdfast.agent.mcp.pacing import Pace
-from holdfast.agent.mcp.ports import LinkBroken
-from holdfast.agent.mcp.transport import UNREADABLE
-from holdfast.agent.mcp.yard import Yard
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_MESSAGE_BYTES_MAX,
     MCP_STOP_S_MAX,
 )
 from holdfast.domain.mcp import McpServer
+from holdfast.mcp.pacing import Pace
+from holdfast.mcp.ports import LinkBroken
+from holdfast.mcp.spawn_context import Yard
+from holdfast.mcp.transport import UNREADABLE
 from holdfast.tools.arguments import Refused
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault

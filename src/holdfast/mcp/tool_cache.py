@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.mcp.ports import Listing
 from holdfast.domain.mcp import McpServer
+from holdfast.mcp.ports import Listing
 
 _MODE = 0o600
 
