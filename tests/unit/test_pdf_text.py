@@ -20,8 +20,8 @@ from holdfast.domain.limits import (
     PDF_TEXT_BYTES_MAX,
     PDFS_AT_ONCE_MAX,
 )
-from holdfast.tools.files import pdf_text
 from holdfast.tools.files.pdf_text import BROKEN, BULKY, LOCKED, NO_TEXT, SLOW, TOO_LARGE, PdfTexts
+from holdfast.tools.sandbox import linux_sandbox
 from holdfast.tools.sandbox.sandbox import NO_WALLS, confine
 from tests.pictures import PDF, pdf, stream, words, written
 
@@ -209,9 +209,9 @@ async def test_a_file_is_read_once_and_what_is_held_is_bounded() -> None:
 RESTRICTED = """
 import os, socket, subprocess, sys
 sys.path.append(sys.argv[1])
-import confinement_walls
+import linux_sandbox
 folder = sys.argv[2]
-confinement_walls.restrict_to_reading([os.path.realpath(path) for path in sys.path])
+linux_sandbox.restrict_to_reading([os.path.realpath(path) for path in sys.path])
 def attempt(name, what):
     try:
         what()
@@ -234,7 +234,7 @@ print("end")
 @pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
 def test_the_program_can_do_nothing_but_read_itself(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    folder = str(Path(pdf_text.__file__).parent)
+    folder = str(Path(linux_sandbox.__file__).parent)
     command = [sys.executable, "-I", "-S", "-c", RESTRICTED, folder, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout == "end\n", ended.stderr

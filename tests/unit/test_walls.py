@@ -16,15 +16,15 @@ import pytest
 
 from holdfast.domain.ids import SessionId
 from holdfast.engine.workspaces import workspace_of
-from holdfast.tools.sandbox import linux
-from holdfast.tools.sandbox.linux import LANDLOCK, MOUNTS, abi, close_port, identity_of
+from holdfast.tools.sandbox import linux_sandbox
+from holdfast.tools.sandbox.linux_sandbox import LANDLOCK, MOUNTS, abi, close_port, identity_of
 from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls, confine, places_of, program
 from tests.acceptance.attempts import ANNOUNCED_BY, INTRUDER
 from tests.calls import Bench, read_pids, wait_for_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or abi() < 6, reason="needs Landlock's scopes")
 
-TOOLS = Path(linux.__file__).parent
+TOOLS = Path(linux_sandbox.__file__).parent
 OWN, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
 SECRET = "the secret of the store"
 PASSES_LANDLOCK_ALONE = {"change rights"}
@@ -245,12 +245,12 @@ def test_where_no_walls_can_be_put_up_each_gap_is_told(tmp_path: Path, listener:
 
 
 PROBE = (
-    "import sys; sys.path.append(sys.argv.pop(1)); import confinement_walls as walls, confinement_probe;"
-    "sys.argv[6] = str(walls.close_port(int(sys.argv[3]))); confinement_probe.main(walls.enclose)"
+    "import sys; sys.path.append(sys.argv.pop(1)); import linux_sandbox as walls, sandbox_probe;"
+    "sys.argv[6] = str(walls.close_port(int(sys.argv[3]))); sandbox_probe.main(walls.enclose)"
 )
 ENCLOSED = (
     "import runpy, sys; tools, way, identity, store = sys.argv[1:5]; del sys.argv[1:5];"
-    "sys.path.append(tools); import confinement_walls as walls;"
+    "sys.path.append(tools); import linux_sandbox as walls;"
     "walls.enclose(way, -1, identity, '/', [store], [tools]) if way else None;"
     "runpy.run_path(tools + '/intruder.py', run_name='__main__')"
 )

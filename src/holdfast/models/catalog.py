@@ -124,7 +124,7 @@ class Known:
 
 def read_known(said: Mapping[str, Said] | None = None) -> Known:
     """What this package's file says, beside what is `said`."""
-    told = tomllib.loads(files("holdfast.agent.models").joinpath(FILE_NAME).read_text("utf-8"))
+    told = tomllib.loads(files("holdfast.models").joinpath(FILE_NAME).read_text("utf-8"))
     as_of = told.pop("as_of")
     models = {
         provider: MappingProxyType({name: _facts(each) for name, each in listed.items()})

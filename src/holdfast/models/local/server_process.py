@@ -16,7 +16,7 @@ START_S_MAX = 120.0
 STOP_S_MAX = 3.0
 LOG_CHARS_MAX = 4_000
 """How much of the end of what it logs is kept, in memory alone."""
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import program; program.main()"
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import llama_program; llama_program.main()"
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 8_192
 
@@ -26,7 +26,7 @@ class NotRunning(Exception):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What `program.py` is told. `slots`: how many answers at once, each with a window of its own."""
+    """What `llama_program.py` is told. `slots`: how many answers at once, each with a window of its own."""
 
     library: str
     weights: str

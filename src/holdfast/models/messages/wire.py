@@ -1,12 +1,12 @@
-"""Anthropic Messages, as a wire protocol: what is sent is in `messages_request`, what comes back in
-`messages_answer`.
+"""Anthropic Messages, as a wire protocol: what is sent is in `request`, what comes back in
+`answer`.
 """
 
 from collections.abc import Collection, Sequence
 
 from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import Profile, Request
-from holdfast.models.messages import request
+from holdfast.models.messages import request as encoding
 from holdfast.models.messages.answer import MessagesDecoder
 from holdfast.models.wire import EFFORT
 
@@ -27,12 +27,12 @@ class MessagesWire:
         (EFFORT, "effort parameter"),
         (EFFORT, "output_config"),
         ("tools", "does not support tools"),
-        (request.LONG_ANSWERS, "maximum allowed number of output tokens"),
+        (encoding.LONG_ANSWERS, "maximum allowed number of output tokens"),
         # Thinking of this conversation that the server does not know again: it can go on without.
-        (request.THOUGHTS, "thinking` block"),
-        (request.THOUGHTS, "thinking block"),
-        (request.THOUGHTS, "`redacted_thinking`"),
-        (request.THOUGHTS, "signature"),
+        (encoding.THOUGHTS, "thinking` block"),
+        (encoding.THOUGHTS, "thinking block"),
+        (encoding.THOUGHTS, "`redacted_thinking`"),
+        (encoding.THOUGHTS, "signature"),
     )
 
     def encode(
@@ -43,7 +43,7 @@ class MessagesWire:
         tools: Sequence[ToolSpec],
         without: Collection[str],
     ) -> bytes:
-        return request.encode(model, profile, request, tools, without)
+        return encoding.encode(model, profile, request, tools, without)
 
     def decoder(self) -> MessagesDecoder:
         return MessagesDecoder()

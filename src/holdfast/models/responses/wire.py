@@ -19,7 +19,7 @@ from holdfast.agent.ports import (
 )
 from holdfast.domain.context.request import Profile, Request
 from holdfast.domain.usage import Usage
-from holdfast.models.responses import request
+from holdfast.models.responses import request as encoding
 from holdfast.models.responses.events import (
     ENDS,
     KINDS,
@@ -50,7 +50,7 @@ class ResponsesWire:
     path = "responses"
     optional = (
         ("include", "encrypted content is not supported"),
-        ("include", request.ENCRYPTED),
+        ("include", encoding.ENCRYPTED),
         (SUMMARY, "reasoning.summary"),
         (SUMMARY, "reasoning summaries"),
         (EFFORT, "reasoning.effort"),
@@ -74,7 +74,7 @@ class ResponsesWire:
         tools: Sequence[ToolSpec],
         without: Collection[str],
     ) -> bytes:
-        return request.encode(model, profile, request, tools, without)
+        return encoding.encode(model, profile, request, tools, without)
 
     def decoder(self) -> "ResponsesDecoder":
         return ResponsesDecoder()

@@ -27,14 +27,15 @@ from holdfast.domain.limits import (
 )
 from holdfast.tools.files.pdf_program import BROKEN as BROKEN_FILE
 from holdfast.tools.files.pdf_program import ENCRYPTED, HEAVY
+from holdfast.tools.sandbox import linux_sandbox
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.sandbox import Walls
 
 _PROGRAM = (
-    "import sys; sys.path += [sys.argv.pop(1), sys.argv.pop(1)]; import confinement_walls, pdf_program;"
-    "pdf_program.main(confinement_walls.enclose, confinement_walls.restrict_to_reading)"
+    "import sys; sys.path += sys.argv[1:4]; del sys.argv[1:4]; import linux_sandbox, pdf_program;"
+    "pdf_program.main(linux_sandbox.enclose, linux_sandbox.restrict_to_reading)"
 )
-_FOLDER = Path(__file__).parent
+_FOLDERS = (Path(__file__).parent, Path(linux_sandbox.__file__).parent)
 _CHUNK_BYTES = 65_536
 _ENDINGS = (0, BROKEN_FILE, ENCRYPTED, HEAVY)
 """Exit codes of a program that was not cut off."""
@@ -135,8 +136,8 @@ class PdfTexts:
             raise FileNotFoundError("pypdf is not installed")
         limits = (PDF_PAGES_MAX, PDF_TEXT_BYTES_MAX, self._memory_bytes_max, PDF_S_MAX + 1)
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM,
-            str(Path(found.origin).parents[1]), str(_FOLDER), *map(str, limits), *self._walls.words(),
+            sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, str(Path(found.origin).parents[1]),
+            *map(str, (*_FOLDERS, *limits)), *self._walls.words(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.tools.sandbox.linux import LANDLOCK, MOUNTS, abi, close_port, identity_of
+from holdfast.tools.sandbox.linux_sandbox import LANDLOCK, MOUNTS, abi, close_port, identity_of
 
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv.pop(1)); import confinement_probe, confinement_walls;"
-    "confinement_probe.main(confinement_walls.enclose)"
+    "import sys; sys.path.append(sys.argv.pop(1)); import linux_sandbox, sandbox_probe;"
+    "sandbox_probe.main(linux_sandbox.enclose)"
 )
 _FOLDER = Path(__file__).parent
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -18,8 +18,8 @@ from holdfast.tools.sandbox.sandbox import Walls
 
 # Imported by a line of code and not run as a file: so its compiled form is kept between calls.
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv.pop(1)); import supervisor, confinement_walls;"
-    "supervisor.main(confinement_walls.enclose)"
+    "import sys; sys.path.append(sys.argv.pop(1)); import linux_sandbox, supervisor;"
+    "supervisor.main(linux_sandbox.enclose)"
 )
 _FOLDER = Path(__file__).parent
 _CHUNK_BYTES = 65_536

@@ -1,1 +1,0 @@
-"""The local model: llama.cpp's server as a child of ours, with a small model, installed on demand."""
