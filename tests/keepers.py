@@ -13,10 +13,10 @@ from holdfast.domain.limits import COMMIT_S_MAX, EVICT_S_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.state.rows import DebtRow
 from holdfast.engine.memory_queue import StoreLedger
-from holdfast.memory.lifecycle import Lifecycle
+from holdfast.memory.committer import InDoubt
 from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderCannot, Segment
-from holdfast.memory.telling import InDoubt
+from holdfast.memory.scheduler import Lifecycle
 from tests.house import House, Lever, house, says
 
 

@@ -20,9 +20,6 @@ from holdfast.administration.agent_desk import AgentDesk, AgentReader
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.agent_making import Making
 from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
-from holdfast.administration.memory_models import RememberedModels
-from holdfast.administration.memory_office import MemoryOffice
-from holdfast.administration.memory_providers import Providers
 from holdfast.administration.porter import Porter
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
@@ -73,6 +70,9 @@ from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
 from holdfast.mcp.service import McpServers, Wanted
 from holdfast.mcp.spawn_context import Yard
+from holdfast.memory.extraction_models import RememberedModels
+from holdfast.memory.memory import MemoryOffice
+from holdfast.memory.provider_selection import Providers
 from holdfast.models.catalog import read_known
 from holdfast.models.connection_file import usable_connections
 from holdfast.models.factory import Shop, made_as

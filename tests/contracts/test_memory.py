@@ -21,9 +21,9 @@ from holdfast.domain.ranges import numbers_in
 from holdfast.domain.secrets import Mask
 from holdfast.domain.state.changes import ReadBack
 from holdfast.domain.state.projections import fold
-from holdfast.memory.lifecycle import Outcome
 from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner
+from holdfast.memory.scheduler import Outcome
 from holdfast.settings.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import Lever, calls

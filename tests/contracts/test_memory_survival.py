@@ -14,8 +14,8 @@ from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMITS_AT_ONCE_MAX
-from holdfast.memory.lifecycle import Outcome
-from holdfast.memory.telling import LOST_MS
+from holdfast.memory.committer import LOST_MS
+from holdfast.memory.scheduler import Outcome
 from tests.house import Lever, calls, says
 from tests.keepers import Diary, Home, Keeper, Stubborn, home, written
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.domain.errors import NoSuchDebt, ProviderFailure
 from holdfast.domain.ids import SessionId
-from holdfast.memory.lifecycle import Outcome
+from holdfast.memory.scheduler import Outcome
 from holdfast.store.ports import Event
 from tests.keepers import Home, Keeper, home
 

@@ -11,8 +11,8 @@ from holdfast.domain.errors import DebtRefused, NoSuchDebt, ProviderCannot, Prov
 from holdfast.domain.events import facts as f
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX, PURGE_AFTER_MS, SEGMENT_TURNS_MAX
 from holdfast.domain.state.rows import DebtRow
-from holdfast.memory.lifecycle import Outcome
-from holdfast.memory.resting import Rests
+from holdfast.memory.backoff import Rests
+from holdfast.memory.scheduler import Outcome
 from holdfast.store.sqlite.store import SqliteStore
 from tests.keepers import Keeper, home
 from tests.owing import HERE, Owing

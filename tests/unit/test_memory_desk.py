@@ -25,9 +25,9 @@ from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.state.rows import Debt
 from holdfast.engine.memory_queue import StoreLedger
-from holdfast.memory.desk import Desk
-from holdfast.memory.lifecycle import Lifecycle
 from holdfast.memory.ports import Health, Owner, Provider, Segment
+from holdfast.memory.scheduler import Lifecycle
+from holdfast.memory.service import Desk
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.acceptance.talking import until

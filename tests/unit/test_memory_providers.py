@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.administration.memory_models import RememberedModels
-from holdfast.administration.memory_providers import Providers
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.ids import Ids
 from holdfast.domain.secrets import Mask
+from holdfast.memory.extraction_models import RememberedModels
 from holdfast.memory.ports import Owner, OwnerGone
+from holdfast.memory.provider_selection import Providers
 from holdfast.memory.providers.installed import BadProvider, NoSuchProvider
 from holdfast.models.connection_file import write_connections
 from holdfast.models.providers import Saved

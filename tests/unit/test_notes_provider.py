@@ -17,9 +17,9 @@ from holdfast.domain.events.facts import Role
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import EMBED_REST_S, EXTRACT_GOES_MAX, EXTRACT_KNOWN_MAX, MEMORY_CHARS_MAX
 from holdfast.domain.memories import Memory, NewNote, Origin
-from holdfast.memory.meaning import merged
 from holdfast.memory.ports import Asking, Embedding, Provider, ProviderFailure, Said, Segment
 from holdfast.memory.providers.notes import Notes
+from holdfast.memory.vector_index import merged
 from holdfast.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import RECALL_REST_S, RECALLED_BYTES_MAX, RECALLED_MAX
 from holdfast.domain.memories import Memory, Origin, Recollection
 from holdfast.domain.state.rows import SessionRow
+from holdfast.memory.client import NotHere, Presence
 from holdfast.memory.ports import Owner, Provider
-from holdfast.memory.presence import NotHere, Presence
 from tests.house import house
 
 HERE = SessionId("s_here")

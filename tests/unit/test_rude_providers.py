@@ -9,8 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.administration.memory_models import RememberedModels
-from holdfast.administration.memory_providers import Providers
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events.facts import Ranges
@@ -18,12 +16,14 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import RECALLED_MAX, WEBHOOK_ANSWER_BYTES_MAX
 from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.secrets import Mask
-from holdfast.memory.calling import Calls
-from holdfast.memory.lifecycle import Outcome
-from holdfast.memory.patience import in_time
+from holdfast.memory.extraction_models import RememberedModels
 from holdfast.memory.ports import Health, Owner
+from holdfast.memory.provider_calls import Calls
+from holdfast.memory.provider_selection import Providers
 from holdfast.memory.providers.installed import BadProvider, NotReady, open_installed
 from holdfast.memory.providers.webhook_wire import Answered
+from holdfast.memory.scheduler import Outcome
+from holdfast.memory.time_limits import in_time
 from holdfast.settings.settings import Settings
 from holdfast.store.ports import Message
 from holdfast.store.sqlite.store import SqliteStore

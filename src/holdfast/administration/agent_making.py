@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.administration.memory_office import MemoryOffice
 from holdfast.agent.asking import Asking
 from holdfast.agent.calls import Calls
 from holdfast.agent.crew import OwnTools, instructions_of
@@ -15,6 +14,7 @@ from holdfast.agent.ports import Model, Tool
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions.allowance import Allowance
+from holdfast.memory.memory import MemoryOffice
 from holdfast.tools.files.pdf_text import PdfTexts
 
 

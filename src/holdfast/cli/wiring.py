@@ -15,11 +15,11 @@ from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.engine.backup_info import BackupDesk
 from holdfast.engine.engine import Engine
 from holdfast.mcp.info import McpDesk
+from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk, AgentReading
 from holdfast.office.channels import ChannelDesk, Reception
-from holdfast.office.memory import MemoryDesk
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.settings.info import SettingsDesk

@@ -5,11 +5,11 @@ import msgspec
 from holdfast.domain.clock import Instant
 from holdfast.engine.backup_info import BackupDesk
 from holdfast.mcp.info import McpDesk, NoMcp
+from holdfast.memory.info import MemoryDesk, NoMemory
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk
 from holdfast.office.channels import ChannelDesk
-from holdfast.office.memory import MemoryDesk, NoMemory
 from holdfast.settings.info import SettingsDesk
 
 

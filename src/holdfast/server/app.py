@@ -18,7 +18,7 @@ from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import BODY_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
 from holdfast.engine.engine import Engine
-from holdfast.office.memory import NoMemory
+from holdfast.memory.info import NoMemory
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.server import openapi

@@ -18,7 +18,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PAGE_MEMORIES_MAX
-from holdfast.office.memory import MemoryDesk
+from holdfast.memory.info import MemoryDesk
 from holdfast.server import examples
 from holdfast.server.memory_shapes import (
     ALL_OF_THEM,

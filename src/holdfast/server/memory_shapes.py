@@ -11,7 +11,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 from holdfast.domain.memories import Known, MemoryTold, RememberedBy, Telling
 from holdfast.domain.state.rows import Debt
-from holdfast.office.memory import Decided
+from holdfast.memory.info import Decided
 from holdfast.server.sent import Sent
 
 WaitingState = Literal["owed", "committing", "failed", "in_doubt", "retracting"]

@@ -9,8 +9,8 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.mcp import McpTold
 from holdfast.engine.engine import Engine
+from holdfast.memory.info import MemoryDesk
 from holdfast.office.channels import ChannelTold
-from holdfast.office.memory import MemoryDesk
 from holdfast.server.streams import Streams
 from holdfast.store.commit_metrics import BOUNDS_S, CommitMeter
 

@@ -17,8 +17,8 @@ from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
 from holdfast.domain.notebook import Notebook
 from holdfast.domain.secrets import Masking, identity
 from holdfast.memory.extraction import INSTRUCTIONS, as_known, facts_in, goes, said_at, shown
-from holdfast.memory.meaning import Meaning, merged
 from holdfast.memory.ports import AskedTooMuch, Asking, Embedding, Health, ProviderFailure, Segment
+from holdfast.memory.vector_index import Meaning, merged
 
 _TOPIC_CHARS_MAX = 16_000
 """What of a person's words is used to find the notes that a stretch may replace: the newest."""

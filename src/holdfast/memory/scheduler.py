@@ -26,15 +26,15 @@ from holdfast.domain.limits import (
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import Debt
 from holdfast.domain.state.session_state import View
-from holdfast.memory.calling import Calls
-from holdfast.memory.lanes import Lanes
+from holdfast.memory.active_owners import Handle, Roster
+from holdfast.memory.backoff import Rests
+from holdfast.memory.committer import InDoubt, Outcome, Sleep, Telling
+from holdfast.memory.due_poller import Rounds
+from holdfast.memory.keyed_locks import Lanes
 from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Build, Ledger, Owner
-from holdfast.memory.resting import Rests
-from holdfast.memory.roster import Handle, Roster
-from holdfast.memory.rounds import Rounds
-from holdfast.memory.tellers import Tellers
-from holdfast.memory.telling import InDoubt, Outcome, Sleep, Telling
+from holdfast.memory.provider_calls import Calls
+from holdfast.memory.provider_resolver import Tellers
 
 STOP_MARGIN_S = 0.5
 """How much longer than asked a stop takes to write down what it has cut off."""

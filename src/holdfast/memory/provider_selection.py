@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
-from holdfast.administration.memory_models import Named, RememberedModels
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
@@ -15,13 +14,14 @@ from holdfast.domain.limits import PROVIDER_HEALTH_S_MAX
 from holdfast.domain.notebook import Notebook
 from holdfast.domain.secrets import Mask
 from holdfast.memory.embeddings import Embeddings
+from holdfast.memory.extraction_models import Named, RememberedModels
 from holdfast.memory.owners import digest_of
-from holdfast.memory.patience import heard, in_time
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider
 from holdfast.memory.providers import installed
 from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes
 from holdfast.memory.providers.webhook import Webhook
+from holdfast.memory.time_limits import heard, in_time
 from holdfast.settings.settings import ConfigError, Settings
 from holdfast.settings.webhook_key import FOR_MEMORY, webhook_key
 

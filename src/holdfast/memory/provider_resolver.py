@@ -4,9 +4,9 @@ import msgspec
 
 from holdfast.domain.events.facts import Failure
 from holdfast.domain.limits import COMMIT_S_MAX
-from holdfast.memory.calling import Calls
 from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Build, Provider, ProviderFailure
+from holdfast.memory.provider_calls import Calls
 
 
 class Teller(msgspec.Struct, frozen=True):

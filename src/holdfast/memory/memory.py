@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holdfast.administration.memory_providers import Providers
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.secrets import Masking
 from holdfast.domain.state.rows import SessionRow
-from holdfast.memory.desk import Desk
-from holdfast.memory.lifecycle import Lifecycle
+from holdfast.memory.client import AgentPresence, Presence, Titles
+from holdfast.memory.committer import InDoubt
 from holdfast.memory.ports import Ledger
-from holdfast.memory.presence import AgentPresence, Presence, Titles
-from holdfast.memory.telling import InDoubt
+from holdfast.memory.provider_selection import Providers
+from holdfast.memory.scheduler import Lifecycle
+from holdfast.memory.service import Desk
 
 TOLD_MAX = 20
 """Memories that are told in a chat at once."""

@@ -21,11 +21,11 @@ from holdfast.domain.limits import (
 from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold, Origin, Telling
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import Debt
-from holdfast.memory.lifecycle import Lifecycle
+from holdfast.memory.committer import Outcome
 from holdfast.memory.owners import Owners
-from holdfast.memory.patience import in_time
 from holdfast.memory.ports import Health, Ledger, Owner, Provider, ProviderCannot
-from holdfast.memory.telling import Outcome
+from holdfast.memory.scheduler import Lifecycle
+from holdfast.memory.time_limits import in_time
 
 Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """The titles of those conversations that are there."""

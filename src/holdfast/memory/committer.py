@@ -23,11 +23,11 @@ from holdfast.domain.limits import COMMIT_RETRY_MS_MAX, COMMIT_S_MAX
 from holdfast.domain.ranges import numbers_in, ranges_of
 from holdfast.domain.state.rows import Debt, DebtRow, SessionRow
 from holdfast.domain.state.session_state import Decide, Facts, View
-from holdfast.memory.calling import Answer, Calls
+from holdfast.memory.backoff import Rests
 from holdfast.memory.ports import Ledger, Said, Segment
-from holdfast.memory.resting import Rests
+from holdfast.memory.provider_calls import Answer, Calls
+from holdfast.memory.provider_resolver import Nobody, Teller, Tellers
 from holdfast.memory.segments import digest_of, fitted, said_in
-from holdfast.memory.tellers import Nobody, Teller, Tellers
 
 Status = Literal["paid", "nothing", "failed", "no_owner", "in_doubt", "busy"]
 InDoubt = Literal["ask", "retry"]

@@ -7,8 +7,8 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import DEBTS_SHOWN_MAX
 from holdfast.domain.state.rows import Debt
+from holdfast.memory.committer import Outcome
 from holdfast.memory.ports import Ledger
-from holdfast.memory.telling import Outcome
 
 EVERY_S_MAX = 5.0
 

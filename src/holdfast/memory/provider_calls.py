@@ -11,7 +11,7 @@ import msgspec
 from holdfast.domain.errors import HoldfastError, ProviderCannot, ProviderFailure
 from holdfast.domain.events.facts import Failure
 from holdfast.domain.secrets import Masking
-from holdfast.memory.patience import Raised, heard
+from holdfast.memory.time_limits import Raised, heard
 
 DETAIL_CHARS_MAX = 500
 """What is kept of a receipt, or of what a provider says went wrong."""
