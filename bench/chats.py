@@ -23,8 +23,8 @@ from bench.report import report
 from bench.stage import percentile
 from bench.table import Line, at_most, shown
 from bench.turn.processes import Process, running
+from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.clock import SystemClock
-from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.store.sqlite.store import SqliteStore
 from tests.telegram_api import TOKEN, Json, TelegramApi, serving
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.ports import Abilities, ChannelFailure, ChannelHealth, Take
+from holdfast.channels.worker import Gateway
 from holdfast.domain.chats import Chat, ChatKind, FileRef, Inbound, Outgoing
 from holdfast.domain.clock import SystemClock
-from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.pairing import Pairing, Sender
-from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take
 from holdfast.store.ports import Store
 from tests.house import House
 

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.channels.ports import Take
+from holdfast.channels.telegram.bot_api import Patience
+from holdfast.channels.telegram.channel import Telegram
 from holdfast.domain.chats import Chat, DeliveryRow, Inbound
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import NoSuchBlob
-from holdfast.gateway.channels.telegram import Telegram
-from holdfast.gateway.channels.telegram_wire import Patience
-from holdfast.gateway.ports import Take
 from tests.telegram_api import TOKEN, US, TelegramApi, serving
 
 ADA, GROUP = 77, -500

@@ -13,11 +13,11 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
+from holdfast.channels.info import ChannelTried
 from holdfast.domain import agents_told
 from holdfast.domain.events import facts, parts
 from holdfast.models.info import Tried
 from holdfast.models.local import info
-from holdfast.office.channels import ChannelTried
 from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
 from holdfast.server.auth import password, routes
 

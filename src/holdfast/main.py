@@ -19,8 +19,6 @@ from holdfast import __version__
 from holdfast.administration.agent_desk import AgentDesk, AgentReader
 from holdfast.administration.agent_files import AgentFiles, PromptFiles
 from holdfast.administration.agent_making import Making
-from holdfast.administration.channel_desk import Called, Channels, Makes, TelegramBot
-from holdfast.administration.porter import Porter
 from holdfast.agent.asking import Asking
 from holdfast.agent.cache import ContextCache
 from holdfast.agent.calls import Calls
@@ -28,6 +26,12 @@ from holdfast.agent.guide import WorkspaceGuide
 from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
 from holdfast.agent.ports import Tool
 from holdfast.agent.switchboard import Switchboard
+from holdfast.channels.access import Porter
+from holdfast.channels.commands import Asked
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.service import Called, Channels, Makes, TelegramBot
+from holdfast.channels.webhook import Webhook
+from holdfast.channels.worker import Gateway
 from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
@@ -63,10 +67,6 @@ from holdfast.engine.memory_queue import StoreLedger
 from holdfast.engine.permissions import Permissions
 from holdfast.engine.policies import OfAgents
 from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
-from holdfast.gateway.channels.webhook import Webhook
-from holdfast.gateway.commands import Asked
-from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.pairing import Pairing
 from holdfast.hardening import harden
 from holdfast.mcp.service import McpServers, Wanted
 from holdfast.mcp.spawn_context import Yard
@@ -341,7 +341,7 @@ async def _channels(given: _Given, engine: Engine, asked: Asked) -> Channels:
     def telegram(token: str) -> TelegramBot:
         try:
             # Takes its time, and is of no use to those who have no bot.
-            part = importlib.import_module("holdfast.gateway.channels.telegram")
+            part = importlib.import_module("holdfast.channels.telegram.channel")
         except ImportError:
             problem = "python-telegram-bot is not installed; install holdfast[telegram]"
             raise ConfigError(where="telegram", problem=problem) from None

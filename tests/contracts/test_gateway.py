@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
-from holdfast.gateway.pairing import Pairing, Sender
 from tests.house import house, says
 from tests.mortal import CHANNEL_STEPS, Fate, Mortal
 from tests.parlour import ADA, Desk, Parlour, ParlourChannel, desk, gateway_of

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import aiohttp
 from aiohttp import web
 
-from holdfast.administration.bot_file import Bot, write_bot
+from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.telegram.bot_file import Bot, write_bot
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.webhook_signing import key_of
-from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.settings.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.store.sqlite.store import SqliteStore
 from tests import telegram_api

@@ -17,10 +17,10 @@ BROAD_EDGES = frozenset(
         "holdfast.mcp.connection._connect",
         "holdfast.memory.time_limits.heard",
         "holdfast.memory.time_limits.heard_now",
-        "holdfast.gateway.keeping.keep_on",
-        "holdfast.gateway.inbound._attempt",
-        "holdfast.gateway.delivering._try",
-        "holdfast.gateway.channels.telegram._keep",
+        "holdfast.channels.supervise.keep_on",
+        "holdfast.channels.inbox._attempt",
+        "holdfast.channels.delivery._try",
+        "holdfast.channels.telegram.channel._keep",
     }
 )
 """The functions that may catch everything, as `module.function`: edges of a task or a request.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.administration.bot_file import FILE_NAME, Bot, read_bot, write_bot
+from holdfast.channels.telegram.bot_file import FILE_NAME, Bot, read_bot, write_bot
 from holdfast.settings.settings import ConfigError
 
 

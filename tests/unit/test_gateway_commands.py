@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.channels.commands import NO_CONVERSATION, Asked
+from holdfast.channels.question_text import TOO_LONG
 from holdfast.domain import slash
 from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.events.parts import Text
-from holdfast.gateway.asking import TOO_LONG
-from holdfast.gateway.commands import NO_CONVERSATION, Asked
 from tests.house import Lever, calls, house, says
 from tests.parlour import Desk, Parlour, desk
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import text_of
-from holdfast.gateway.pairing import Pairing, Sender
 from tests.house import House, house, says
 from tests.mortal import CHANNEL_STEPS, ENGINE_STEPS, STORE_STEPS, Fate, Mortal
 from tests.parlour import ADA, Desk, Parlour, ParlourChannel, gateway_of

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from holdfast.channels.delivery import Delivering
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.stats import Ledger
 from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERIES_AT_ONCE_MAX, DELIVERY_MS_MAX
-from holdfast.gateway.delivering import Delivering
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.state import Ledger
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import WAIT_S, house, says
 from tests.parlour import Fault, Parlour, ParlourChannel, desk

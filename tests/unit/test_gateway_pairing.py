@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.channels.pairing import NoSuchCode, NoSuchSender, Pairing, Sender, TooManyCodes, plain, shown
 from holdfast.domain.chats import Chat, Inbound
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
-from holdfast.gateway.pairing import NoSuchCode, NoSuchSender, Pairing, Sender, TooManyCodes, plain, shown
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import house, says
 from tests.parlour import ADA, desk

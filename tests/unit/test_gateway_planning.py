@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.channels.reply_plan import Plan, in_pieces, send_key
 from holdfast.domain.chats import NewDelivery, Outgoing
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.ids import MessageId, SessionId, TurnId
-from holdfast.gateway.planning import Plan, in_pieces, send_key
 from tests.telling import IDS, TurnStory
 
 ROUTE = "agent:main:parlour:dm:42"

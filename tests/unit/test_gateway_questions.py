@@ -8,6 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.agent.ports import CallDelta, StepEnd
+from holdfast.channels import button_action
+from holdfast.channels.answering import IN_WORDS
+from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.telegram.channel import Telegram
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.decisions import questions
@@ -16,10 +20,6 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
-from holdfast.gateway import presses
-from holdfast.gateway.answering import IN_WORDS
-from holdfast.gateway.channels.telegram import Telegram
-from holdfast.gateway.pairing import Pairing, Sender
 from holdfast.store.sqlite import sweeper
 from holdfast.tools.ask_user import AskUser
 from tests.house import House, Lever, Line, calls, house, says
@@ -220,7 +220,7 @@ async def test_a_button_that_names_no_choice_answers_nothing(tmp_path: Path, num
     async with house(tmp_path, others=[AskUser()]) as home, desk(home) as at:
         home.model.steps = [asks("Which colour?", *COLOURS)]
         await asked(at, "Which colour?\n\n1. Red\n2. Green\n3. Blue")
-        press = presses.read(at.app.chats["42"][0].body.buttons[0].press)
+        press = button_action.read(at.app.chats["42"][0].body.buttons[0].press)
         assert press is not None
         at.app.say("", press=f"pick {press.what} {press.which} {number}".rstrip())
         await says_last(at, "This was answered already, or is no longer asked.")

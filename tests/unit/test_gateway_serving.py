@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.gateway.gateway import NoSuchChannel
-from holdfast.gateway.ports import ChannelFailure, Take
+from holdfast.channels.ports import ChannelFailure, Take
+from holdfast.channels.worker import NoSuchChannel
 from tests.house import house, says
 from tests.parlour import Parlour, ParlourChannel, desk, gateway_of
 

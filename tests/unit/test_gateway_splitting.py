@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.gateway.splitting import LIMIT_MIN, pieces, size_of, split
-from holdfast.gateway.writing import GOES_ON, Writing
+from holdfast.channels.splitting import LIMIT_MIN, pieces, size_of, split
+from holdfast.channels.streaming_reply import GOES_ON, Writing
 
 LINES = st.one_of(
     st.just(""),

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.channels.delivery import Delivering
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.poison_messages import TOLD
+from holdfast.channels.stats import Ledger
+from holdfast.channels.telegram.channel import Telegram
 from holdfast.domain.chats import FAILED_ALONE, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELIVERY_MS_MAX
-from holdfast.gateway.channels.telegram import Telegram
-from holdfast.gateway.delivering import Delivering
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.state import Ledger
-from holdfast.gateway.stubborn import TOLD
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import WAIT_S
 from tests.telegram_api import TOKEN, Refuse, TelegramApi, serving

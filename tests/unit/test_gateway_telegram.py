@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.telegram.channel import Telegram
+from holdfast.channels.worker import Gateway
 from holdfast.domain.chats import Chat
 from holdfast.domain.clock import SystemClock
-from holdfast.gateway.channels.telegram import Telegram
-from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.pairing import Pairing, Sender
 from tests.house import House, Lever, calls, house, says
 from tests.parlour import Parlour, gateway_of
 from tests.telegram_api import TOKEN, Shown, TelegramApi, serving

@@ -1,6 +1,6 @@
 """A chat that floods is listened to at a pace; others are not made to wait for it."""
 
-from holdfast.gateway.pacing import Pace
+from holdfast.channels.pacing import Pace
 
 
 def test_so_much_is_taken_up_at_once_and_then_a_little_at_a_time() -> None:

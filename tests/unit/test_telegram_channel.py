@@ -6,13 +6,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.telegram.bot_api import Patience
+from holdfast.channels.telegram.channel import ABILITIES, AGAIN, FETCH_BYTES_MAX, Telegram
+from holdfast.channels.telegram.pace import GROUP_EDITS_MAX, GROUP_WRITES_MAX, WINDOW_MS
 from holdfast.domain.chats import Button, Chat, FileRef, Outgoing
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import TooLarge
-from holdfast.gateway.channels.telegram import ABILITIES, AGAIN, FETCH_BYTES_MAX, Telegram
-from holdfast.gateway.channels.telegram_pace import GROUP_EDITS_MAX, GROUP_WRITES_MAX, WINDOW_MS
-from holdfast.gateway.channels.telegram_wire import Patience
-from holdfast.gateway.ports import ChannelFailure
 from tests.telegram_api import TOKEN, on_a_thread, serving
 from tests.telegram_faults import BROKEN, BROKEN_AFTER, DROPPED, DROPPED_AFTER, SILENT_AFTER, Fault, flood
 from tests.telegram_talk import ADA, CALM, GROUP, HERE, THERE, Shelf, Talk, talking

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.gateway.channels.telegram_markup import html_of, units, visible
+from holdfast.channels.telegram.markup import html_of, units, visible
 from tests.telegram_html import nested_wrongly, parsed
 
 WORD = st.text("abcdefghijklmnopqrstuvwxyz", min_size=3, max_size=8)

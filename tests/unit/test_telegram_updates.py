@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.telegram.channel import WrongSecret
+from holdfast.channels.telegram.updates import short_press
 from holdfast.domain.chats import Button, DeliveryRow, FileRef, Inbound, Outgoing
 from holdfast.domain.errors import NoSuchBlob, TooLarge
 from holdfast.domain.limits import INBOUND_TRIES_MAX
 from holdfast.domain.slash import COMMANDS
-from holdfast.gateway.channels.telegram import WrongSecret
-from holdfast.gateway.channels.telegram_updates import short_press
-from holdfast.gateway.ports import ChannelFailure
 from tests.telegram_api import TOKEN, US
 from tests.telegram_faults import BROKEN, DROPPED, DROPPED_AFTER, Fault, flood, slow
 from tests.telegram_talk import ADA, GROUP, HERE, NAME, THERE, Talk, listening, taking, talking

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.webhook import ABILITIES, BadCall, Patience, Webhook
 from holdfast.domain import webhook_signing as signing
 from holdfast.domain.chats import Button, Chat, FileRef, Outgoing
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import TooLarge
-from holdfast.gateway.channels.webhook import ABILITIES, BadCall, Patience, Webhook
-from holdfast.gateway.ports import ChannelFailure
 from tests.webhook_receiver import Receiver, headers_for, receiving
 
 KEY = bytes(range(32))

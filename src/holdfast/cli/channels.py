@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.channels.info import ChannelTold, Reception, SenderTold, StrangerTold
 from holdfast.cli.asking_server import from_server
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.saying import age
@@ -14,7 +15,6 @@ from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.transcript.labels import clean
-from holdfast.office.channels import ChannelTold, Reception, SenderTold, StrangerTold
 from holdfast.store.ports import Store
 
 CodeArgument = Annotated[str, typer.Argument(metavar="CODE", help="What they were told when they wrote.")]

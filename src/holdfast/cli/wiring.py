@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from holdfast.auth.credentials import Keyring
+from holdfast.channels.info import ChannelDesk, Reception
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.files import Takes
 from holdfast.domain.mcp import secrets_of
@@ -19,7 +20,6 @@ from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk, AgentReading
-from holdfast.office.channels import ChannelDesk, Reception
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.settings.info import SettingsDesk

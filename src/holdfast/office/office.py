@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.channels.info import ChannelDesk
 from holdfast.domain.clock import Instant
 from holdfast.engine.backup_info import BackupDesk
 from holdfast.mcp.info import McpDesk, NoMcp
@@ -9,7 +10,6 @@ from holdfast.memory.info import MemoryDesk, NoMemory
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.agents import AgentDesk
-from holdfast.office.channels import ChannelDesk
 from holdfast.settings.info import SettingsDesk
 
 

@@ -13,16 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from holdfast.auth.login_throttle import Tries
-from holdfast.domain.errors import (
-    HoldfastError,
-    NoSuchChannel,
-    NoSuchCode,
-    NoSuchSender,
-    TooLarge,
-    TooManyCodes,
-)
-from holdfast.domain.limits import CALL_S_MAX, CALLS_AT_ONCE_MAX, WEBHOOK_BODY_BYTES_MAX
-from holdfast.office.channels import (
+from holdfast.channels.info import (
     ChannelDesk,
     ChannelRefused,
     ChannelTold,
@@ -32,6 +23,15 @@ from holdfast.office.channels import (
     StrangerTold,
     TooManyCalls,
 )
+from holdfast.domain.errors import (
+    HoldfastError,
+    NoSuchChannel,
+    NoSuchCode,
+    NoSuchSender,
+    TooLarge,
+    TooManyCodes,
+)
+from holdfast.domain.limits import CALL_S_MAX, CALLS_AT_ONCE_MAX, WEBHOOK_BODY_BYTES_MAX
 from holdfast.server.auth.guard import address_of
 from holdfast.server.problem import TooManyTries, TooSlow
 from holdfast.server.sent import Sent

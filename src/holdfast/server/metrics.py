@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
+from holdfast.channels.info import ChannelTold
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.mcp import McpTold
 from holdfast.engine.engine import Engine
 from holdfast.memory.info import MemoryDesk
-from holdfast.office.channels import ChannelTold
 from holdfast.server.streams import Streams
 from holdfast.store.commit_metrics import BOUNDS_S, CommitMeter
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.channels.button_action import Press
 from holdfast.domain.chats import Chat, Inbound
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.credentials import digest_of
 from holdfast.domain.errors import NoSuchCode, NoSuchSender, TooManyCodes
 from holdfast.domain.limits import PAIRING_CODES_MAX, PAIRING_MS_MAX, PAIRING_TRIES_MAX
-from holdfast.gateway.presses import Press
 from holdfast.store.ports import Store
 
 PAIRING, SENDER, TRIES, SPEAKERS = "pairing", "sender", "pairing_tries", "speakers"

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.stats import Ledger
 from holdfast.domain.chats import Inbound, Outgoing
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import STRANGERS_AT_ONCE_MAX
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.state import Ledger
 
 
 class Strangers:

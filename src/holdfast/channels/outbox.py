@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from holdfast.channels.conversation_follower import Telling
+from holdfast.channels.delivery import Delivering
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.stats import Ledger
 from holdfast.domain.chats import RouteRow
 from holdfast.domain.clock import Clock
-from holdfast.gateway.delivering import Delivering
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.state import Ledger
-from holdfast.gateway.telling import Telling
 from holdfast.store.ports import Store
 
 

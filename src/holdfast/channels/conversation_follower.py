@@ -12,19 +12,19 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.reply_plan import Plan
+from holdfast.channels.router import followed
+from holdfast.channels.stats import Ledger
+from holdfast.channels.streaming_reply import GOES_ON
+from holdfast.channels.supervise import Bell
+from holdfast.channels.taking_back import Restored, Undone
 from holdfast.domain.chats import NewDelivery, Outgoing, RouteRow
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
 from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX
-from holdfast.gateway.chat_tasks import ChatTasks
-from holdfast.gateway.keeping import Bell
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.planning import Plan
-from holdfast.gateway.ports import ChannelFailure
-from holdfast.gateway.router import followed
-from holdfast.gateway.state import Ledger
-from holdfast.gateway.taking_back import Restored, Undone
-from holdfast.gateway.writing import GOES_ON
 from holdfast.store.ports import Follower, Store
 
 LOOK_S = 30.0

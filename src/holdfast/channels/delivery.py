@@ -13,6 +13,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.poison_messages import TOLD, Stubborn
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.stats import Ledger
+from holdfast.channels.supervise import Bell
 from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
@@ -25,12 +31,6 @@ from holdfast.domain.limits import (
     DELIVERY_RETRY_MS,
     DELIVERY_RETRY_MS_MAX,
 )
-from holdfast.gateway.chat_tasks import ChatTasks
-from holdfast.gateway.keeping import Bell
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.ports import ChannelFailure
-from holdfast.gateway.state import Ledger
-from holdfast.gateway.stubborn import TOLD, Stubborn
 from holdfast.store.ports import Append, Store
 
 LOOK_S = 5.0

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.administration.bot_file import FILE_NAME as BOT_FILE
-from holdfast.gateway.pairing import Pairing, Sender
-from holdfast.office.channels import ChannelTold, SenderTold, StrangerTold
+from holdfast.channels.info import ChannelTold, SenderTold, StrangerTold
+from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.telegram.bot_file import FILE_NAME as BOT_FILE
 from holdfast.settings.settings import Settings
 
 TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.channels.ports import Channel
 from holdfast.domain.clock import Clock, Instant
-from holdfast.gateway.ports import Channel
 
 Outcome = Literal["sent", "edited", "again", "retried", "in_doubt", "dropped"]
 """What became of a try to say something. `again`: it was sent once more, and said so."""

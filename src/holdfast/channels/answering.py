@@ -6,6 +6,10 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from holdfast.channels import button_action
+from holdfast.channels.button_action import Press, Verb
+from holdfast.channels.question_text import TOO_LONG, is_too_long
+from holdfast.channels.router import NOWHERE, Done, Place, said
 from holdfast.domain.chats import DeliveryRow, InboundRow, NewDelivery, Outgoing
 from holdfast.domain.decisions.questions import Reply, typed
 from holdfast.domain.errors import (
@@ -23,10 +27,6 @@ from holdfast.domain.limits import READ_EVENTS_MAX
 from holdfast.domain.shell.rules import ONCE, Allowing
 from holdfast.domain.transcript.labels import title_of
 from holdfast.engine.engine import Engine
-from holdfast.gateway import presses
-from holdfast.gateway.asking import TOO_LONG, is_too_long
-from holdfast.gateway.presses import Press, Verb
-from holdfast.gateway.router import NOWHERE, Done, Place, said
 from holdfast.store.ports import Store
 from holdfast.store.session_status import Question
 
@@ -305,7 +305,7 @@ class Answering:
 
 def _asks(row: DeliveryRow, press: Press) -> bool:
     """Whether a message has the button, or one beside it."""
-    found = [presses.read(button.press) for button in row.body.buttons]
+    found = [button_action.read(button.press) for button in row.body.buttons]
     return any(each is not None and (each.what, each.which) == (press.what, press.which) for each in found)
 
 

@@ -11,6 +11,18 @@ from time import monotonic
 
 from msgspec import structs
 
+from holdfast.channels import button_action, router
+from holdfast.channels.answering import Answering
+from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.channels.commands import Asked, Commands
+from holdfast.channels.outbox import Outbox
+from holdfast.channels.pacing import Pace
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.reply_plan import in_pieces, send_key
+from holdfast.channels.router import Done, Place
+from holdfast.channels.stats import Ledger
+from holdfast.channels.supervise import Bell, Sleep
 from holdfast.domain import slash
 from holdfast.domain.chats import FileRef, Inbound, InboundRow, NewDelivery, RouteRow
 from holdfast.domain.clock import Clock
@@ -28,18 +40,6 @@ from holdfast.domain.limits import (
     ROUTES_AT_ONCE_MAX,
 )
 from holdfast.engine.engine import Engine
-from holdfast.gateway import presses, router
-from holdfast.gateway.answering import Answering
-from holdfast.gateway.chat_tasks import ChatTasks
-from holdfast.gateway.commands import Asked, Commands
-from holdfast.gateway.keeping import Bell, Sleep
-from holdfast.gateway.outbox import Outbox
-from holdfast.gateway.pacing import Pace
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.planning import in_pieces, send_key
-from holdfast.gateway.ports import ChannelFailure
-from holdfast.gateway.router import Done, Place
-from holdfast.gateway.state import Ledger
 from holdfast.store.ports import Store
 
 LOOK_S = 1.0
@@ -236,7 +236,7 @@ class Inbox:
         """What is done for it. None: it was dealt with before."""
         inbound = row.inbound
         if inbound.press:
-            press = presses.read(inbound.press)
+            press = button_action.read(inbound.press)
             if press is None:
                 return router.said("This button is not known any more.")
             if press.verb == "welcome":

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from holdfast.channels.button_action import Press, Verb
 from holdfast.domain.chats import Button
 from holdfast.domain.errors import RuleRefused
 from holdfast.domain.events import facts as f
@@ -11,7 +12,6 @@ from holdfast.domain.ids import Seq
 from holdfast.domain.shell.commands import command_of
 from holdfast.domain.shell.rules import pattern_for
 from holdfast.domain.transcript.labels import MAY_HAVE_RUN
-from holdfast.gateway.presses import Press, Verb
 
 _SHOWN_CHARS_MAX = 1_000
 _ANSWER_CHARS_MAX = 200

@@ -16,8 +16,8 @@ from telegram.constants import ChatAction, ParseMode
 from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
 
-from holdfast.gateway.channels.telegram_updates import CHANNEL, UPDATE_KINDS, Us
-from holdfast.gateway.ports import ChannelFailure
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.telegram.updates import CHANNEL, UPDATE_KINDS, Us
 
 _DETAIL_CHARS_MAX = 300
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)

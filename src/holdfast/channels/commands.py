@@ -6,6 +6,11 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.channels import button_action, router
+from holdfast.channels.answering import Answering
+from holdfast.channels.button_action import Press
+from holdfast.channels.outbox import Outbox
+from holdfast.channels.router import Done, Place, said
 from holdfast.domain import slash
 from holdfast.domain.agents import MAIN
 from holdfast.domain.agents_told import AgentTold
@@ -17,11 +22,6 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.labels import STATUS, title_of
 from holdfast.engine.engine import Engine
-from holdfast.gateway import presses, router
-from holdfast.gateway.answering import Answering
-from holdfast.gateway.outbox import Outbox
-from holdfast.gateway.presses import Press
-from holdfast.gateway.router import Done, Place, said
 from holdfast.store.ports import Snapshot, Store
 from holdfast.store.session_status import Standing
 
@@ -251,7 +251,7 @@ class Commands:
     async def _numbered(self, place: Place) -> Sequence[SessionId]:
         """The list that the chat was shown last: numbers mean what they meant there."""
         for row in await self._store.deliveries(place.key, _LOOK_BACK):
-            pressed = [presses.read(button.press) for button in row.body.buttons]
+            pressed = [button_action.read(button.press) for button in row.body.buttons]
             listed = [SessionId(each.what) for each in pressed if each is not None and each.verb == "switch"]
             if listed:
                 return listed

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.administration.bot_file import Bot, read_bot, write_bot
-from holdfast.administration.porter import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
+from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
+from holdfast.channels.info import ChannelRefused, ChannelTold, ChannelTried, NotListening
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.ports import Channel, ChannelFailure
+from holdfast.channels.telegram.bot_file import Bot, read_bot, write_bot
+from holdfast.channels.worker import Gateway
 from holdfast.domain.chats import Inbound
 from holdfast.domain.errors import HoldfastError, NoSuchChannel
 from holdfast.domain.secrets import Mask
-from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.ports import Channel, ChannelFailure
-from holdfast.office.channels import ChannelRefused, ChannelTold, ChannelTried, NotListening
 from holdfast.settings.info import CannotEditSettings, SettingFixed
 from holdfast.settings.settings import ConfigError, Settings
 

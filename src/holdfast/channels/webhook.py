@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from holdfast.channels.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
 from holdfast.domain.chats import Chat, ChatKind, FileRef, Inbound, Outgoing
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.files import HEAD_BYTES, clean_name, likely_type
 from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX
 from holdfast.domain.webhook_signing import check, check_head, signed
-from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
 
 CHANNEL = "webhook"
 ABILITIES = Abilities(

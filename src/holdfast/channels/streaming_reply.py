@@ -4,7 +4,7 @@ Whatever fills a message is cut off as it comes, exactly where the whole answer 
 stays where it is. Only the last piece is held here, and full ones until somebody has taken them.
 """
 
-from holdfast.gateway.splitting import Fence, full_piece, pieces
+from holdfast.channels.splitting import Fence, full_piece, pieces
 
 GOES_ON = " …"
 """Behind the words of an answer that is still being written: it never ends up as it was begun."""

@@ -15,21 +15,17 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.domain import slash
-from holdfast.domain.chats import Button, Chat, DeliveryRow, FileRef, Inbound, Outgoing
-from holdfast.domain.clock import Clock
-from holdfast.domain.errors import HoldfastError, StoreFault
-from holdfast.domain.files import GIF, HEAD_BYTES, clean_name, kind_of, likely_type
-from holdfast.domain.limits import INBOUND_TRIES_MAX
-from holdfast.gateway.channels.telegram_markup import (
+from holdfast.channels.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
+from holdfast.channels.telegram.bot_api import Line, Patience, Refusal, Rows, Target, Words
+from holdfast.channels.telegram.markup import (
     CAPTION_UNITS_MAX,
     TEXT_UNITS_MAX,
     html_of,
     units,
     visible,
 )
-from holdfast.gateway.channels.telegram_pace import Pace
-from holdfast.gateway.channels.telegram_updates import (
+from holdfast.channels.telegram.pace import Pace
+from holdfast.channels.telegram.updates import (
     CHANNEL,
     Us,
     is_short,
@@ -38,8 +34,12 @@ from holdfast.gateway.channels.telegram_updates import (
     short_press,
     told,
 )
-from holdfast.gateway.channels.telegram_wire import Line, Patience, Refusal, Rows, Target, Words
-from holdfast.gateway.ports import Abilities, ChannelFailure, ChannelHealth, Take, file_too_large
+from holdfast.domain import slash
+from holdfast.domain.chats import Button, Chat, DeliveryRow, FileRef, Inbound, Outgoing
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError, StoreFault
+from holdfast.domain.files import GIF, HEAD_BYTES, clean_name, kind_of, likely_type
+from holdfast.domain.limits import INBOUND_TRIES_MAX
 
 ABILITIES = Abilities(
     text_chars_max=4_000,  # Telegram takes 4,096; the rest is for the line that says that it is sent again.

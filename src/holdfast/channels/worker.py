@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from holdfast.channels.commands import Asked
+from holdfast.channels.inbox import Inbox
+from holdfast.channels.outbox import Outbox
+from holdfast.channels.pairing import Pairing
+from holdfast.channels.ports import Channel, ChannelHealth, Take
+from holdfast.channels.stats import ChannelState, Ledger
+from holdfast.channels.strangers import Strangers
+from holdfast.channels.supervise import Sleep, keep_on
 from holdfast.domain.chats import Inbound, sound
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, LeaseHeld, LeaseLost, NoSuchChannel, StoreFault
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import CHANNEL_LEASE_MS, DELIVERY_RETRY_MS
 from holdfast.engine.engine import Engine
-from holdfast.gateway.commands import Asked
-from holdfast.gateway.inbound import Inbox
-from holdfast.gateway.keeping import Sleep, keep_on
-from holdfast.gateway.outbox import Outbox
-from holdfast.gateway.pairing import Pairing
-from holdfast.gateway.ports import Channel, ChannelHealth, Take
-from holdfast.gateway.state import ChannelState, Ledger
-from holdfast.gateway.strangers import Strangers
 from holdfast.store.ports import Lease, Store
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.channels.streaming_reply import GOES_ON
 from holdfast.domain.chats import NewDelivery, Outgoing
-from holdfast.gateway.writing import GOES_ON
 
 _MARKS: Mapping[str, str] = MappingProxyType({
     "undo": "\n\n*Removed.*",

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from holdfast.channels.ports import ChannelFailure
+from holdfast.channels.stats import Ledger
 from holdfast.domain.errors import StoreFault
-from holdfast.gateway.ports import ChannelFailure
-from holdfast.gateway.state import Ledger
 
 RETRY_S, RETRY_S_MAX = 0.5, 30.0
 Sleep = Callable[[float], Awaitable[None]]

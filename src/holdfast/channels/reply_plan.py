@@ -11,6 +11,13 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.channels import question_text
+from holdfast.channels.activity import line_of
+from holdfast.channels.button_action import Press
+from holdfast.channels.question_text import Question
+from holdfast.channels.splitting import split
+from holdfast.channels.streaming_reply import GOES_ON, Writing
+from holdfast.channels.taking_back import Restored, Undone
 from holdfast.domain.chats import TERMINAL_KEY, Button, DeliveryKind, NewDelivery, Outgoing
 from holdfast.domain.decisions.questions import TOOL as ASK_USER
 from holdfast.domain.events import facts as f
@@ -20,13 +27,6 @@ from holdfast.domain.files import files_among
 from holdfast.domain.ids import MessageId, RunId, Seq, SessionId
 from holdfast.domain.limits import KEY_CHARS_MAX
 from holdfast.domain.ranges import numbers_in
-from holdfast.gateway import asking
-from holdfast.gateway.activity import line_of
-from holdfast.gateway.asking import Question
-from holdfast.gateway.presses import Press
-from holdfast.gateway.splitting import split
-from holdfast.gateway.taking_back import Restored, Undone
-from holdfast.gateway.writing import GOES_ON, Writing
 
 _QUOTED_CHARS_MAX = 280
 _PAGE_KEY = re.compile(r"[0-9a-f]{32}")
@@ -284,23 +284,23 @@ class Plan:
             case f.ApprovalRequested():
                 self._tell_tools(fact.run_id)
                 call = self._calls.get(fact.call_id)
-                self._ask(asking.about_allowing(fact, call))
+                self._ask(question_text.about_allowing(fact, call))
             case f.ToolInDoubt():
-                self._ask(asking.about_doubt(fact, self._calls.get(fact.call_id), seq))
+                self._ask(question_text.about_doubt(fact, self._calls.get(fact.call_id), seq))
             case f.ApprovalResolved():
-                self._close_questions(fact.call_id, asking.said_of_approval(fact))
+                self._close_questions(fact.call_id, question_text.said_of_approval(fact))
             case f.ToolResolved():
-                self._close_questions(fact.call_id, asking.said_of_doubt(fact))
+                self._close_questions(fact.call_id, question_text.said_of_doubt(fact))
 
     def _add_asked(self, fact: f.QuestionAsked | f.QuestionAnswered | f.QuestionClosed) -> None:
         match fact:
             case f.QuestionAsked():
                 self._tell_tools(fact.run_id)
-                self._ask(asking.about_question(fact))
+                self._ask(question_text.about_question(fact))
             case f.QuestionAnswered():
-                self._close_questions(fact.call_id, asking.said_of_answer(fact))
+                self._close_questions(fact.call_id, question_text.said_of_answer(fact))
             case f.QuestionClosed():
-                self._close_questions(fact.call_id, asking.said_of_closing(fact))
+                self._close_questions(fact.call_id, question_text.said_of_closing(fact))
 
     def _ask(self, question: Question) -> None:
         self._questions[question.source] = question
@@ -340,10 +340,10 @@ class Plan:
                 self._run(fact.run_id).status = "waiting"
                 self._tell_tools(fact.run_id)
                 if fact.reason == "limit":
-                    self._ask(asking.about_limit(fact, seq))
+                    self._ask(question_text.about_limit(fact, seq))
             case f.RunInterrupted():
                 self._run(fact.run_id, fact.turn).status = "waiting"
-                self._ask(asking.about_restart(fact))
+                self._ask(question_text.about_restart(fact))
             case f.RunCompleted() | f.RunCancelled() | f.RunFailed():
                 self._end(fact)
             case f.SessionContinued():

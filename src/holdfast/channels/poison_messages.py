@@ -4,11 +4,11 @@ A message is stubborn once it has failed so often and for so long although the a
 Even then it is let be only when the one behind it gets through: where no message does, all of them wait.
 """
 
+from holdfast.channels.ports import ChannelFailure
 from holdfast.domain.chats import FAILED_ALONE
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.events.facts import Failure
 from holdfast.domain.limits import DELIVERY_ALONE_MS, DELIVERY_ALONE_TRIES
-from holdfast.gateway.ports import ChannelFailure
 
 TOLD = "*One message could not be delivered here. It is in the conversation: see the page.*"
 """What a chat is told of a message that was let be."""

@@ -1,1 +1,0 @@
-"""The chat apps themselves, one module each; only these know an app's own client library."""
