@@ -11,9 +11,9 @@ from holdfast.auth.credentials import Keyring
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.credentials import Entrance, digest_of
 from holdfast.domain.ids import Ids
+from holdfast.http.connections import Patience
+from holdfast.http.server import HttpDoor
 from holdfast.overview import Overview
-from holdfast.server.connections import Patience
-from holdfast.server.door import HttpDoor
 from tests.acceptance.talking import Api, talking
 from tests.house import House
 from tests.keys import TOKEN

@@ -16,21 +16,21 @@ from msgspec import inspect as declared
 from holdfast.channels.info import ChannelTried
 from holdfast.domain import agents_told
 from holdfast.domain.events import facts, parts
+from holdfast.http.routes import about, backups, channels, file_changes, mcp, password, settings, sign_in
+from holdfast.http.schemas import memory, responses
 from holdfast.models.info import Tried
 from holdfast.models.local import info
-from holdfast.server import about, backups, changes, channels, mcp, memory_shapes, settings, shapes
-from holdfast.server.auth import password, routes
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
 Structs = tuple[type[msgspec.Struct], ...]
 ANSWERS: Mapping[str, Structs] = {
     "conversations": (
-        shapes.Session, shapes.SessionList, shapes.Message, shapes.Run, shapes.MessageList,
-        shapes.TurnReceipt, shapes.FoundList, shapes.Question, shapes.FeedSnapshot, shapes.FeedChanged,
-        shapes.FeedRemoved, shapes.StoredFile, shapes.Draft, changes.ChangedFiles, changes.RestoredFiles,
+        responses.Session, responses.SessionList, responses.Message, responses.Run, responses.MessageList,
+        responses.TurnReceipt, responses.FoundList, responses.Question, responses.FeedSnapshot, responses.FeedChanged,
+        responses.FeedRemoved, responses.StoredFile, responses.Draft, file_changes.ChangedFiles, file_changes.RestoredFiles,
     ),
     "server": (
-        shapes.ModelList, routes.Me, routes.Entered, shapes.RuleList, routes.TokenList, routes.TokenMade,
+        responses.ModelList, sign_in.Me, sign_in.Entered, responses.RuleList, sign_in.TokenList, sign_in.TokenMade,
         password.PasswordTold, password.SignInList, settings.SettingList, Tried, backups.BackupList,
         about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
         mcp.McpList, info.LocalTold,
@@ -39,7 +39,7 @@ ANSWERS: Mapping[str, Structs] = {
         agents_told.AgentsTold, agents_told.AgentText, agents_told.AgentPrompt, agents_told.PromptsTold,
     ),
     "memory": (
-        memory_shapes.Memory, memory_shapes.MemoryList, memory_shapes.WaitingList, memory_shapes.CommitTold,
+        memory.Memory, memory.MemoryList, memory.WaitingList, memory.CommitTold,
     ),
 }  # fmt: skip
 EVENTS: Mapping[str, tuple[str, ...]] = {

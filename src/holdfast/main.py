@@ -68,6 +68,7 @@ from holdfast.engine.permissions import Permissions
 from holdfast.engine.policies import OfAgents
 from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
 from holdfast.hardening import harden
+from holdfast.http.server import HttpDoor
 from holdfast.mcp.service import McpServers, Wanted
 from holdfast.mcp.spawn_context import Yard
 from holdfast.memory.extraction_models import RememberedModels
@@ -83,7 +84,6 @@ from holdfast.models.local.service import LocalDesk
 from holdfast.models.overrides import said_in
 from holdfast.models.providers import flaw_of
 from holdfast.models.service import Models, chosen
-from holdfast.server.door import HttpDoor
 from holdfast.settings.service import Desk
 from holdfast.settings.settings import FILE_NAME, ConfigError, Settings
 from holdfast.settings.webhook_key import FOR_CHANNEL, webhook_key

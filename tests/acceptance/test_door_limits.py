@@ -20,7 +20,7 @@ from holdfast.domain.limits import (
     PASSWORD_CHARS_MAX,
     PUBLIC_BODY_BYTES_MAX,
 )
-from holdfast.server.connections import Patience
+from holdfast.http.connections import Patience
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.talking import Api, next_event
 from tests.doors import asking, door

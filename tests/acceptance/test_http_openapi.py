@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from holdfast.server.app import PATHS
+from holdfast.http.app import PATHS
 from tests.acceptance.conftest import Running
 from tests.acceptance.talking import talking
 

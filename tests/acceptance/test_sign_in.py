@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.credentials import Entrance
-from holdfast.server.app import PATHS
-from holdfast.server.auth import guard
-from holdfast.server.auth.rights import right_needed
+from holdfast.http import authenticator
+from holdfast.http.app import PATHS
+from holdfast.http.route_rights import right_needed
 from tests.acceptance.conftest import Holdfast, Reply, Running
 from tests.acceptance.talking import Api, talking, until
 from tests.doors import KEY_MS, door, keyring_of, signed_in
@@ -210,7 +210,7 @@ async def test_a_browser_that_signs_out_stops_following_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody looks for changes by and by: it ends because of what is said here.
-    monkeypatch.setattr(guard, "KEYS_STALE_MS", 3_600_000)
+    monkeypatch.setattr(authenticator, "KEYS_STALE_MS", 3_600_000)
     async with house(tmp_path) as here:
         keyring = keyring_of(here)
         async with door(here, keyring=keyring) as api, talking(api.address, "") as browser:

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from holdfast.domain.credentials import RIGHTS
-from holdfast.server.app import PATHS
-from holdfast.server.auth.rights import right_needed
+from holdfast.http.app import PATHS
+from holdfast.http.route_rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import Api, talking, until
 from tests.doors import door, keyring_of, signed_in

@@ -16,7 +16,7 @@ from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.removals import History
 from holdfast.domain.transcript.transcript import TranscriptFold
-from holdfast.server.shapes import MessageList, message_of, run_of, used
+from holdfast.http.schemas.responses import MessageList, message_of, run_of, used
 from tests.acceptance.talking import Api
 from tests.house import House
 

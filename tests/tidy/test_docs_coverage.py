@@ -11,9 +11,9 @@ import holdfast
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
+from holdfast.http.app import PATHS
+from holdfast.http.metrics import METRICS
 from holdfast.main import command_line, wire
-from holdfast.server.app import PATHS
-from holdfast.server.metrics import METRICS
 from holdfast.settings.settings import PREFIX, settings_told
 from tests.tidy.sources import ROOT
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.domain.events.facts import ContextPrepared
 from holdfast.engine.conversation_page import read_page
-from holdfast.server.turns import memories_on
+from holdfast.http.routes.turns import memories_on
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.telling import TurnStory, created, turn_facts

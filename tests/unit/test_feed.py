@@ -11,7 +11,7 @@ from holdfast.domain.errors import StoreClosed
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_PENDING_MAX
-from holdfast.server.feed import Feed, FeedReader
+from holdfast.http.sse.feed import Feed, FeedReader
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.telling import TurnStory, created

@@ -5,7 +5,7 @@ import msgspec
 from holdfast.domain.events.codec import Event
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import STREAM_SEND_BYTES
-from holdfast.server.frames import HEARTBEAT, Frames, of_session, of_several
+from holdfast.http.sse.frames import HEARTBEAT, Frames, of_session, of_several
 
 HERE = SessionId("s_1")
 

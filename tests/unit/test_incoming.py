@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.asgi import Receive
-from holdfast.server.incoming import Incoming, Pace, Room, TooManyUploads, UploadTooSlow
+from holdfast.http.asgi import Receive
+from holdfast.http.uploads import Incoming, Pace, Room, TooManyUploads, UploadTooSlow
 
 PACE = Pace(0.1, 100)
 

@@ -7,7 +7,7 @@ HEAVY = ("mcp", "httpx2", "pydantic", "telegram", "prompt_toolkit", "markdown_it
 LOOK = f"""
 import sys
 import holdfast.main
-from holdfast.server.app import Api
+from holdfast.http.app import Api
 Api([], openapi_config=None)
 print([name for name in {HEAVY!r} if name in sys.modules])
 """

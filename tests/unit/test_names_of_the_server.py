@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.errors import HoldfastError
-from holdfast.server.auth.hosts import Hosts
+from holdfast.http.hosts import Hosts
 
 
 def scope(path: str = "/api/me", method: str = "GET", **headers: str) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from holdfast.domain.errors import HoldfastError, NoSuchSession
-from holdfast.server.app import Api
-from holdfast.server.incoming import CutOff, TooManyUploads
-from holdfast.server.problem import (
+from holdfast.http.app import Api
+from holdfast.http.errors import (
     MethodNotAllowed,
     NotSignedIn,
     Problem,
@@ -19,6 +18,7 @@ from holdfast.server.problem import (
     document,
     problem,
 )
+from holdfast.http.uploads import CutOff, TooManyUploads
 
 ALWAYS = {"title", "status", "detail", "code", "remedy"}
 

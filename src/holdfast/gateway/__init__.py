@@ -1,1 +1,0 @@
-"""Doors to chat apps: what comes from them becomes turns, and what is answered goes back, once."""

@@ -1,0 +1,151 @@
+"""What there is to count, as Prometheus reads it: a few lines of text, made when they are asked for."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+
+from holdfast.channels.info import ChannelTold
+from holdfast.domain.clock import Clock
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.mcp import McpTold
+from holdfast.engine.engine import Engine
+from holdfast.http.sse.streams import Streams
+from holdfast.memory.info import MemoryDesk
+from holdfast.store.commit_metrics import BOUNDS_S, CommitMeter
+
+CONTENT_TYPE = "text/plain; version=0.0.4"
+METRICS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "holdfast_runs_at_work": ("gauge", "Runs that this process works on."),
+    "holdfast_runs_in_line": ("gauge", "Runs that wait until this process has room to work on them."),
+    "holdfast_recoveries_total": ("counter", "Runs taken over from a process that was gone."),
+    "holdfast_deltas_total": ("counter", "Pieces of streamed output stored; about one for each token."),
+    "holdfast_agent_cache_hits_total": ("counter", "Runs that went on with what was held ready."),
+    "holdfast_agent_cache_rebuilds_total": ("counter", "Conversations read back, by why they were."),
+    "holdfast_agent_cache_entries": ("gauge", "Conversations that are held ready."),
+    "holdfast_agent_cache_bytes": ("gauge", "How much of them is held, as it is stored."),
+    "holdfast_commit_seconds": ("histogram", "How long the store took to make a batch durable."),
+    "holdfast_subscribers": ("gauge", "Streams that are open."),
+    "holdfast_events_sent_total": ("counter", "Events passed on to streams, once for each reader."),
+    "holdfast_streams_cut_off_total": ("counter", "Streams ended because their reader took nothing."),
+    "holdfast_http_requests_total": ("counter", "Answers over HTTP, by the class of their status."),
+    "holdfast_memory_owed": ("gauge", "Stretches of conversation that memory is owed, by any process."),
+    "holdfast_memory_owed_age_seconds": ("gauge", "How long the oldest of them has been owed."),
+    "holdfast_memory_commits_total": ("counter", "Stretches that memory was told of, by what came of it."),
+    "holdfast_memory_recalls_total": ("counter", "Turns that memory was asked for, by what came of it."),
+    "holdfast_mcp_ready": ("gauge", "Whether an MCP server is connected."),
+    "holdfast_mcp_connections_total": ("counter", "Times that an MCP server was connected."),
+    "holdfast_mcp_calls_total": ("counter", "Calls of an MCP server's tools, by what came of them."),
+    "holdfast_channel_received_total": ("counter", "What came from a chat app."),
+    "holdfast_channel_delivered_total": ("counter", "Tries to say something in a chat, by what came of it."),
+    "holdfast_channel_waiting": ("gauge", "Chats of an app that have something to be sent, when last seen."),
+})  # fmt: skip
+"""Every metric with its type and what it means."""
+OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "commits": ("paid", "failed", "in_doubt", "no_owner", "forget_done", "forget_failed", "forget_cannot"),
+    "recalls": ("found", "none", "slow", "failed", "resting"),
+})  # fmt: skip
+"""What may come of telling memory and of asking it: there from the start, so that a first one is a change."""
+
+
+class Metrics:
+    """Asks the parts what they have counted."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        streams: Streams,
+        memory: MemoryDesk,
+        clock: Clock,
+        channels: Callable[[], Sequence[ChannelTold]] = tuple,
+        mcp: Callable[[], Sequence[McpTold]] = tuple,
+    ) -> None:
+        self._mcp = mcp
+        self._engine = engine
+        self._streams = streams
+        self._memory = memory
+        self._clock = clock
+        self._channels = channels
+        self._answers: Counter[int] = Counter()
+
+    def count(self, status: int) -> None:
+        """An answer was sent."""
+        self._answers[status // 100] += 1
+
+    async def text(self) -> str:
+        owed: dict[str, float] = {}
+        # What else is counted is told also while the store fails or closes.
+        with suppress(HoldfastError):
+            count, since = await self._engine.store.debt_totals()
+            age_s = max(self._clock.now_ms() - since, 0) / 1000 if count else 0
+            owed = {"holdfast_memory_owed": count, "holdfast_memory_owed_age_seconds": age_s}
+        return "".join(f"{line}\n" for line in self._lines(owed))
+
+    def _lines(self, owed: dict[str, float]) -> Iterator[str]:
+        streams, engine = self._streams, self._engine
+        simple = owed | {
+            "holdfast_runs_at_work": engine.runner.at_work,
+            "holdfast_runs_in_line": engine.runner.in_line,
+            "holdfast_recoveries_total": engine.recovery.recovered,
+            "holdfast_deltas_total": engine.store.commits.deltas,
+            "holdfast_agent_cache_hits_total": engine.contexts.hits,
+            "holdfast_agent_cache_entries": engine.contexts.entries,
+            "holdfast_agent_cache_bytes": engine.contexts.size_bytes,
+            "holdfast_subscribers": streams.subscribers,
+            "holdfast_events_sent_total": streams.events,
+            "holdfast_streams_cut_off_total": streams.cut_off,
+        }
+        for name, (kind, meaning) in METRICS.items():
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} {kind}"
+            if name in simple:
+                yield f"{name} {simple[name]}"
+            elif name.startswith("holdfast_channel_"):
+                yield from _of_channels(name, self._channels())
+            elif name.startswith("holdfast_mcp_"):
+                yield from _of_mcp(name, self._mcp())
+            elif kind == "histogram":
+                yield from _histogram(name, engine.store.commits)
+            elif kind == "counter":
+                for label, count in sorted(self._counted(name).items()):
+                    yield f"{name}{{{label}}} {count}"
+
+    def _counted(self, name: str) -> Mapping[str, int]:
+        """What is counted by a label."""
+        if name == "holdfast_http_requests_total":
+            return {f'status="{status}xx"': count for status, count in self._answers.items()}
+        if name == "holdfast_agent_cache_rebuilds_total":
+            return {f'why="{why}"': count for why, count in self._engine.contexts.rebuilds.items()}
+        told = name.removeprefix("holdfast_memory_").removesuffix("_total")
+        counts = dict.fromkeys(OUTCOMES[told], 0) | dict(self._memory.counts().get(told, {}))
+        return {f'outcome="{outcome}"': count for outcome, count in counts.items()}
+
+
+def _of_channels(name: str, told: Sequence[ChannelTold]) -> Iterator[str]:
+    for each in told:
+        label = f'channel="{each.name}"'
+        if name == "holdfast_channel_delivered_total":
+            for outcome, count in sorted(each.delivered.items()):
+                yield f'{name}{{{label},outcome="{outcome}"}} {count}'
+        elif each.connected:
+            yield f"{name}{{{label}}} {each.waiting if name == 'holdfast_channel_waiting' else each.received}"
+
+
+def _of_mcp(name: str, told: Sequence[McpTold]) -> Iterator[str]:
+    for each in told:
+        label = f'server="{each.name}"'
+        if name == "holdfast_mcp_calls_total":
+            for outcome, count in sorted(each.calls.items()):
+                yield f'{name}{{{label},outcome="{outcome}"}} {count}'
+        else:
+            is_gauge = name == "holdfast_mcp_ready"
+            yield f"{name}{{{label}}} {int(each.state == 'ready') if is_gauge else each.connections}"
+
+
+def _histogram(name: str, meter: CommitMeter) -> Iterator[str]:
+    reached = 0
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), meter.counts, strict=True):
+        reached += count
+        yield f'{name}_bucket{{le="{bound}"}} {reached}'
+    yield f"{name}_sum {meter.total_s:.6f}"
+    yield f"{name}_count {reached}"

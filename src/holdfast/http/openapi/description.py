@@ -1,0 +1,208 @@
+"""The description of all this that programs read."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.openapi.config import OpenAPIConfig
+
+from holdfast import __version__
+from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
+from holdfast.http.errors import MEDIA_TYPE, document
+from holdfast.http.openapi.responses import ANYWHERE, sample
+from holdfast.http.route_rights import right_needed
+from holdfast.http.routes.backups import BACKUPS_PATH
+from holdfast.http.routes.backups import MEDIA_TYPE as BACKUP_TYPE
+from holdfast.http.routes.channels import CALLED_PATHS
+from holdfast.http.routes.files import FILES_PATH, GIVEN_TYPES
+from holdfast.http.strict_body import StrictBody
+
+OPENAPI_PATH = "/openapi.json"
+_DESCRIPTION = (
+    "An agent server that never loses a turn. Errors are problem documents (RFC 9457) with a stable `code`."
+)
+_EVENT = 'id: 42\nevent: text_appended\ndata: {"seq":42,"at":1760000000123,"kind":"text_appended",…}\n\n'
+_HEADERS: Mapping[str, str] = MappingProxyType({"If-Match": r'^"?[0-9]{1,18}"?$'})
+"""The form of each header that is a parameter."""
+_NOTHING = "`{}`. Nothing is asked, but no page of another site can send this type."
+
+
+def describe(routes: Sequence[Any]) -> bytes:
+    """The document for `routes`, which must not be those of an application that serves.
+
+    Takes a tenth of a second: not for the event loop.
+    """
+    config = OpenAPIConfig(
+        title="Holdfast", version=__version__, description=_DESCRIPTION, use_handler_docstrings=True
+    )
+    told = Litestar(routes, openapi_config=config, dto=StrictBody, return_dto=None, logging_config=None)
+    return msgspec.json.encode(_complete(told.openapi_schema.to_schema()))
+
+
+def _complete(schema: dict[str, Any]) -> dict[str, Any]:
+    """What Litestar knows, what it does not say of it, and the streams, which are answered in front of it."""
+    _tell_files(schema)
+    _tell_calls(schema)
+    for shape in schema["components"]["schemas"].values():
+        _tell_items(shape)
+    for item in schema["paths"].values():
+        for method, operation in item.items():
+            for parameter in operation.get("parameters", ()):
+                _tell_form(parameter)
+            if method in ("post", "patch"):
+                _tell_body(operation, schema["components"]["schemas"])
+    schema["paths"]["/api/sessions/{session_id}/events"] = {
+        "get": _stream(
+            "Follow one conversation: everything after a cursor, then each event as it happens.",
+            [
+                _parameter("session_id", "path", "The conversation.", required=True),
+                _parameter("after", "query", "The last event that is known already.", kind="integer"),
+                _parameter("Last-Event-ID", "header", "The same; wins over `after`.", kind="integer"),
+            ],
+        )
+    }
+    schema["paths"]["/api/stream"] = {
+        "get": _stream(
+            "Follow several conversations in one connection; each event then says its `session_id`. "
+            "With `feed`, first a snapshot of the list and of every waiting question, then what changes.",
+            [
+                _parameter("session", "query", "A conversation and a cursor: `ID:SEQ`.", kind="array"),
+                _parameter("feed", "query", "Follow the list of them all.", kind="boolean"),
+                _parameter("Last-Event-ID", "header", "The last id that was seen, as `ID:SEQ`."),
+            ],
+        )
+    }
+    _tell_rights(schema)
+    return schema
+
+
+def _tell_files(schema: dict[str, Any]) -> None:
+    """Files go over the wire as themselves, and a message has words or files."""
+    content = {"schema": {"type": "string", "format": "binary"}, "example": "What the file holds."}
+    schema["paths"]["/api/files"]["post"]["requestBody"] = {"content": {"*/*": content}}
+    given = schema["paths"]["/api/files/{file_id}"]["get"]["responses"]["200"]
+    given["content"] = dict.fromkeys(GIVEN_TYPES, content)
+    if f"{BACKUPS_PATH}/{{name}}" in schema["paths"]:
+        copied = schema["paths"][f"{BACKUPS_PATH}/{{name}}"]["get"]["responses"]["200"]
+        copied["content"] = {BACKUP_TYPE: content}
+    for name in ("NewTurn", "EditedTurn"):
+        schema["components"]["schemas"][name]["anyOf"] = [
+            {"required": ["text"], "properties": {"text": {"minLength": 1}}},
+            {"required": ["attachments"], "properties": {"attachments": {"minItems": 1}}},
+        ]
+
+
+def _tell_calls(schema: dict[str, Any]) -> None:
+    """What chat apps call with is read as it was signed, so its shape is told here."""
+    telegram, webhook = (schema["paths"].get(path, {}).get("post") for path in CALLED_PATHS)
+    if telegram is None or webhook is None:
+        return
+    telegram["parameters"] = [_parameter("X-Telegram-Bot-Api-Secret-Token", "header", "As was agreed.")]
+    update = {"type": "object", "description": "An Update of the Bot API.", "examples": [{"update_id": 1}]}
+    telegram["requestBody"] = {"content": {"application/json": {"schema": update}}}
+    webhook["parameters"] = [
+        _parameter("webhook-id", "header", "Names the call: the same again is the same one."),
+        _parameter("webhook-timestamp", "header", "When it was signed, in seconds since 1970."),
+        _parameter("webhook-signature", "header", "`v1,` and the base64 of the HMAC-SHA256."),
+    ]
+    text = {"type": "string"}
+    members = dict.fromkeys(("chat", "sender", "sender_name", "text", "press", "thread"), text)
+    file = {"type": "object", "required": ["url"], "properties": {"url": text, "name": text}}
+    said = {
+        "type": "object", "required": ["chat", "sender"], "additionalProperties": False,
+        "properties": {
+            **members, "kind": {"enum": ["dm", "group"]}, "addressed": {"type": "boolean"},
+            "files": {"type": "array", "items": file},
+        },
+        "examples": [{"chat": "desk", "sender": "ada", "text": "What is new?"}],
+    }  # fmt: skip
+    webhook["requestBody"] = {"content": {"application/json": {"schema": said}}}
+
+
+def _tell_rights(schema: dict[str, Any]) -> None:
+    """What lets one in, and which right each operation needs of whoever is in."""
+    schema["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "From `holdfast tokens add`."},
+        "cookie": {
+            "type": "apiKey", "in": "cookie", "name": "holdfast_8787",
+            "description": "Set by signing in; named after the port that a browser came to. Browsers send it "
+            "to every port of a host, so alone it lets nobody in: only a file can be fetched by it.",
+        },
+        "page": {
+            "type": "apiKey", "in": "header", "name": "X-Holdfast-Page",
+            "description": "The `page_key` that signing in answered, beside the cookie that it set.",
+        },
+    }  # fmt: skip
+    for path, item in schema["paths"].items():
+        for method, operation in item.items():
+            right = right_needed(method.upper(), path)
+            if right is None:
+                operation["security"] = []
+                continue
+            is_file = method == "get" and path.startswith(f"{FILES_PATH}/")
+            browser = {"cookie": [right]} if is_file else {"cookie": [right], "page": [right]}
+            operation["security"] = [{"token": [right]}, browser]
+
+
+def _tell_items(shape: dict[str, Any]) -> None:
+    """Litestar takes the dots of an annotated `tuple[X, ...]` for one more thing that may be in it."""
+    for told in shape.get("properties", {}).values():
+        kinds = told.get("items", {}).get("oneOf", ())
+        if {} in kinds:
+            (told["items"],) = (kind for kind in kinds if kind)
+
+
+def _tell_form(parameter: dict[str, Any]) -> None:
+    """What goes as text in a head or an address is there or not; it is never null."""
+    shape = parameter["schema"]
+    if "oneOf" in shape:
+        (kind,) = (each for each in shape.pop("oneOf") if each != {"type": "null"})
+        shape.update(kind)
+    if parameter["in"] == "header" and parameter["name"] in _HEADERS:
+        shape["pattern"] = _HEADERS[parameter["name"]]
+
+
+def _tell_body(operation: dict[str, Any], shapes: dict[str, Any]) -> None:
+    """Whatever is sent has a body, if an empty one, and members that are not known are refused."""
+    shape = {"description": _NOTHING, "examples": [{}]}
+    content = {"application/json": {"schema": shape}}
+    body = operation.setdefault("requestBody", {"content": content})
+    body["required"] = True
+    for form in body["content"].values():
+        for named in (form["schema"], *form["schema"].get("allOf", ())):
+            if "$ref" in named:
+                shapes[named["$ref"].rpartition("/")[2]]["additionalProperties"] = False
+
+
+def _stream(summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        "200": {
+            "description": "Events for ever, as server-sent events.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENT}},
+        }
+    }
+    problems: tuple[type[HoldfastError], ...] = (NoSuchSession, BadCursor, TooLarge)
+    for kind in (*problems, *ANYWHERE):
+        told = responses.setdefault(
+            str(kind.status), {"description": "", "content": {MEDIA_TYPE: {"examples": {}}}}
+        )
+        _add_problem(told, kind)
+    return {"summary": summary, "parameters": parameters, "responses": responses}
+
+
+def _add_problem(told: dict[str, Any], kind: type[HoldfastError]) -> None:
+    told["description"] = f"{told['description']} or {kind.code}".removeprefix(" or ")
+    content = told["content"][MEDIA_TYPE]
+    content["schema"] = {"$ref": "#/components/schemas/Problem"}
+    content["examples"][kind.code] = {"value": msgspec.to_builtins(document(sample(kind)))}
+
+
+def _parameter(
+    name: str, place: str, description: str, kind: str = "string", required: bool = False
+) -> dict[str, Any]:
+    shape: dict[str, Any] = {"type": kind}
+    if kind == "array":
+        shape["items"] = {"type": "string"}
+    return {"name": name, "in": place, "description": description, "required": required, "schema": shape}

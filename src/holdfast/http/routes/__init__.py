@@ -1,0 +1,1 @@
+"""What each path answers: one module per resource."""

@@ -1,0 +1,56 @@
+"""Backups over HTTP: make one, see which there are, take one away. Going back to one is a command."""
+
+from typing import Any
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromPath
+from litestar.response import File
+
+from holdfast.domain.errors import DiskFull
+from holdfast.engine.backup_info import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
+from holdfast.http.openapi.responses import answers
+
+MEDIA_TYPE = "application/vnd.sqlite3"
+BACKUPS_PATH = "/api/backups"
+
+
+class BackupList(msgspec.Struct, frozen=True):
+    """The newest first. To go back to one, stop the server and run its `restore`."""
+
+    backups: tuple[BackupTold, ...]
+
+
+_MADE = BackupTold(
+    "holdfast-20251009T085320.db", 1_204_224, 1_760_000_000_000,
+    "holdfast restore ~/.local/share/holdfast/backups/holdfast-20251009T085320.db",
+)  # fmt: skip
+
+
+class BackupRoutes:
+    """`/api/backup` and `/api/backups`."""
+
+    def __init__(self, desk: BackupDesk) -> None:
+        self._desk = desk
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        made = answers(201, BackupTold, _MADE, BackupRunning, DiskFull, sends=True)
+        return [
+            post("/api/backup", responses=made)(self.make),
+            get(BACKUPS_PATH, responses=answers(200, BackupList, BackupList((_MADE,))))(self.list_),
+            get(f"{BACKUPS_PATH}/{{name:str}}", responses=answers(200, None, None, NoSuchBackup))(self.give),
+        ]
+
+    async def make(self) -> BackupTold:
+        """Copy every conversation into one file in the data folder; answers when that is done."""
+        return await self._desk.make()
+
+    async def list_(self) -> BackupList:
+        """The backups in the data folder."""
+        return BackupList(tuple(await self._desk.list_()))
+
+    async def give(self, name: FromPath[str]) -> File:
+        """A backup, to be saved."""
+        path = await self._desk.path_of(name)
+        return File(path, filename=path.name, media_type=MEDIA_TYPE, content_disposition_type="attachment")

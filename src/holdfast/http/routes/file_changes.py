@@ -1,0 +1,99 @@
+"""The files that a run changed, over HTTP: what changed, and putting it back."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromPath
+
+from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange
+from holdfast.domain.errors import NoSuchRun, RunRefused
+from holdfast.domain.events.parts import Change
+from holdfast.domain.ids import RunId
+from holdfast.domain.limits import CHANGED_FILES_MAX
+from holdfast.engine.file_changes import RunChanges
+from holdfast.http.openapi.responses import answers, body
+from holdfast.http.schemas.requests import PATH_CHARS_MAX, Sent
+
+_Path = Annotated[str, msgspec.Meta(max_length=PATH_CHARS_MAX)]
+_Paths = Annotated[tuple[_Path, ...], msgspec.Meta(min_length=1, max_length=CHANGED_FILES_MAX)]
+
+
+class ChangedFile(msgspec.Struct, frozen=True):
+    """A file from what a run found to what it left; both by the ids of files, null where there was none.
+
+    Where `kept` is false both are null, and it cannot be put back: it was too large, or held a secret. The
+    path is from `workspace` on: the folder that was chosen for the conversation, or nothing for its own.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    diff: str
+    added: int
+    removed: int
+    kept: bool
+    workspace: str = ""
+
+
+class ChangedFiles(msgspec.Struct, frozen=True):
+    """In the order in which they were first changed. What commands changed is not known.
+
+    A long list is cut: `left_out` says how many more files there are.
+    """
+
+    changes: tuple[ChangedFile, ...]
+    left_out: int = 0
+
+
+class PutBackFiles(Sent, frozen=True):
+    """The paths of the files that are meant, as the list has them; without them, all."""
+
+    paths: _Paths | None = None
+
+
+class RestoredFiles(msgspec.Struct, frozen=True):
+    """The files that are now as they were before the run."""
+
+    restored: tuple[str, ...]
+
+
+_ALL = PutBackFiles()
+_DIFF = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1 +1 @@\n-Tidy up\n+Tidied up\n"
+_SHOWN = ChangedFiles((ChangedFile("notes.txt", "0" * 64, "1" * 64, _DIFF, 1, 1, kept=True),))
+_BODIES: tuple[dict[str, object], ...] = ({}, {"paths": ["notes.txt"]})
+
+
+class ChangeRoutes:
+    """`/api/runs/…/changes` and putting them back."""
+
+    def __init__(self, changes: RunChanges) -> None:
+        self._changes = changes
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        base = "/api/runs/{run_id:str}/changes"
+        refusals = (NoSuchRun, NoSuchChange, RunRefused, FilesChanged)
+        restored = answers(200, RestoredFiles, RestoredFiles(("notes.txt",)), *refusals, sends=True)
+        return [
+            get(base, responses=answers(200, ChangedFiles, _SHOWN, NoSuchRun))(self.show),
+            post(f"{base}/restore", status_code=200, responses=restored)(self.restore),
+        ]
+
+    async def show(self, run_id: FromPath[str]) -> ChangedFiles:
+        """What the run's tools changed, one entry for each file."""
+        changes, left_out = await self._changes.of(RunId(run_id))
+        return ChangedFiles(tuple(_told(change) for change in changes), left_out)
+
+    async def restore(
+        self, run_id: FromPath[str], data: Annotated[PutBackFiles, body(*_BODIES)] = _ALL
+    ) -> RestoredFiles:
+        """Put files back as they were before the run; nothing, if one is not as the run left it."""
+        return RestoredFiles(await self._changes.restore(RunId(run_id), data.paths))
+
+
+def _told(change: Change) -> ChangedFile:
+    return ChangedFile(
+        change.path, change.before, change.after, change.diff, change.added, change.removed, change.kept,
+        change.workspace,
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""The page: files that set-up built from `web/`. They use the public API, and nothing from anywhere else."""
+
+import gzip
+import mimetypes
+from importlib.resources import files
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.params import FromPath
+
+from holdfast.http.errors import NoSuchPage, PageNotBuilt
+
+_FOR_EVER = "public, max-age=31536000, immutable"
+"""A built file's name says its content."""
+_INDEX = "index.html"
+
+
+class PageRoutes:
+    """Reads its files once, and packs them once for those who take them so."""
+
+    def __init__(self) -> None:
+        folder = files("holdfast.server").joinpath("built")
+        self._files: dict[str, bytes] = {}
+        if folder.joinpath(_INDEX).is_file():
+            inside = folder.joinpath("page")
+            self._files = {path.name: path.read_bytes() for path in inside.iterdir() if path.is_file()}
+            self._files[_INDEX] = folder.joinpath(_INDEX).read_bytes()
+        self._packed = {name: gzip.compress(content, mtime=0) for name, content in self._files.items()}
+
+    def table(self) -> list[Any]:
+        return [
+            get("/", include_in_schema=False)(self.page),
+            get("/page/{name:str}", include_in_schema=False)(self.file),
+        ]
+
+    async def page(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """The page itself."""
+        if not self._files:
+            raise PageNotBuilt()
+        return self._answer(request, _INDEX)
+
+    async def file(self, request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
+        """What the page loads."""
+        if name not in self._files or name == _INDEX:
+            raise NoSuchPage(path=f"/page/{name}")
+        return self._answer(request, name)
+
+    def _answer(self, request: Request[Any, Any, Any], name: str) -> Response[bytes]:
+        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
+        headers = {"vary": "accept-encoding"}
+        if "-" in name:
+            headers["cache-control"] = _FOR_EVER
+        content = self._files[name]
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            content = self._packed[name]
+            headers["content-encoding"] = "gzip"
+        return Response(content, media_type=kind or "application/octet-stream", headers=headers)

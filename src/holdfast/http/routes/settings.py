@@ -1,0 +1,57 @@
+"""The settings over HTTP: what they are, where they come from, and changing those that can be changed."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, patch
+
+from holdfast.http.openapi.responses import answers, body
+from holdfast.settings.info import (
+    BadSetting,
+    CannotEditSettings,
+    SettingFixed,
+    SettingNeedsRestart,
+    SettingsDesk,
+    SettingTold,
+)
+
+
+class SettingList(msgspec.Struct, frozen=True):
+    """Every setting, in the order that people read them in."""
+
+    settings: tuple[SettingTold, ...]
+
+
+_LIST = SettingList((
+    SettingTold(
+        "approvals", "ask", "ask", "Ask before actions that change something, or never ask.",
+        "ask or allow", "default", True,
+    ),
+))  # fmt: skip
+
+
+class SettingRoutes:
+    """`/api/settings`."""
+
+    def __init__(self, desk: SettingsDesk) -> None:
+        self._desk = desk
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        refusals = (BadSetting, SettingFixed, SettingNeedsRestart, CannotEditSettings)
+        changed = answers(200, SettingList, _LIST, *refusals, sends=True)
+        return [
+            get("/api/settings", responses=answers(200, SettingList, _LIST))(self.show),
+            patch("/api/settings", responses=changed)(self.change),
+        ]
+
+    async def show(self) -> SettingList:
+        """Every setting: its value, where that comes from, and whether it can be changed here."""
+        return SettingList(tuple(self._desk.told()))
+
+    async def change(
+        self, data: Annotated[dict[str, Any], body({"approvals": "allow"}, {"run_steps_max": None})]
+    ) -> SettingList:
+        """Change settings by their names, for now and for the next start; null is the default."""
+        await self._desk.change(data)
+        return SettingList(tuple(self._desk.told()))

@@ -1,0 +1,247 @@
+"""A listening socket and the HTTP server behind it, inside our own event loop."""
+
+import asyncio
+import errno
+import ipaddress
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import uvicorn
+
+from holdfast.auth.credentials import Keyring
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.credentials import Entrance
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import HEARTBEAT_S
+from holdfast.domain.secrets import Masking, identity
+from holdfast.engine.engine import Engine
+from holdfast.http.app import application
+from holdfast.http.authenticator import Guard
+from holdfast.http.connections import Connection, Connections, Patience
+from holdfast.http.gate import Gate
+from holdfast.http.hosts import Hosts
+from holdfast.http.sse.streams import Streams
+from holdfast.office.office import Office
+from holdfast.overview import Look
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_BACKLOG = 1_024
+_DATE_EVERY_S = 1.0
+PORTS_TRIED_MAX = 100
+"""How far past the default port a free one is looked for."""
+
+
+class PortTaken(HoldfastError):
+    """Port {port} on {host} is taken by another program."""
+
+    code = "port_taken"
+    remedy = "Choose another with --port, or leave it out to take the next free one."
+
+
+class CannotListen(HoldfastError):
+    """Nothing can listen on {host} port {port}: {detail}."""
+
+    code = "cannot_listen"
+    remedy = "Leave out --host and --port, or give ones that this machine has."
+
+
+class HttpDoor:
+    """Bound at once, so that the address is known; answers from `run` on."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        heartbeat_s: float = HEARTBEAT_S,
+        patience: Patience | None = None,
+        mask: Masking = identity,
+    ) -> None:
+        self._listener = listener
+        self._mask = mask
+        self._heartbeat_s = heartbeat_s
+        self._patience = patience or Patience()
+        self._host, self._port = listener.getsockname()[:2]
+        bound = ipaddress.ip_address(self._host.partition("%")[0])
+        self.is_local = bound.is_loopback
+        """Only this machine can reach it."""
+        # Whoever listens everywhere is found here too.
+        near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        self.address = f"http://[{near}]:{self._port}/" if ":" in near else f"http://{near}:{self._port}/"
+
+    @classmethod
+    def open(
+        cls,
+        host: str,
+        port: int,
+        or_next: bool,
+        heartbeat_s: float = HEARTBEAT_S,
+        patience: Patience | None = None,
+        mask: Masking = identity,
+    ) -> "HttpDoor":
+        """Listen on `port`, or with `or_next` on the first free one from there; problems go through `mask`.
+
+        Raises PortTaken or CannotListen.
+        """
+        tried = PORTS_TRIED_MAX if or_next else 1
+        for candidate in range(port, min(port + tried, 65536)):
+            listener = _listen(host, candidate)
+            if listener is not None:
+                return cls(listener, heartbeat_s, patience, mask)
+        raise PortTaken(host=host, port=port)
+
+    async def run(
+        self,
+        engine: Engine,
+        look: Look,
+        keyring: Keyring,
+        entrance: Entrance,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], Awaitable[None]],
+        office: Office | None = None,
+    ) -> None:
+        """Answer until SIGINT or SIGTERM; `on_ready` is called once requests are answered.
+
+        Told to stop, it accepts nothing more, awaits `on_stop` while streams still follow, and lets go. A
+        second signal does not wait for `on_stop`.
+        """
+        now = asyncio.get_running_loop().time
+        streams, connections = Streams(engine.store, self._heartbeat_s), Connections(now, self._patience)
+        hosts = Hosts(self._host, self._port, entrance)
+        guard = Guard(keyring, entrance, hosts, now, SystemClock().now_ms)
+        app = application(engine, look, streams, keyring, guard, hosts, self._mask, office)
+        server, told = _Server(self._config(app, connections), on_ready), _Told()
+        tasks = [
+            asyncio.create_task(work)
+            for work in (
+                streams.beat_for_ever(),
+                guard.watch_for_ever(),
+                connections.look_for_ever(),
+                self._stop_when_told(told, app, streams, server, on_stop),
+            )
+        ]
+        try:
+            with told.by_signals():
+                await server.serve([self._listener])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _config(self, app: Gate, connections: Connections) -> uvicorn.Config:
+        return uvicorn.Config(
+            app,
+            http=partial(Connection, connections),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=self._patience.idle_s,
+            timeout_graceful_shutdown=1,
+        )
+
+    async def _stop_when_told(
+        self,
+        told: "_Told",
+        app: Gate,
+        streams: Streams,
+        server: "_Server",
+        on_stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        await told.once.wait()
+        app.stop_accepting()
+        leaving, hurrying = asyncio.ensure_future(on_stop()), asyncio.ensure_future(told.twice.wait())
+        try:
+            await asyncio.wait((leaving, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in (leaving, hurrying):
+                waiting.cancel()
+            streams.close()
+            server.leave()
+        await asyncio.gather(leaving, hurrying, return_exceptions=True)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+class _Told:
+    """Whether a signal has come, and a second one."""
+
+    def __init__(self) -> None:
+        self.once, self.twice = asyncio.Event(), asyncio.Event()
+
+    @contextmanager
+    def by_signals(self) -> Generator[None]:
+        # Not by the loop's own means: those end with the loop, and a signal after that would end the process.
+        loop = asyncio.get_running_loop()
+        for signum in _SIGNALS:
+            signal.signal(signum, lambda signum, frame: _soon(loop, self._tell))
+        try:
+            yield
+        finally:
+            for signum in _SIGNALS:
+                # What is left to do is short, and is not to be cut short.
+                signal.signal(signum, lambda signum, frame: None)
+
+    def _tell(self) -> None:
+        (self.twice if self.once.is_set() else self.once).set()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(call)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling, which would raise the signal again before the store is closed.
+
+    The date that each answer carries is told anew once a second.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Told to leave, where uvicorn's own wakes ten times a second to see whether it should."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_EVERY_S):
+                    await self._leaving.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+def _listen(host: str, port: int) -> socket.socket | None:
+    """A listening socket, or None when the port is taken. Raises CannotListen."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise CannotListen(host=host, port=port, detail=error.strerror) from None
+    try:
+        # A port of a process that has just ended is free again at once.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Two sockets may be bound to one port; only one may listen.
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise CannotListen(host=host, port=port, detail=error.strerror) from None
+    return listener

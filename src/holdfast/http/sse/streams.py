@@ -1,0 +1,134 @@
+"""All streams that are open: who may open one, when each shows a sign of life, and how all are closed."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs
+
+from holdfast.domain.errors import BadCursor, TooLarge
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import HEARTBEAT_S, STREAM_SESSIONS_MAX
+from holdfast.http.asgi import Receive, Scope, Send, header
+from holdfast.http.errors import BadRequest
+from holdfast.http.sse.feed import Feed, FeedReader
+from holdfast.http.sse.frames import Frames, of_session, of_several
+from holdfast.http.sse.stream import Cursor, Stream
+from holdfast.store.ports import Store
+
+ABORT = "holdfast.abort"
+"""The extension of a scope whose `call` ends the connection at once."""
+EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
+STREAM_PATH = "/api/stream"
+
+_SLOTS = 60
+_SEQ = re.compile(r"[0-9]{1,18}")
+
+
+class Streams:
+    """Belongs to one event loop. `beat_for_ever` must be running for signs of life."""
+
+    def __init__(self, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._store = store
+        self._heartbeat_s = heartbeat_s
+        self._feed = Feed(store)
+        self._frames, self._frames_of_several = Frames(of_session), Frames(of_several)
+        # One ticker for all, and only a slice of the streams at each tick: beating a thousand at once would
+        # hold up whoever is streaming.
+        self._slots: list[set[Stream]] = [set() for _ in range(_SLOTS)]
+        self._opened = 0
+        self._events = 0
+        self._is_closed = False
+        self.cut_off = 0
+
+    @property
+    def subscribers(self) -> int:
+        return sum(len(slot) for slot in self._slots)
+
+    @property
+    def events(self) -> int:
+        """Events passed on so far, counted once for each reader."""
+        return self._events + sum(stream.events for slot in self._slots for stream in slot)
+
+    async def follow_one(self, session_id: SessionId, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer `GET …/events`. Raises NoSuchSession and BadCursor before anything is sent."""
+        given = _query(scope).get("after", [])
+        last = header(scope, b"last-event-id") or (given[-1] if given else "0")
+        cursor = await self._checked(session_id, last)
+        await self._run(Stream(send, self._frames, _abort_of(scope)), [cursor], receive)
+
+    async def follow_several(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer `GET /api/stream`. Raises as `follow_one` does, BadRequest and TooLarge."""
+        query = _query(scope)
+        named, feeds = query.get("session", []), query.get("feed", ["false"])[-1]
+        if feeds not in ("true", "false"):
+            raise BadRequest(why="feed is true or false")
+        if not named and feeds == "false":
+            raise BadRequest(why="name at least one session, as session=ID:SEQ, or ask for the feed")
+        if len(named) > STREAM_SESSIONS_MAX:
+            raise TooLarge(what="The list of sessions", size=len(named), limit=STREAM_SESSIONS_MAX)
+        wanted = dict(_split(text) for text in named)
+        last = header(scope, b"last-event-id")
+        if last:
+            session_id, after = _split(last)
+            if session_id in wanted:
+                wanted[session_id] = after
+        cursors = [await self._checked(session_id, after) for session_id, after in wanted.items()]
+        stream = Stream(send, self._frames_of_several, _abort_of(scope))
+        if feeds == "false":
+            await self._run(stream, cursors, receive)
+            return
+        with self._feed.reader(stream.ring) as reader:
+            await reader.begun()
+            await self._run(stream, cursors, receive, reader)
+
+    async def beat_for_ever(self) -> None:
+        """Give every stream its sign of life, each at its own time."""
+        while True:
+            for slot in self._slots:
+                await asyncio.sleep(self._heartbeat_s / _SLOTS)
+                for stream in tuple(slot):
+                    if not stream.beat():
+                        self.cut_off += 1
+
+    def close(self) -> None:
+        """End all streams; their readers come back with their cursors."""
+        self._is_closed = True
+        for slot in self._slots:
+            for stream in slot:
+                stream.close()
+
+    async def _run(
+        self, stream: Stream, cursors: list[Cursor], receive: Receive, reader: FeedReader | None = None
+    ) -> None:
+        self._opened += 1
+        slot = self._slots[self._opened % _SLOTS]
+        slot.add(stream)
+        if self._is_closed:
+            stream.close()
+        try:
+            await stream.run(self._store, cursors, receive, reader)
+        finally:
+            slot.discard(stream)
+            self._events += stream.events
+
+    async def _checked(self, session_id: SessionId, after: str) -> Cursor:
+        head = await self._store.head(session_id)
+        if not _SEQ.fullmatch(after) or int(after) > head:
+            # A number that was never given out would wait for ever, and miss what comes before it.
+            raise BadCursor(cursor=repr(after[:40]))
+        seq: Seq = int(after)
+        return session_id, seq
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+def _split(text: str) -> tuple[SessionId, str]:
+    session_id, _, after = text.partition(":")
+    return SessionId(session_id), after or "0"
+
+
+def _abort_of(scope: Scope) -> Callable[[], None]:
+    offered: Mapping[str, Callable[[], None]] = (scope.get("extensions") or {}).get(ABORT, {})
+    return offered.get("call", lambda: None)
