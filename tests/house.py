@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.asking import Asking
-from holdfast.agent.cache import ContextCache, Evict, tell_nobody
-from holdfast.agent.calls import Approvals, Calls
-from holdfast.agent.loop import Agent
+from holdfast.agent.agent import Agent
+from holdfast.agent.context_cache import ContextCache, Evict, tell_nobody
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import (
     CallDelta,
     Model,
@@ -24,6 +23,7 @@ from holdfast.agent.ports import (
     ToolRun,
     ToolSpec,
 )
+from holdfast.agent.tool_execution import Approvals, Calls
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.decisions.allowance import Allowance

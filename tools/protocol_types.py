@@ -13,8 +13,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
+from holdfast.agent.config import info
 from holdfast.channels.info import ChannelTried
-from holdfast.domain import agents_told
 from holdfast.domain.events import facts, parts
 from holdfast.http.routes import about, backups, channels, file_changes, mcp, password, settings, sign_in
 from holdfast.http.schemas import memory, responses
@@ -36,7 +36,7 @@ ANSWERS: Mapping[str, Structs] = {
         mcp.McpList, info.LocalTold,
     ),
     "agents": (
-        agents_told.AgentsTold, agents_told.AgentText, agents_told.AgentPrompt, agents_told.PromptsTold,
+        info.AgentsTold, info.AgentText, info.AgentPrompt, info.PromptsTold,
     ),
     "memory": (
         memory.Memory, memory.MemoryList, memory.WaitingList, memory.CommitTold,

@@ -16,16 +16,16 @@ import msgspec
 import typer
 
 from holdfast import __version__
-from holdfast.administration.agent_desk import AgentDesk, AgentReader
-from holdfast.administration.agent_files import AgentFiles, PromptFiles
-from holdfast.administration.agent_making import Making
-from holdfast.agent.asking import Asking
-from holdfast.agent.cache import ContextCache
-from holdfast.agent.calls import Calls
-from holdfast.agent.guide import WorkspaceGuide
+from holdfast.agent.config.files import AgentFiles, PromptFiles
+from holdfast.agent.config.service import AgentDesk, AgentReader
+from holdfast.agent.context_cache import ContextCache
+from holdfast.agent.factory import Making
 from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import Tool
-from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.tool_execution import Calls
+from holdfast.agent.workspace_guide import WorkspaceGuide
 from holdfast.channels.access import Porter
 from holdfast.channels.commands import Asked
 from holdfast.channels.pairing import Pairing

@@ -12,13 +12,13 @@ from random import random
 
 from msgspec.structs import replace
 
-from holdfast.agent.asking import Asking
-from holdfast.agent.cache import ContextCache
-from holdfast.agent.calls import Calls
-from holdfast.agent.coherence import Baseline, may_reuse, moved
-from holdfast.agent.loop import Agent
+from holdfast.agent.agent import Agent
+from holdfast.agent.context_baseline import Baseline, may_reuse, moved
+from holdfast.agent.context_cache import ContextCache
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import Model
-from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import MAIN, AgentSpec
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.context.context import Request, UserMessage

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
-from holdfast.agent.cache import ContextCache, Held
-from holdfast.agent.loop import unfinished
+from holdfast.agent.agent import unfinished
+from holdfast.agent.context_cache import ContextCache, Held
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import Profile, request_of
 from holdfast.domain.decisions import endings, turns

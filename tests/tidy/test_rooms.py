@@ -26,7 +26,7 @@ def test_no_module_needs_itself() -> None:
     [
         ("holdfast.domain.ids", "from holdfast.store.ports import Store"),
         ("holdfast.store.ports", "import holdfast.engine.runner"),
-        ("holdfast.agent.loop", "from holdfast import store"),
+        ("holdfast.agent.agent", "from holdfast import store"),
         ("holdfast.http.app", "from holdfast.cli.serve import serve"),
         ("holdfast.http.app", "from holdfast.settings.settings import Settings"),
         ("holdfast.cli.doctor", "from holdfast.store.sqlite.store import SqliteStore"),

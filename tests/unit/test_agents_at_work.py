@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.asking import Asking
-from holdfast.agent.cache import ContextCache
-from holdfast.agent.calls import Calls
-from holdfast.agent.crew import OwnTools, instructions_of
-from holdfast.agent.guide import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
-from holdfast.agent.loop import Agent
+from holdfast.agent.agent import Agent
+from holdfast.agent.allowed_tools import OwnTools, instructions_of
+from holdfast.agent.context_cache import ContextCache
+from holdfast.agent.model_pool import Seat, Seats
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import Model, NoSuchModel, Tool
-from holdfast.agent.seats import Seat, Seats
-from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.tool_execution import Calls
+from holdfast.agent.workspace_guide import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.context.context import instructions_digest

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.administration.agent_desk import AgentReader
-from holdfast.administration.agent_files import AgentFiles, PromptFiles
-from holdfast.administration.written_files import SETTLED_MS
+from holdfast.agent.config.files import AgentFiles, PromptFiles
+from holdfast.agent.config.info import AgentTold
+from holdfast.agent.config.service import AgentReader
+from holdfast.agent.config.watched_files import SETTLED_MS
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
-from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError, TooLarge
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, TEXT_BYTES_MAX

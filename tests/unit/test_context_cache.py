@@ -7,7 +7,7 @@ import weakref
 import msgspec
 import pytest
 
-from holdfast.agent.cache import ContextCache
+from holdfast.agent.context_cache import ContextCache
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.errors import StoreClosed
 from holdfast.domain.events import facts as f

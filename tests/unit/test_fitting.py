@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
+from holdfast.agent.request_builder import tools_tokens
 from holdfast.domain.context import context, fitting
 from holdfast.domain.context.context import (
     AssistantMessage,

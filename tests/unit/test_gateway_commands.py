@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.config.info import AgentTold
 from holdfast.channels.commands import NO_CONVERSATION, Asked
 from holdfast.channels.question_text import TOO_LONG
 from holdfast.domain import slash
-from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.events.parts import Text
 from tests.house import Lever, calls, house, says
 from tests.parlour import Desk, Parlour, desk

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.asking import Asking
-from holdfast.agent.calls import Calls
-from holdfast.agent.loop import Agent
+from holdfast.agent.agent import Agent
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import Model, ModelFailure
-from holdfast.agent.switchboard import Switchboard
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.context import context

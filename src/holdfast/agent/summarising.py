@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from holdfast.agent.instructions import ASKED_S_MAX, answer_of
-from holdfast.agent.measuring import gauge_of
 from holdfast.agent.ports import Model, ModelFailure, ToolSpec
+from holdfast.agent.prompts import ASKED_S_MAX, answer_of
+from holdfast.agent.request_builder import gauge_of
 from holdfast.domain.decisions import compaction
 from holdfast.domain.decisions.compaction import Drafted
 from holdfast.domain.transcript.transcript import Transcript

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.agent.config.info import AgentTold
 from holdfast.channels import button_action, router
 from holdfast.channels.answering import Answering
 from holdfast.channels.button_action import Press
@@ -13,7 +14,6 @@ from holdfast.channels.outbox import Outbox
 from holdfast.channels.router import Done, Place, said
 from holdfast.domain import slash
 from holdfast.domain.agents import MAIN
-from holdfast.domain.agents_told import AgentTold
 from holdfast.domain.chats import Button, InboundRow, Outgoing
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchSession, SessionExists

@@ -6,9 +6,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.agent.config.info import AgentsTold, AgentText, AgentTold
 from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note, screen
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.domain.agents_told import AgentsTold, AgentText, AgentTold
 from holdfast.domain.transcript.labels import clean
 
 _STAYS = " It stays as it was when its file was last right."

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 import msgspec
 import typer
 
+from holdfast.agent.config.ports import AgentDesk, AgentReading
 from holdfast.auth.credentials import Keyring
 from holdfast.channels.info import ChannelDesk, Reception
 from holdfast.domain.credentials import Entrance
@@ -19,7 +20,6 @@ from holdfast.mcp.info import McpDesk
 from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
-from holdfast.office.agents import AgentDesk, AgentReading
 from holdfast.office.office import Office
 from holdfast.overview import Look
 from holdfast.settings.info import SettingsDesk

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.agent.masking import MaskedModel
 from holdfast.agent.ports import Model, ModelFailure
+from holdfast.agent.prompts import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in

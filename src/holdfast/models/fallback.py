@@ -12,8 +12,8 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from holdfast.agent.attachments import NOT_TAKEN
-from holdfast.agent.measuring import tools_tokens
 from holdfast.agent.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
+from holdfast.agent.request_builder import tools_tokens
 from holdfast.domain.context.context import (
     AssistantMessage,
     FileContent,

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.agent.config.ports import AgentDesk
 from holdfast.channels.info import ChannelDesk
 from holdfast.domain.clock import Instant
 from holdfast.engine.backup_info import BackupDesk
@@ -9,7 +10,6 @@ from holdfast.mcp.info import McpDesk, NoMcp
 from holdfast.memory.info import MemoryDesk, NoMemory
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
-from holdfast.office.agents import AgentDesk
 from holdfast.settings.info import SettingsDesk
 
 

@@ -6,8 +6,7 @@ import msgspec
 from litestar import delete, get, put
 from litestar.params import FromPath, FromQuery, HeaderParameter
 
-from holdfast.domain.agents import AgentChanged, BadAgent, NoSuchAgent
-from holdfast.domain.agents_told import (
+from holdfast.agent.config.info import (
     AgentPrompt,
     AgentsTold,
     AgentText,
@@ -16,13 +15,14 @@ from holdfast.domain.agents_told import (
     PromptTold,
     ToolShown,
 )
+from holdfast.agent.config.ports import AgentDesk
+from holdfast.domain.agents import AgentChanged, BadAgent, NoSuchAgent
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.http.errors import BadRequest
 from holdfast.http.openapi.responses import answers, body
 from holdfast.http.schemas.requests import Sent
-from holdfast.office.agents import AgentDesk
 from holdfast.settings.info import CannotEditSettings
 
 NO_FILE = "*"

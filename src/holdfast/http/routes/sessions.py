@@ -8,6 +8,7 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec.structs import replace
 
+from holdfast.agent.config.ports import AgentDesk
 from holdfast.domain.agents import MAIN, NoSuchAgent
 from holdfast.domain.clock import Instant
 from holdfast.domain.credentials import Right
@@ -24,7 +25,6 @@ from holdfast.http.openapi import examples
 from holdfast.http.openapi.responses import answers, body
 from holdfast.http.schemas.requests import NAME_CHARS_MAX, NewSession, SessionChange
 from holdfast.http.schemas.responses import Session, SessionList, session_of
-from holdfast.office.agents import AgentDesk
 from holdfast.overview import Look
 from holdfast.store.ports import SessionPage, Snapshot, Store
 from holdfast.store.session_status import Standing

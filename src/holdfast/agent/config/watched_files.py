@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.administration.last_good import KeptCopies
+from holdfast.agent.config.last_good import KeptCopies
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX, AGENT_FILES_MAX

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from holdfast.administration.last_good import KeptCopies
-from holdfast.administration.written_files import Kind, WrittenFiles
+from holdfast.agent.config.last_good import KeptCopies
+from holdfast.agent.config.watched_files import Kind, WrittenFiles
 from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent

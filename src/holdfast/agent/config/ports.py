@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from holdfast.domain.agents_told import AgentPrompt, AgentsTold, AgentText, AgentTold, PromptsTold
+from holdfast.agent.config.info import AgentPrompt, AgentsTold, AgentText, AgentTold, PromptsTold
 from holdfast.domain.ids import SessionId
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.agent.asking import Asking
-from holdfast.agent.calls import Calls
-from holdfast.agent.crew import OwnTools, instructions_of
-from holdfast.agent.guide import Guide
-from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS
-from holdfast.agent.loop import Agent
+from holdfast.agent.agent import Agent
+from holdfast.agent.allowed_tools import OwnTools, instructions_of
+from holdfast.agent.model_step import Asking
 from holdfast.agent.ports import Model, Tool
+from holdfast.agent.prompts import INSTRUCTIONS, MEMORY_INSTRUCTIONS
+from holdfast.agent.tool_execution import Calls
+from holdfast.agent.workspace_guide import Guide
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions.allowance import Allowance

@@ -5,13 +5,8 @@ import errno
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from holdfast.administration.agent_files import AgentFiles, PromptFiles
-from holdfast.administration.written_files import NAMED, Reading, digest_of
-from holdfast.agent.measuring import tools_tokens
-from holdfast.agent.switchboard import Switchboard
-from holdfast.domain import agents
-from holdfast.domain.agents import MAIN, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
-from holdfast.domain.agents_told import (
+from holdfast.agent.config.files import AgentFiles, PromptFiles
+from holdfast.agent.config.info import (
     AgentPrompt,
     AgentsTold,
     AgentText,
@@ -21,6 +16,11 @@ from holdfast.domain.agents_told import (
     ToolShown,
     told_of,
 )
+from holdfast.agent.config.watched_files import NAMED, Reading, digest_of
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.request_builder import tools_tokens
+from holdfast.domain import agents
+from holdfast.domain.agents import MAIN, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.context.context import estimate_tokens
 from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from holdfast.agent.asking import TRIES_MAX, Asking
 from holdfast.agent.attachments import Attachments
-from holdfast.agent.calls import Calls
-from holdfast.agent.guide import GUIDE_HEADING, Guide, no_guide
-from holdfast.agent.measuring import Measuring, gauge_of
+from holdfast.agent.model_step import TRIES_MAX, Asking
 from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
+from holdfast.agent.request_builder import Measuring, gauge_of
 from holdfast.agent.summarising import draft
+from holdfast.agent.tool_execution import Calls
+from holdfast.agent.workspace_guide import GUIDE_HEADING, Guide, no_guide
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import memories_held
 from holdfast.domain.context.request import DEMO, Effort

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.agent.coherence import Baseline, may_reuse, moved
+from holdfast.agent.context_baseline import Baseline, may_reuse, moved
 from holdfast.domain.clock import Instant
 from holdfast.domain.events.facts import DELTA_KINDS
 from holdfast.domain.ids import Seq, SessionId

@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.agent.instructions import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
-from holdfast.agent.loop import Agent, Outcome
+from holdfast.agent.agent import Agent, Outcome
+from holdfast.agent.model_pool import Names, OpenModel, Seat, Seats
 from holdfast.agent.ports import Model, NoSuchModel, Recorder, Tool, ToolSpec
+from holdfast.agent.prompts import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
 from holdfast.agent.routes import RouteAgents
-from holdfast.agent.seats import Names, OpenModel, Seat, Seats
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.decisions.allowance import Allowance
 from holdfast.domain.decisions.compaction import Drafted

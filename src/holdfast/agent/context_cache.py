@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
-from holdfast.agent.cached import Entry, Read, Why
+from holdfast.agent.cached_context import Entry, Read, Why
 from holdfast.domain.clock import Clock
 from holdfast.domain.events.facts import KINDS, SessionDeleted
 from holdfast.domain.ids import SessionId

@@ -1,1 +1,0 @@
-"""Doing what `office` has ports for: what is changed while a server runs, and stays so."""

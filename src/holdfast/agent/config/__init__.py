@@ -1,0 +1,1 @@
+"""Agents and prompts that people write in files."""
