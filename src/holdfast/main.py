@@ -36,13 +36,13 @@ from holdfast.cli.agents import agents as agents_commands
 from holdfast.cli.backup import backup
 from holdfast.cli.channels import channels
 from holdfast.cli.chat.command import chat
-from holdfast.cli.desk import note
+from holdfast.cli.command_context import note
 from holdfast.cli.doctor import doctor
+from holdfast.cli.help import runnable
 from holdfast.cli.link import link
 from holdfast.cli.local import local as local_commands
-from holdfast.cli.masking import cover_output
+from holdfast.cli.masked_output import cover_output
 from holdfast.cli.password import password
-from holdfast.cli.plain_help import runnable
 from holdfast.cli.restore import restore
 from holdfast.cli.rules import rules
 from holdfast.cli.serve import serve

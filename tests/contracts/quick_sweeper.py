@@ -3,9 +3,9 @@
 python tests/contracts/quick_sweeper.py serve …
 """
 
-from holdfast.cli import attending
+from holdfast.cli import run_server
 from holdfast.main import main
 
 if __name__ == "__main__":
-    attending.SWEEP_EVERY_S = 0.05
+    run_server.SWEEP_EVERY_S = 0.05
     main()

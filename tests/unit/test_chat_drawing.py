@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from holdfast.cli.chat.answering import choices
+from holdfast.cli.chat.answers import choices
 from holdfast.cli.chat.blocks import whole
-from holdfast.cli.chat.drawing import Drawing, Pieces, duration, readable, tool_line
-from holdfast.cli.chat.safe import json_line, one_line, safe
-from holdfast.cli.chat.scene import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool
+from holdfast.cli.chat.render import Drawing, Pieces, duration, readable, tool_line
+from holdfast.cli.chat.safe_text import json_line, one_line, safe
+from holdfast.cli.chat.view_model import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool
 from holdfast.cli.chat.wire import Asked, Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.facts import AnyFact

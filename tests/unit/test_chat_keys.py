@@ -11,8 +11,8 @@ import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.output import DummyOutput
 
-from holdfast.cli.chat.prompting import Prompt
-from holdfast.cli.chat.proposals import Known
+from holdfast.cli.chat.completion import Known
+from holdfast.cli.chat.prompt import Prompt
 from tests.acceptance.talking import until
 
 AT_ONCE, NEVER = 0.0, 3_600.0

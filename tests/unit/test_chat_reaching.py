@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 
 from holdfast.cli.chat.client import Place
-from holdfast.cli.chat.reaching import Finding
-from holdfast.cli.desk import Desk
+from holdfast.cli.chat.server_locator import Finding
+from holdfast.cli.command_context import Desk
 from holdfast.main import wire
 
 

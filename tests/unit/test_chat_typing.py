@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from holdfast.cli.chat.answering import (
+from holdfast.cli.chat.answers import (
     Answer,
     AskMore,
     GoOn,
@@ -16,7 +16,7 @@ from holdfast.cli.chat.answering import (
     meaning_of,
     read_answer,
 )
-from holdfast.cli.chat.proposals import Attached, Known, TooMany, attached, proposals
+from holdfast.cli.chat.completion import Attached, Known, TooMany, attached, proposals
 from holdfast.cli.chat.script import Answering
 from holdfast.cli.chat.wire import Asked, Question
 from holdfast.domain.events import facts as f

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.plain_help import runnable
+from holdfast.cli.help import runnable
 from holdfast.main import command_line, wire
 
 ODD = r"<bool>|<str>  |range>|\[\[|…\}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.cli.masking import MaskedOutput, cover_output
+from holdfast.cli.masked_output import MaskedOutput, cover_output
 from holdfast.domain.secrets import MASK, Mask
 
 KEY = "sk-proj-0123456789abcdef"

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.agent.config.info import AgentsTold, AgentText, AgentTold
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note, screen
+from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note, screen
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.transcript.labels import clean
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli.bar import Bar
-from holdfast.cli.desk import Desk, ForceOption, JsonOption, carry_out, give, note
+from holdfast.cli.command_context import Desk, ForceOption, JsonOption, carry_out, give, note
 from holdfast.cli.files import as_problem, check_target
-from holdfast.cli.saying import counted
+from holdfast.cli.format import counted
+from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.overview import in_bytes
 from holdfast.store import archive

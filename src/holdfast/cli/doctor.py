@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast import __version__
-from holdfast.cli.bar import Bar
-from holdfast.cli.desk import Desk, JsonOption, Problem, carry_out, give, note, problem, screen
-from holdfast.cli.saying import counted
+from holdfast.cli.command_context import Desk, JsonOption, Problem, carry_out, give, note, problem, screen
+from holdfast.cli.format import counted
+from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.workspaces import sweep

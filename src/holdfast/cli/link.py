@@ -3,7 +3,7 @@
 import typer
 
 from holdfast.auth.credentials import Keyring
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give
+from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
 from holdfast.cli.entry import link_to, servers
 from holdfast.cli.errors import NoServer
 from holdfast.cli.wiring import DataOption, DurabilityOption

@@ -4,8 +4,8 @@ import sys
 
 import typer
 
-from holdfast.cli.bar import Bar
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give, note
+from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note
+from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.transcript.labels import clean
 from holdfast.models.local.info import LocalTold

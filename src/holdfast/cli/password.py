@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.auth.credentials import Keyring
-from holdfast.cli.desk import Desk, JsonOption, carry_out, give
+from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
 from holdfast.cli.errors import PasswordsDiffer
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock

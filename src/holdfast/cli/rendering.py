@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from holdfast.cli.chat.safe import safe
+from holdfast.cli.chat.safe_text import safe
 
 _FENCE = re.compile(r"^[ >*+\-\d.)]*(?:`{3,}[^`\n]*|~{3,}.*)$", re.MULTILINE)
 """The first line of a code block. It names the language, which is not shown."""

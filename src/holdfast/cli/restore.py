@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from holdfast.cli.backup import note_left_out
-from holdfast.cli.bar import Bar
-from holdfast.cli.desk import Desk, JsonOption, YesOption, carry_out, give
+from holdfast.cli.command_context import Desk, JsonOption, YesOption, carry_out, give
+from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
 
 SourceArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file that `holdfast backup` wrote.")]

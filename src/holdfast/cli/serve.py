@@ -16,9 +16,9 @@ import typer
 import uvloop
 from rich.console import Console
 
-from holdfast.cli.attending import attend, end_work
 from holdfast.cli.browser import open_page
 from holdfast.cli.entry import check_door
+from holdfast.cli.run_server import attend, end_work
 from holdfast.cli.start_screen import start_screen
 from holdfast.cli.wiring import (
     DataOption,

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from rich.table import Table
 
-from holdfast.cli.desk import give, screen
+from holdfast.cli.command_context import give, screen
 
 T = TypeVar("T")
 

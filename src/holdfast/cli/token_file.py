@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.cli.desk import note
+from holdfast.cli.command_context import note
 from holdfast.cli.errors import BadTokenFile
 from holdfast.domain.credentials import new_secret
 from holdfast.store.own_file import NotOwn, own_secret

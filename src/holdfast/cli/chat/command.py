@@ -14,10 +14,10 @@ from aiohttp.hdrs import METH_DELETE
 
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.commands import find
-from holdfast.cli.chat.drawing import Drawing
-from holdfast.cli.chat.prompting import is_terminal
-from holdfast.cli.chat.reaching import reaching
-from holdfast.cli.chat.safe import one_line, safe
+from holdfast.cli.chat.prompt import is_terminal
+from holdfast.cli.chat.render import Drawing
+from holdfast.cli.chat.repl import Talk
+from holdfast.cli.chat.safe_text import one_line, safe
 from holdfast.cli.chat.script import (
     ANSWERED,
     FAILED,
@@ -28,9 +28,9 @@ from holdfast.cli.chat.script import (
     complaint,
     exit_code,
 )
-from holdfast.cli.chat.talk import Talk
+from holdfast.cli.chat.server_locator import reaching
 from holdfast.cli.chat.wire import Session, SessionList
-from holdfast.cli.desk import Desk, JsonOption, note
+from holdfast.cli.command_context import Desk, JsonOption, note
 from holdfast.cli.errors import AmbiguousId
 from holdfast.cli.wiring import DataOption, DurabilityOption, wiring_of
 from holdfast.domain.chats import TERMINAL_KEY

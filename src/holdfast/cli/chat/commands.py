@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.cli.chat.answering import Answer, choices
+from holdfast.cli.chat.answers import Answer, choices
 from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.drawing import asked, numbered, proposed
-from holdfast.cli.chat.proposals import Known
-from holdfast.cli.chat.scene import Notice, Scene, Shown
+from holdfast.cli.chat.completion import Known
+from holdfast.cli.chat.render import asked, numbered, proposed
+from holdfast.cli.chat.view_model import Notice, Scene, Shown
 from holdfast.cli.chat.wire import (
     Agent,
     AgentList,
@@ -23,7 +23,7 @@ from holdfast.cli.chat.wire import (
     Session,
     SessionList,
 )
-from holdfast.cli.saying import age, counted
+from holdfast.cli.format import age, counted
 from holdfast.domain.agents import MAIN
 from holdfast.domain.slash import Command, NotACommand, told
 from holdfast.domain.transcript.labels import STATUS, title_of

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.cli.chat.client import Client, Refused
-from holdfast.cli.chat.proposals import Attached
+from holdfast.cli.chat.completion import Attached
 from holdfast.cli.chat.wire import Receipt, StoredFile
 
 

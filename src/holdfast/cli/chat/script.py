@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.outbox import Letter, send
-from holdfast.cli.chat.safe import json_line, one_line, safe
-from holdfast.cli.chat.scene import ALONE, BACK
+from holdfast.cli.chat.safe_text import json_line, one_line, safe
+from holdfast.cli.chat.view_model import ALONE, BACK
 from holdfast.cli.chat.wire import Happened, Question, QuestionList, Receipt, Run, Used
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text

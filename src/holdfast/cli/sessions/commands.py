@@ -2,12 +2,12 @@
 
 import typer
 
-from holdfast.cli.sessions.deleting import delete
-from holdfast.cli.sessions.exporting import export
-from holdfast.cli.sessions.importing import import_files
-from holdfast.cli.sessions.listing import list_sessions
-from holdfast.cli.sessions.searching import search
-from holdfast.cli.sessions.showing import show
+from holdfast.cli.sessions.delete import delete
+from holdfast.cli.sessions.export import export
+from holdfast.cli.sessions.import_files import import_files
+from holdfast.cli.sessions.list_sessions import list_sessions
+from holdfast.cli.sessions.search import search
+from holdfast.cli.sessions.show import show
 
 
 def sessions() -> typer.Typer:

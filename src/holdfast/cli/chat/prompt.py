@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.chat.answering import LETTERS
-from holdfast.cli.chat.drawing import Pieces
-from holdfast.cli.chat.proposals import Known, proposals
+from holdfast.cli.chat.answers import LETTERS
+from holdfast.cli.chat.completion import Known, proposals
+from holdfast.cli.chat.render import Pieces
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

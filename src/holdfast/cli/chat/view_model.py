@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.cli.chat.blocks import whole
-from holdfast.cli.chat.stops import Stop, Stops, continued
+from holdfast.cli.chat.interruptions import Stop, Stops, continued
 from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Unknown

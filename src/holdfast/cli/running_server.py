@@ -6,8 +6,8 @@ import aiohttp
 import msgspec
 
 from holdfast.cli.chat.client import Away, Client, Place, Refused
-from holdfast.cli.chat.reaching import running_server
-from holdfast.cli.desk import Desk
+from holdfast.cli.chat.server_locator import running_server
+from holdfast.cli.command_context import Desk
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.chat.safe import one_line
+from holdfast.cli.chat.safe_text import one_line
 from holdfast.domain.limits import ATTACHMENTS_MAX
 from holdfast.domain.slash import COMMANDS
 

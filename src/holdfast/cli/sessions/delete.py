@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.cli.desk import Desk, JsonOption, YesOption, carry_out, give
+from holdfast.cli.command_context import Desk, JsonOption, YesOption, carry_out, give
 from holdfast.cli.errors import NoStore
-from holdfast.cli.saying import counted
-from holdfast.cli.sessions.finding import Found, IdArgument, find
+from holdfast.cli.format import counted
+from holdfast.cli.sessions.find import Found, IdArgument, find
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.decisions import turns
 from holdfast.domain.errors import NoSuchSession

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.auth.credentials import Keyring
-from holdfast.cli.desk import note
+from holdfast.cli.command_context import note
 from holdfast.cli.entry import announced, check_keys, entrance_of
 from holdfast.cli.wiring import Door, Staff, Wiring
 from holdfast.domain.clock import SystemClock

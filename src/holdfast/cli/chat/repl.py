@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from holdfast.cli.chat.answering import (
+from holdfast.cli.chat.answers import (
     Answer,
     AskMore,
     GoOn,
@@ -23,12 +23,12 @@ from holdfast.cli.chat.answering import (
 )
 from holdfast.cli.chat.client import Away, Client, Refused
 from holdfast.cli.chat.commands import Commands
-from holdfast.cli.chat.drawing import Drawing, Pieces
+from holdfast.cli.chat.completion import TooMany, attached
 from holdfast.cli.chat.outbox import Letter, Outbox
-from holdfast.cli.chat.prompting import Prompt
-from holdfast.cli.chat.proposals import TooMany, attached
-from holdfast.cli.chat.safe import safe
-from holdfast.cli.chat.scene import Contact, Notice, Scene, Shown
+from holdfast.cli.chat.prompt import Prompt
+from holdfast.cli.chat.render import Drawing, Pieces
+from holdfast.cli.chat.safe_text import safe
+from holdfast.cli.chat.view_model import Contact, Notice, Scene, Shown
 from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
 from holdfast.domain.events import facts as f
 from holdfast.domain.limits import ATTACHMENTS_MAX
