@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from holdfast import main
+from holdfast import app
 from holdfast.domain.state.session_state import Decide, Facts, View
 from holdfast.store.ports import Append, Receipt, Store
 from holdfast.store.sqlite.store import SqliteStore
@@ -55,5 +55,5 @@ class RepeatingSqlite:
 
 
 if __name__ == "__main__":
-    main.SqliteStore = RepeatingSqlite  # type: ignore[assignment, misc]
-    main.main()
+    app.SqliteStore = RepeatingSqlite  # type: ignore[assignment, misc]
+    app.main()

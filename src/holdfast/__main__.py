@@ -1,5 +1,5 @@
 """`python -m holdfast` is the `holdfast` command."""
 
-from holdfast.main import main
+from holdfast.app import main
 
 main()

@@ -3,8 +3,8 @@
 python tests/contracts/quick_sweeper.py serve …
 """
 
+from holdfast.app import main
 from holdfast.cli import run_server
-from holdfast.main import main
 
 if __name__ == "__main__":
     run_server.SWEEP_EVERY_S = 0.05

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import main
+from holdfast import app
 from holdfast.agent.ports import ModelFailure
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
@@ -272,8 +272,8 @@ async def test_the_program_tells_memory_of_a_conversation_that_it_holds_ready_no
     monkeypatch.setenv("WITNESS_MEMORY", witness.environ["WITNESS_MEMORY"])
     settings = Settings(data=tmp_path / "data", model="demo", memory="witness")
     store = await SqliteStore.open(settings.data, clock=clock)
-    staff = await main._hire(
-        main._Given(store, settings, "http://127.0.0.1:1", {}, Mask(()), clock, Ids(clock))
+    staff = await app._hire(
+        app._Given(store, settings, "http://127.0.0.1:1", {}, Mask(()), clock, Ids(clock))
     )
     engine = staff.engine
     try:

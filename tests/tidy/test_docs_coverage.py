@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from typer.main import get_command
 
 import holdfast
+from holdfast.app import command_line, wire
 from holdfast.domain import limits
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import FACTS_BY_KIND
 from holdfast.http.app import PATHS
 from holdfast.http.metrics import METRICS
-from holdfast.main import command_line, wire
 from holdfast.settings.settings import PREFIX, settings_told
 from tests.tidy.sources import ROOT
 

@@ -30,7 +30,7 @@ def test_no_module_needs_itself() -> None:
         ("holdfast.http.app", "from holdfast.cli.serve import serve"),
         ("holdfast.http.app", "from holdfast.settings.settings import Settings"),
         ("holdfast.cli.doctor", "from holdfast.store.sqlite.store import SqliteStore"),
-        ("holdfast.store.writer", "from holdfast.main import main"),
+        ("holdfast.store.writer", "from holdfast.app import main"),
         ("holdfast.unheard_of", "from holdfast.domain import ids"),
     ],
 )
@@ -40,7 +40,7 @@ def test_an_import_that_points_the_wrong_way_is_found(module: str, text: str) ->
 
 def test_main_may_use_everything() -> None:
     text = "from holdfast.store.sqlite.store import SqliteStore\nfrom holdfast.cli.serve import serve"
-    assert list(wrong_ways(source("holdfast.main", text), ())) == []
+    assert list(wrong_ways(source("holdfast.app", text), ())) == []
 
 
 def test_a_cycle_is_found_and_named() -> None:

@@ -41,7 +41,7 @@ BAD = [
     (rules.too_long, "def f():\n" + "    x = 1\n" * 60),
     (rules.silent, "x = 1"),
     (rules.hidden_imports, "def f():\n    from holdfast.domain import ids"),
-    (rules.hidden_imports, "async def f():\n    if x:\n        import holdfast.main"),
+    (rules.hidden_imports, "async def f():\n    if x:\n        import holdfast.app"),
     (rules.hidden_imports, "def f():\n    from . import ids"),
     (rules.mutable_state, "SEEN = {}"),
     (rules.mutable_state, "seen: list[str] = []"),

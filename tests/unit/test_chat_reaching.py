@@ -6,10 +6,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from holdfast.app import wire
 from holdfast.cli.chat.client import Place
 from holdfast.cli.chat.server_locator import Finding
 from holdfast.cli.command_context import Desk
-from holdfast.main import wire
 
 
 async def found(folder: Path, before: str, environ: dict[str, str]) -> tuple[Place | None, list[str]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.app import command_line, wire
 from holdfast.cli.help import runnable
-from holdfast.main import command_line, wire
 
 ODD = r"<bool>|<str>  |range>|\[\[|…\}"
 """A flag that seems to take a value, one that is named after Python's types, brackets twice."""

@@ -6,7 +6,7 @@ import sys
 HEAVY = ("mcp", "httpx2", "pydantic", "telegram", "prompt_toolkit", "markdown_it", "argon2", "xllamacpp")
 LOOK = f"""
 import sys
-import holdfast.main
+import holdfast.app
 from holdfast.http.app import Api
 Api([], openapi_config=None)
 print([name for name in {HEAVY!r} if name in sys.modules])
