@@ -13,7 +13,7 @@ from holdfast.domain.credentials import Entrance, digest_of
 from holdfast.domain.ids import Ids
 from holdfast.http.connections import Patience
 from holdfast.http.server import HttpDoor
-from holdfast.overview import Overview
+from holdfast.status import Overview
 from tests.acceptance.talking import Api, talking
 from tests.house import House
 from tests.keys import TOKEN

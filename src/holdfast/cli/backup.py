@@ -15,7 +15,7 @@ from holdfast.cli.files import as_problem, check_target
 from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
-from holdfast.overview import in_bytes
+from holdfast.status import in_bytes
 from holdfast.store import archive
 from holdfast.store.ports import Store
 

@@ -18,7 +18,7 @@ from holdfast.cli.progress import Bar
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.workspaces import sweep
-from holdfast.overview import in_bytes
+from holdfast.status import in_bytes
 from holdfast.store.ports import Finding, Swept, Totals
 
 RebuildOption = Annotated[

@@ -17,8 +17,8 @@ from holdfast.domain.ids import Ids
 from holdfast.engine.workspaces import sweep
 from holdfast.mcp.info import NoMcp
 from holdfast.office.office import Office
-from holdfast.overview import Overview
 from holdfast.settings.settings import Settings
+from holdfast.status import Overview
 from holdfast.store.ports import Store
 
 SWEEP_EVERY_S = 60.0

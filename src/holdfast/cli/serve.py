@@ -29,8 +29,8 @@ from holdfast.cli.wiring import (
     Staff,
     wiring_of,
 )
-from holdfast.overview import Overview
 from holdfast.settings.settings import Settings
+from holdfast.status import Overview
 
 LEAVE_S_MAX = 2.0
 """How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.overview import COMMANDS, Overview
+from holdfast.status import COMMANDS, Overview
 
 
 def start_screen(overview: Overview) -> Panel:

@@ -21,9 +21,9 @@ from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
 from holdfast.office.office import Office
-from holdfast.overview import Look
 from holdfast.settings.info import SettingsDesk
 from holdfast.settings.settings import Settings, resolve, settings_told
+from holdfast.status import Look
 from holdfast.store.ports import Durability, Progress, Replaced, Store
 
 

@@ -48,7 +48,7 @@ from holdfast.http.sse.streams import Streams
 from holdfast.http.strict_body import StrictBody
 from holdfast.memory.info import NoMemory
 from holdfast.office.office import Office
-from holdfast.overview import Look
+from holdfast.status import Look
 
 PATHS = (
     "/", "/page/{name}", "/health/live", "/health/ready", "/metrics", "/openapi.json",

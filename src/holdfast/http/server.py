@@ -25,7 +25,7 @@ from holdfast.http.gate import Gate
 from holdfast.http.hosts import Hosts
 from holdfast.http.sse.streams import Streams
 from holdfast.office.office import Office
-from holdfast.overview import Look
+from holdfast.status import Look
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 1_024

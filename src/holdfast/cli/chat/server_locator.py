@@ -17,7 +17,7 @@ from holdfast.cli.token_file import local_token
 from holdfast.cli.wiring import Staff
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
-from holdfast.overview import Overview
+from holdfast.status import Overview
 
 PROBE_S_MAX = 5.0
 ALONE_S = 10.0

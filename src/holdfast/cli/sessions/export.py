@@ -22,7 +22,7 @@ from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript import exports
 from holdfast.domain.transcript.markdown import markdown
 from holdfast.domain.transcript.redaction import Redaction
-from holdfast.overview import in_bytes
+from holdfast.status import in_bytes
 from holdfast.store.ports import Store
 
 

@@ -32,7 +32,7 @@ from holdfast.domain.transcript.labels import (
     unanswered,
 )
 from holdfast.domain.transcript.transcript import Entry, Transcript
-from holdfast.overview import in_bytes
+from holdfast.status import in_bytes
 
 
 def show(

@@ -7,7 +7,7 @@ from litestar import get
 
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.http.openapi.responses import answers
-from holdfast.overview import Look
+from holdfast.status import Look
 
 
 class About(msgspec.Struct, frozen=True):

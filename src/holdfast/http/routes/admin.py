@@ -14,7 +14,7 @@ from holdfast.http.routes.memory import MemoryRoutes
 from holdfast.http.routes.models import ModelRoutes
 from holdfast.http.routes.settings import SettingRoutes
 from holdfast.office.office import Office
-from holdfast.overview import Look
+from holdfast.status import Look
 
 
 class Table(Protocol):

@@ -10,7 +10,7 @@ from holdfast.http.openapi.responses import answers
 from holdfast.http.routes.models import model_list
 from holdfast.http.schemas.responses import Health, ModelList
 from holdfast.models.info import ModelDesk
-from holdfast.overview import Look
+from holdfast.status import Look
 
 
 class HealthRoutes:

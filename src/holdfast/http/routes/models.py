@@ -17,8 +17,8 @@ from holdfast.http.schemas.requests import NAME_CHARS_MAX, Sent
 from holdfast.http.schemas.responses import ModelList, UsedModel
 from holdfast.models.info import Connection, ModelDesk, NoModel, NoSuchModelProvider, ProviderTold, Tried
 from holdfast.models.local.info import LocalNotInstalled
-from holdfast.overview import MAIN_ANSWERS, Look, Overview
 from holdfast.settings.info import BadSetting, CannotEditSettings, SettingFixed
+from holdfast.status import MAIN_ANSWERS, Look, Overview
 
 _URL_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 4_000

@@ -25,7 +25,7 @@ from holdfast.http.openapi import examples
 from holdfast.http.openapi.responses import answers, body
 from holdfast.http.schemas.requests import NAME_CHARS_MAX, NewSession, SessionChange
 from holdfast.http.schemas.responses import Session, SessionList, session_of
-from holdfast.overview import Look
+from holdfast.status import Look
 from holdfast.store.ports import SessionPage, Snapshot, Store
 from holdfast.store.session_status import Standing
 
