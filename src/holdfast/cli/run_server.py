@@ -16,7 +16,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.engine.workspaces import sweep
 from holdfast.mcp.info import NoMcp
-from holdfast.office.office import Office
+from holdfast.services import Office
 from holdfast.settings.settings import Settings
 from holdfast.status import Overview
 from holdfast.store.ports import Store

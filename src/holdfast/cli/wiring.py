@@ -20,7 +20,7 @@ from holdfast.mcp.info import McpDesk
 from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk
-from holdfast.office.office import Office
+from holdfast.services import Office
 from holdfast.settings.info import SettingsDesk
 from holdfast.settings.settings import Settings, resolve, settings_told
 from holdfast.status import Look

@@ -47,7 +47,7 @@ from holdfast.http.routes.turns import TurnRoutes
 from holdfast.http.sse.streams import Streams
 from holdfast.http.strict_body import StrictBody
 from holdfast.memory.info import NoMemory
-from holdfast.office.office import Office
+from holdfast.services import Office
 from holdfast.status import Look
 
 PATHS = (

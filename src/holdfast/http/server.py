@@ -24,7 +24,7 @@ from holdfast.http.connections import Connection, Connections, Patience
 from holdfast.http.gate import Gate
 from holdfast.http.hosts import Hosts
 from holdfast.http.sse.streams import Streams
-from holdfast.office.office import Office
+from holdfast.services import Office
 from holdfast.status import Look
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -13,7 +13,7 @@ from holdfast.http.routes.mcp import McpRoutes
 from holdfast.http.routes.memory import MemoryRoutes
 from holdfast.http.routes.models import ModelRoutes
 from holdfast.http.routes.settings import SettingRoutes
-from holdfast.office.office import Office
+from holdfast.services import Office
 from holdfast.status import Look
 
 
