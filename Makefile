@@ -90,4 +90,4 @@ lock: setup ## Resolve the locked requirements anew and check that all platforms
 	@tools/lock.sh
 
 clean: ## Remove what set-up and checks made, never what users stored
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis web/node_modules src/holdfast/server/built
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis web/node_modules src/holdfast/http/built

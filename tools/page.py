@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WEB = ROOT / "web"
-BUILT = ROOT / "src" / "holdfast" / "server" / "built"
+BUILT = ROOT / "src" / "holdfast" / "http" / "built"
 STAMP = BUILT / ".stamp"
 SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts")
 

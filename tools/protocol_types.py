@@ -13,30 +13,31 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect as declared
 
-from holdfast.agent.config import info
+from holdfast.agent.config.info import AgentPrompt, AgentsTold, AgentText, PromptsTold
 from holdfast.channels.info import ChannelTried
 from holdfast.domain.events import facts, parts
 from holdfast.http.routes import about, backups, channels, file_changes, mcp, password, settings, sign_in
 from holdfast.http.schemas import memory, responses
 from holdfast.models.info import Tried
-from holdfast.models.local import info
+from holdfast.models.local.info import LocalTold
 
 TARGET = Path(__file__).resolve().parent.parent / "web" / "src" / "core" / "protocol"
 Structs = tuple[type[msgspec.Struct], ...]
 ANSWERS: Mapping[str, Structs] = {
     "conversations": (
         responses.Session, responses.SessionList, responses.Message, responses.Run, responses.MessageList,
-        responses.TurnReceipt, responses.FoundList, responses.Question, responses.FeedSnapshot, responses.FeedChanged,
-        responses.FeedRemoved, responses.StoredFile, responses.Draft, file_changes.ChangedFiles, file_changes.RestoredFiles,
+        responses.TurnReceipt, responses.FoundList, responses.Question, responses.FeedSnapshot,
+        responses.FeedChanged, responses.FeedRemoved, responses.StoredFile, responses.Draft,
+        file_changes.ChangedFiles, file_changes.RestoredFiles,
     ),
     "server": (
-        responses.ModelList, sign_in.Me, sign_in.Entered, responses.RuleList, sign_in.TokenList, sign_in.TokenMade,
-        password.PasswordTold, password.SignInList, settings.SettingList, Tried, backups.BackupList,
-        about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
-        mcp.McpList, info.LocalTold,
+        responses.ModelList, sign_in.Me, sign_in.Entered, responses.RuleList, sign_in.TokenList,
+        sign_in.TokenMade, password.PasswordTold, password.SignInList, settings.SettingList, Tried,
+        backups.BackupList, about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
+        mcp.McpList, LocalTold,
     ),
     "agents": (
-        info.AgentsTold, info.AgentText, info.AgentPrompt, info.PromptsTold,
+        AgentsTold, AgentText, AgentPrompt, PromptsTold,
     ),
     "memory": (
         memory.Memory, memory.MemoryList, memory.WaitingList, memory.CommitTold,

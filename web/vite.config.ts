@@ -4,7 +4,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   base: "./",
   build: {
-    outDir: "../src/holdfast/server/built",
+    outDir: "../src/holdfast/http/built",
     assetsDir: "page",
     emptyOutDir: true,
     target: "es2022",

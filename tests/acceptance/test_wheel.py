@@ -18,7 +18,7 @@ def test_a_server_that_pip_installed_serves_its_page(tmp_path: Path) -> None:
     clone, installed = tmp_path / "clone", tmp_path / "installed"
     # With npm's packages: the page is built here as it is by set-up, and only pip's own are fetched.
     shutil.copytree(ROOT, clone, ignore=NOT_TRACKED, symlinks=True)
-    assert not (clone / "src" / "holdfast" / "server" / "built").exists()
+    assert not (clone / "src" / "holdfast" / "http" / "built").exists()
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--target", str(installed), str(clone)], check=True, cwd=tmp_path, timeout=300)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}

@@ -19,7 +19,7 @@ class PageRoutes:
     """Reads its files once, and packs them once for those who take them so."""
 
     def __init__(self) -> None:
-        folder = files("holdfast.server").joinpath("built")
+        folder = files("holdfast.http").joinpath("built")
         self._files: dict[str, bytes] = {}
         if folder.joinpath(_INDEX).is_file():
             inside = folder.joinpath("page")
