@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
 from holdfast.tools.builtin import builtin_tools, by_name
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.agent.ports import ModelDelta, ModelFailure
 from holdfast.models.http_model import Answer
+from holdfast.models.ports import ModelDelta, ModelFailure
 
 
 def decoded(answer: Answer, chunks: Sequence[bytes]) -> tuple[list[ModelDelta], ModelFailure | None]:

@@ -10,19 +10,7 @@ from typing import Any
 from holdfast.agent.agent import Agent
 from holdfast.agent.context_cache import ContextCache, Evict, tell_nobody
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import (
-    CallDelta,
-    Model,
-    ModelDelta,
-    ReasoningDelta,
-    Remembering,
-    StepEnd,
-    TextDelta,
-    Tool,
-    ToolResult,
-    ToolRun,
-    ToolSpec,
-)
+from holdfast.agent.ports import Remembering
 from holdfast.agent.tool_execution import Approvals, Calls
 from holdfast.domain.clock import Clock, SystemClock
 from holdfast.domain.context.context import Profile, Request
@@ -41,10 +29,12 @@ from holdfast.engine.ports import Workers
 from holdfast.engine.session_commands import Accepted
 from holdfast.engine.titles import Ask
 from holdfast.models.fallback import Fallback
+from holdfast.models.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.files.restore import Restorer
+from holdfast.tools.ports import Tool, ToolResult, ToolRun
 from holdfast.tools.sandbox.protected_paths import Vault
 from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.repeated_decisions import repeating

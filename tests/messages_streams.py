@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import Answer
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from tests.decoding import decoded
 
 ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "claude-opus-5", Secret(""), protocol="messages")

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.agent.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context.context import Profile, Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Protocol, Secret
 from holdfast.models.http_model import HttpModel
+from holdfast.models.ports import ModelDelta, ModelFailure, ToolSpec
 from holdfast.models.transport import Patience
 from holdfast.models.wire import Wire
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.decisions import compaction
 from holdfast.domain.ids import SessionId
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from tests.house import House, Puppet
 from tests.scribe import words
 

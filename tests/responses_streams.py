@@ -6,8 +6,8 @@ is a recording.
 
 from typing import Any
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.models.responses.request import Thought
 from tests.model_server import event
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context import context
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.decisions import compaction
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import SessionId
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from tests.house import House, Puppet
 
 ASKS = compaction.INSTRUCTIONS[:40]

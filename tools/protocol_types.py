@@ -33,8 +33,8 @@ ANSWERS: Mapping[str, Structs] = {
     "server": (
         responses.ModelList, sign_in.Me, sign_in.Entered, responses.RuleList, sign_in.TokenList,
         sign_in.TokenMade, password.PasswordTold, password.SignInList, settings.SettingList, Tried,
-        backups.BackupList, about.About, channels.ChannelList, ChannelTried, channels.StrangerList, channels.SenderList,
-        mcp.McpList, LocalTold,
+        backups.BackupList, about.About, channels.ChannelList, ChannelTried,
+        channels.StrangerList, channels.SenderList, mcp.McpList, LocalTold,
     ),
     "agents": (
         AgentsTold, AgentText, AgentPrompt, PromptsTold,

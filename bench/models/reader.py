@@ -14,13 +14,13 @@ import anthropic
 import openai
 import uvloop
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.context.request import Profile, Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Protocol, Secret
 from holdfast.models.http_model import HttpModel
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import TextDelta
 from holdfast.models.responses.wire import ResponsesWire
 from holdfast.models.wire import Wire
 

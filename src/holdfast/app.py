@@ -20,9 +20,7 @@ from holdfast.agent.config.files import AgentFiles, PromptFiles
 from holdfast.agent.config.service import AgentDesk, AgentReader
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.factory import Making
-from holdfast.agent.masking import MaskedModel, MaskedTool, masked_tools
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Tool
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.agent.workspace_guide import WorkspaceGuide
@@ -81,6 +79,7 @@ from holdfast.models.local.model import LocalModel
 from holdfast.models.local.place import Place
 from holdfast.models.local.server import Llama
 from holdfast.models.local.service import LocalDesk
+from holdfast.models.masking import MaskedModel
 from holdfast.models.overrides import said_in
 from holdfast.models.providers import flaw_of
 from holdfast.models.service import Models, chosen
@@ -94,6 +93,8 @@ from holdfast.store.writer import favour_threads
 from holdfast.tools.builtin import Joined, builtin_tools, by_name, web_tools
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.files.restore import Restorer
+from holdfast.tools.masking import MaskedTool, masked_tools
+from holdfast.tools.ports import Tool
 from holdfast.tools.recall import Recall
 from holdfast.tools.remember import Remember
 from holdfast.tools.sandbox.protected_paths import Vault

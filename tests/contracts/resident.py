@@ -13,8 +13,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.ids import RunId, SessionId
+from holdfast.models.ports import TextDelta
 from tests.house import House, Lever, Line, calls, house
 
 STEP_S = 0.004

@@ -16,7 +16,6 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.context_baseline import Baseline, may_reuse, moved
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Model
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import MAIN, AgentSpec
@@ -31,6 +30,7 @@ from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.engine.engine import Engine
 from holdfast.engine.load_context import FIRST_PAGE_MESSAGES
 from holdfast.engine.session_commands import Accepted
+from holdfast.models.ports import Model
 from holdfast.store.ports import Append
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.sandbox.sandbox import NO_WALLS

@@ -9,7 +9,6 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.agent.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, File, Text
@@ -17,6 +16,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import MASK, Mask
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from tests.contracts.readers import State, reading
 from tests.doors import door
 from tests.house import House, Lever, Line, calls, house, says, thinks

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import app
-from holdfast.agent.ports import ModelFailure
 from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.errors import ProviderFailure
 from holdfast.domain.events import facts as f
@@ -24,6 +23,7 @@ from holdfast.domain.state.projections import fold
 from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner
 from holdfast.memory.scheduler import Outcome
+from holdfast.models.ports import ModelFailure
 from holdfast.settings.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import Lever, calls

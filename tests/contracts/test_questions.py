@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.ports import CallDelta, StepEnd
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.decisions import questions
 from holdfast.domain.decisions.questions import Reply
@@ -17,6 +16,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text, text_of
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import CHOICES_MAX, QUESTION_CHARS_MAX, QUESTIONS_OPEN_MAX, TEXT_BYTES_MAX
+from holdfast.models.ports import CallDelta, StepEnd
 from holdfast.store.session_status import Question
 from holdfast.tools.ask_user import AskUser
 from tests.house import House, Lever, Line, house, says

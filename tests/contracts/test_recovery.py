@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.clock import FakeClock, Instant, SystemClock
 from holdfast.domain.decisions.late_output import Unsaved
 from holdfast.domain.events import facts as f
@@ -15,6 +14,7 @@ from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.limits import LEASE_GRACE_MS, RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.state.changes import Change
 from holdfast.engine.recovery import LOOK_AGAIN_MS
+from holdfast.models.ports import TextDelta
 from holdfast.store.spool import Spools
 from tests.contracts.other_process import Resident, resident
 from tests.house import House, Lever, house, says

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import Forgetful, TextDelta
+from holdfast.agent.ports import Forgetful
 from holdfast.domain.context.context import AssistantMessage
 from holdfast.domain.context.request import DEMO, Profile
 from holdfast.domain.errors import ToolRefused
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
+from holdfast.models.ports import TextDelta
 from tests.contracts.other_process import resident
 from tests.house import House, Lever, calls, house, says
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.ids import SessionId
+from holdfast.models.ports import TextDelta
 from tests.contracts.readers import reading
 from tests.doors import door
 from tests.house import House, Lever, Line, calls, house, says

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.endpoint import Protocol
@@ -14,6 +13,7 @@ from holdfast.models.factory import made_as
 from holdfast.models.local.model import LocalModel
 from holdfast.models.local.place import Place
 from holdfast.models.local.server import Llama
+from holdfast.models.ports import ToolSpec
 from tests.tidy.sources import ROOT
 
 PLACE = Place(ROOT / ".cache" / "local-model")

@@ -6,12 +6,12 @@ from importlib.metadata import distributions
 
 import aiohttp
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint
 from holdfast.models.local.model import LocalModel
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import ToolSpec
 from holdfast.models.responses.wire import ResponsesWire
 from holdfast.models.wire import Wire
 from tests.local.llama_server import CALLING, PLACE, PROTOCOLS, WEATHER, llama, saying

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 
-from holdfast.agent.ports import StepEnd
 from holdfast.models.local.server import Llama
+from holdfast.models.ports import StepEnd
 from tests.acceptance.talking import until
 from tests.local.llama_server import answering, llama, saying
 

@@ -5,13 +5,13 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.context import AssistantMessage, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Text, ToolCall
 from holdfast.models.endpoint import Protocol, Secret
 from holdfast.models.factory import made_as
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.local.model import LocalModel
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from tests.local.llama_server import CALLING, PROTOCOLS, WEATHER, answering, saying
 
 EVERY = pytest.mark.parametrize("protocol", PROTOCOLS)

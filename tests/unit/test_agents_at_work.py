@@ -13,7 +13,6 @@ from holdfast.agent.allowed_tools import OwnTools, instructions_of
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.model_pool import Seat, Seats
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Model, NoSuchModel, Tool
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.agent.workspace_guide import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
@@ -26,7 +25,9 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import GUIDE_BYTES_MAX
 from holdfast.engine.engine import Engine
 from holdfast.engine.policies import OfAgents
+from holdfast.models.ports import Model, NoSuchModel
 from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.ports import Tool
 from holdfast.tools.sandbox.protected_paths import Vault
 from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from holdfast.agent.ports import AskedInstead, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.context.request import Profile
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.ids import SessionId
 from holdfast.domain.usage import Rate, Usage
+from holdfast.models.ports import AskedInstead, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from tests.house import House, house, says
 
 FAILED = ModelFailure(detail="the key was refused", retryable=False)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import ToolRun
 from holdfast.domain.decisions.questions import Question, Reply, asked_by, flaw, typed
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
 from holdfast.tools.ask_user import AskUser
+from holdfast.tools.ports import ToolRun
 
 COLOURS = ("Red", "Green", "Dark blue")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.context.context import AssistantMessage, Request, ToolMessage, UserMessage, problems
 from holdfast.domain.errors import Busy, NoSuchTurn
 from holdfast.domain.events import facts as f
@@ -14,6 +13,7 @@ from holdfast.domain.events.parts import Text, text_of
 from holdfast.domain.ids import SessionId
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
+from holdfast.models.ports import TextDelta
 from tests.house import House, Lever, calls, house, says
 
 

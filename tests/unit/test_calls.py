@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, TextDelta, ToolResult, ToolRun
 from holdfast.domain.context.context import problems
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import ToolCall
 from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
+from holdfast.models.ports import CallDelta, ModelDelta, TextDelta
 from holdfast.store.ports import Append
+from holdfast.tools.ports import ToolResult, ToolRun
 from tests.house import Lever, calls, house, says
 
 

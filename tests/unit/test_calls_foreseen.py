@@ -5,15 +5,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.masking import masked_tools
-from holdfast.agent.ports import CallDelta
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import Mask
 from holdfast.domain.state.rows import ToolRow
+from holdfast.models.ports import CallDelta
 from holdfast.tools.files.edit_file import EditFile
 from holdfast.tools.files.file_edit import Changing
 from holdfast.tools.files.write_file import WriteFile
+from holdfast.tools.masking import masked_tools
 from holdfast.tools.sandbox.protected_paths import Vault
 from tests.house import House, Lever, Line, calls, house, says
 

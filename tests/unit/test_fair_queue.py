@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.ports import TextDelta
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import MessageId
 from holdfast.engine.session_commands import Accepted
+from holdfast.models.ports import TextDelta
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.house import House, Lever, Line, calls, house, says

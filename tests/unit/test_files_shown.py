@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.attachments import GONE, NO_ROOM, NOT_TAKEN
-from holdfast.agent.ports import ModelFailure
+from holdfast.agent.attachments import GONE, NO_ROOM
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import FileContent, Profile, UserMessage, estimate_tokens
 from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import ModelCannotTake, NotKnownToTake, Takes, media_type_of
 from holdfast.domain.limits import PURGE_AFTER_MS, REQUEST_FILE_BYTES_MAX, UNUSED_BLOB_AFTER_MS
+from holdfast.models.ports import ModelFailure
+from holdfast.models.wording import NOT_TAKEN
 from tests.house import House, Lever, Puppet, calls, house, says
 from tests.pictures import PDF, pdf, png, words
 

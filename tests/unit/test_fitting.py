@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.agent.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.agent.request_builder import tools_tokens
 from holdfast.domain.context import context, fitting
 from holdfast.domain.context.context import (
     AssistantMessage,
@@ -28,6 +26,8 @@ from holdfast.domain.events.parts import File, Text, ToolCall
 from holdfast.domain.ids import MessageId, RunId, TurnId
 from holdfast.domain.transcript.transcript import Transcript, fold
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
+from holdfast.models.wording import tools_tokens
 from tests.house import Lever, Puppet, house, says
 from tests.journal import Journal
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.ports import CallDelta, StepEnd
 from holdfast.channels import button_action
 from holdfast.channels.answering import IN_WORDS
 from holdfast.channels.pairing import Pairing, Sender
@@ -20,6 +19,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTION_CHARS_MAX
+from holdfast.models.ports import CallDelta, StepEnd
 from holdfast.store.sqlite import sweeper
 from holdfast.tools.ask_user import AskUser
 from tests.house import House, Lever, Line, calls, house, says

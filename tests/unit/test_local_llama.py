@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
 from holdfast.models.endpoint import Secret
 from holdfast.models.factory import made_as
@@ -18,6 +17,7 @@ from holdfast.models.local.info import LocalNotInstalled
 from holdfast.models.local.model import LocalModel
 from holdfast.models.local.place import Place
 from holdfast.models.local.server import Llama
+from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd, TextDelta
 from tests.acceptance.talking import until
 from tests.local_packages import Packages
 from tests.model_server import ASKED

@@ -6,11 +6,11 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.agent.masking import MaskedModel
-from holdfast.agent.ports import ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.files import Takes
 from holdfast.domain.secrets import MASK, Mask
+from holdfast.models.masking import MaskedModel
+from holdfast.models.ports import ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 KEY = "sk-proj-0123456789abcdef"
 ASKED = Request("", ())

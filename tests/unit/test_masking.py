@@ -9,18 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.masking import MaskedModel, MaskedTool
-from holdfast.agent.ports import (
-    CallDelta,
-    ModelDelta,
-    ModelFailure,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
-    ToolResult,
-    ToolRun,
-    ToolSpec,
-)
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import AnyPart, Reasoning, Text, ToolCall
@@ -28,6 +16,18 @@ from holdfast.domain.events.stream_fold import StreamFold
 from holdfast.domain.files import Takes
 from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.secrets import MASK, Mask
+from holdfast.models.masking import MaskedModel
+from holdfast.models.ports import (
+    CallDelta,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolSpec,
+)
+from holdfast.tools.masking import MaskedTool
+from holdfast.tools.ports import ToolResult, ToolRun
 
 KEY = "sk-proj-0123456789abcdef"
 ASKED = Request("", ())

@@ -5,12 +5,12 @@ import base64
 import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import PNG
 from holdfast.mcp.ports import Link, NotSent, Offered
 from holdfast.mcp.results import result_of
 from holdfast.mcp.tool import McpTool
+from holdfast.models.ports import ToolSpec
 from tests.mcp_server import PIXEL
 
 

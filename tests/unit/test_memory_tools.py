@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.errors import HoldfastError, MemoryOff, ProviderFailure
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import MEMORY_CHARS_MAX, RECALLED_BYTES_MAX
 from holdfast.domain.memories import Recollection
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.recall import Recall
 from holdfast.tools.remember import Remember
 from tests.house import calls, house, says

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
 from holdfast.models import failures
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import Answer
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import CallDelta, ModelDelta, StepEnd, TextDelta
 from holdfast.models.responses.wire import ResponsesWire
 from holdfast.models.wire import Wire
 

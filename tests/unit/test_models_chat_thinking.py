@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
@@ -21,6 +20,7 @@ from holdfast.models.chat.request import encode
 from holdfast.models.chat.wire import ChatDecoder, ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import HttpModel
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.model_server import (
     ASKED,
     CALM,

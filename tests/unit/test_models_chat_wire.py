@@ -8,15 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import (
-    CallDelta,
-    ModelDelta,
-    ModelFailure,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
-    ToolSpec,
-)
 from holdfast.domain.context.context import AssistantMessage, FileContent, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.domain.usage import Usage
@@ -25,6 +16,15 @@ from holdfast.models.chat.thinking import Kept
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import Answer
+from holdfast.models.ports import (
+    CallDelta,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolSpec,
+)
 from tests.decoding import decoded
 from tests.model_server import ASKED, DONE, SHELL, TALK, USAGE, USED, call, chunk, event
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 from holdfast.domain.context.context import Profile
 from holdfast.domain.errors import HoldfastError
+from holdfast.models.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 from holdfast.models.providers import PROVIDERS, Provider, Saved, endpoint_at
 from holdfast.models.selection import (
     DEMO_ANSWERS,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.context import (
     GO_ON,
     MEMORIES,
@@ -22,6 +21,7 @@ from holdfast.domain.context.context import (
 )
 from holdfast.domain.events.parts import File, Text, ToolCall
 from holdfast.models.demo import Demo
+from holdfast.models.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 TOOLS = [ToolSpec(name, "", {}) for name in ("shell", "read_file", "write_file", "list_files")]
 WHAT_IT_IS = "scripted demo, not an AI"

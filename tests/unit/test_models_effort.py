@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.ports import AskedInstead, ModelFailure, TextDelta
 from holdfast.domain.agents import BadAgent, parse
 from holdfast.domain.context.context import Profile
 from holdfast.domain.context.request import Effort
@@ -17,6 +16,7 @@ from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Protocol
 from holdfast.models.fallback import Fallback
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import AskedInstead, ModelFailure, TextDelta
 from holdfast.models.responses.wire import ResponsesWire
 from holdfast.models.wire import Wire
 from tests.model_server import ASKED, DONE, asking, chunk, event, heard, refusing, serving, streaming

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.masking import MaskedModel
-from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, TextDelta
 from holdfast.domain.context.context import AssistantMessage, FileContent, Profile, Request, UserMessage
 from holdfast.domain.events.parts import File, Reasoning, Text
 from holdfast.domain.secrets import Mask
@@ -15,6 +13,8 @@ from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.fallback import TRIES_MAX, Fallback, with_own_thinking
 from holdfast.models.http_model import HttpModel
+from holdfast.models.masking import MaskedModel
+from holdfast.models.ports import AskedInstead, ModelDelta, ModelFailure, TextDelta
 from tests.model_server import ASKED, CALM, DONE, KEY, Answers, Seen, chunk, refusing, serving, streaming
 
 GOOD = streaming([chunk({"content": "Here."}), chunk({}, "stop"), DONE])

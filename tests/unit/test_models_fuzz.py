@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import Answer
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd
 from holdfast.models.responses.wire import ResponsesWire
 from holdfast.models.wire import Wire
 from tests import messages_streams, model_server, responses_streams

@@ -12,13 +12,13 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import Usage
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.http_model import HttpModel
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta
 from holdfast.models.transport import Patience
 from tests.model_server import (
     ASKED,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.agent.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.request import AssistantMessage, Profile, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Reasoning, Text, ToolCall
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.models.transport import Patience
 from tests.messages_streams import START, TALK, TALKED, marks, said
 from tests.model_server import (

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
@@ -22,6 +21,7 @@ from holdfast.domain.context.request import (
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.models.messages.request import REDACTED
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import ToolSpec
 from tests.messages_streams import marks
 from tests.model_server import SHELL
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.http_model import Answer
 from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.messages_streams import (
     ENDPOINT,
     START,

@@ -5,13 +5,13 @@ from datetime import date
 import msgspec
 import pytest
 
-from holdfast.agent.ports import StepEnd
 from holdfast.domain.context.context import Profile
 from holdfast.domain.usage import COUNT_MAX, Rate, Usage
 from holdfast.models.catalog import FREE, Price, read_known
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.http_model import HttpModel
+from holdfast.models.ports import StepEnd
 from holdfast.models.providers import PROVIDERS, endpoint_at, provider_named
 from tests.model_server import CALM, DONE, KEY, TALK, chunk, event, heard, serving, streaming
 

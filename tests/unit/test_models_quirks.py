@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.context import AssistantMessage, Request, ToolMessage, UserMessage
 from holdfast.domain.events.parts import Text, ToolCall
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.failures import error_in, of_error, of_status, retry_after_ms
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
 from tests.model_server import (
     DONE,
     Answers,

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
@@ -14,6 +13,7 @@ from holdfast.domain.context.request import (
     UserMessage,
 )
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
+from holdfast.models.ports import ToolSpec
 from holdfast.models.responses.request import Thought, encode
 from tests.model_server import ASKED, SHELL
 from tests.responses_streams import SIGNED, THINKING

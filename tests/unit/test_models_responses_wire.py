@@ -10,14 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.ports import (
-    CallDelta,
-    ModelDelta,
-    ModelFailure,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
-)
 from holdfast.domain.context.request import (
     AssistantMessage,
     Profile,
@@ -28,6 +20,7 @@ from holdfast.domain.usage import Usage
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.failures import TOO_LONG
 from holdfast.models.http_model import Answer, HttpModel
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from holdfast.models.responses.request import Thought
 from holdfast.models.responses.wire import ResponsesWire
 from tests.decoding import decoded

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
 from holdfast.domain.secrets import Mask, secrets_in
@@ -16,6 +15,7 @@ from holdfast.models.factory import Shop
 from holdfast.models.listing import PICTURES, WORDS
 from holdfast.models.offers import Offers
 from holdfast.models.overrides import said_in
+from holdfast.models.ports import AskedInstead, BadModelUrl, NoModelKey, NoSuchModel, StepEnd
 from holdfast.models.providers import PROVIDERS, Provider, Saved, access_to, split_name
 from holdfast.models.service import chosen
 from holdfast.settings.settings import ConfigError, Settings, resolve

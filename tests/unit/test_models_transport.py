@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import closing, suppress
 
-from holdfast.agent.ports import StepEnd, TextDelta
+from holdfast.models.ports import StepEnd, TextDelta
 from tests.model_server import DONE, asking, chunk, heard
 
 HELLO = chunk({"content": "Hello"})

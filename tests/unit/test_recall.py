@@ -5,13 +5,13 @@ from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
-from holdfast.agent.ports import ModelFailure, TextDelta
 from holdfast.domain.context.context import MEMORIES, MEMORIES_END, Profile, Request, UserMessage, request_of
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
 from holdfast.domain.transcript.transcript import fold
 from holdfast.models.chat.request import encode
+from holdfast.models.ports import ModelFailure, TextDelta
 from tests.house import House, Puppet, house, says
 from tests.journal import Journal
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.ports import ModelFailure, StepEnd, TextDelta
 from holdfast.domain.clock import FakeClock, Instant, SystemClock
 from holdfast.domain.context.request import Profile
 from holdfast.domain.context.tokens import estimate_tokens
@@ -18,6 +17,7 @@ from holdfast.domain.ids import MessageId, RunId, SessionId, TurnId
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.transcript.tally import usage_of
 from holdfast.domain.usage import Rate, Usage
+from holdfast.models.ports import ModelFailure, StepEnd, TextDelta
 from tests.house import House, Lever, calls, house, says
 from tests.journal import SESSION, Journal
 

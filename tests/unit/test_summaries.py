@@ -7,7 +7,6 @@ import pytest
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Model, ModelFailure
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import AgentSpec
@@ -19,6 +18,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.transcript.transcript import Transcript
+from holdfast.models.ports import Model, ModelFailure
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.sandbox.sandbox import NO_WALLS
 from tests.house import UNLIMITED, House, Lever, Puppet, calls, house, says

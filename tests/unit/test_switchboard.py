@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.routes import RouteAgents
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models.demo import Demo
+from holdfast.models.ports import ModelDelta, StepEnd, TextDelta, ToolSpec
 
 
 class Open(Demo):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.ports import ToolRun
+from holdfast.tools.ports import ToolRun
 from tests.calls import Bench, bench
 
 __all__ = ["bench"]

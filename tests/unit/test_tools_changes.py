@@ -8,8 +8,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.masking import masked_tools
-from holdfast.agent.ports import Tool
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.decisions.file_changes import FilesChanged, NoSuchChange
@@ -22,6 +20,8 @@ from holdfast.domain.secrets import Mask
 from holdfast.domain.transcript.exports import files_in
 from holdfast.store.ports import Append
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.masking import masked_tools
+from holdfast.tools.ports import Tool
 from tests.house import House, Lever, calls, house, says
 from tests.scribe import scribe
 

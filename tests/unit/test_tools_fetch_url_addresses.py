@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.ports import ToolRun
 from holdfast.domain.events.parts import text_of
 from holdfast.domain.ids import CallId
 from holdfast.domain.urls import BadUrl, Url, joined, place_in, read_host, read_place, read_url
+from holdfast.tools.ports import ToolRun
 from holdfast.tools.web.address_policy import Admission, is_own, is_public, read_address
 from holdfast.tools.web.fetch_url import FetchUrl
 from holdfast.tools.web.web_client import WebClient, look_up

@@ -6,8 +6,6 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.masking import masked_tools
-from holdfast.agent.ports import Tool, ToolResult, ToolRun, ToolSpec
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import ToolMessage
 from holdfast.domain.events import facts as f
@@ -23,8 +21,11 @@ from holdfast.domain.limits import (
     RESULT_BYTES_MAX,
 )
 from holdfast.domain.secrets import Mask
+from holdfast.models.ports import ToolSpec
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.masking import masked_tools
 from holdfast.tools.output import Outpour
+from holdfast.tools.ports import Tool, ToolResult, ToolRun
 from tests.house import House, calls, house, says
 
 CALL = CallId("c_0123456789abcdef")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from holdfast.agent.attachments import Attachments
 from holdfast.agent.model_step import TRIES_MAX, Asking
-from holdfast.agent.ports import Forgetful, Model, ModelFailure, Recorder, Remembering, Tool, ToolSpec
+from holdfast.agent.ports import Forgetful, Recorder, Remembering
 from holdfast.agent.request_builder import Measuring, gauge_of
 from holdfast.agent.summarising import draft
 from holdfast.agent.tool_execution import Calls
@@ -29,7 +29,9 @@ from holdfast.domain.ids import CallId, MessageId, RunId
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.state.session_state import View
 from holdfast.domain.transcript.transcript import Entry, Transcript, Turn
+from holdfast.models.ports import Model, ModelFailure, ToolSpec
 from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.ports import Tool
 
 Outcome = Literal["completed", "waiting"]
 

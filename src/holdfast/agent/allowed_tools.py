@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from holdfast.agent.ports import Tool
 from holdfast.domain.agents import AgentSpec
+from holdfast.tools.ports import Tool
 
 
 class OwnTools(Mapping[str, Tool]):

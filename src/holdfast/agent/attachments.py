@@ -5,17 +5,17 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holdfast.agent.ports import Model, Recorder
+from holdfast.agent.ports import Recorder
 from holdfast.domain.context.context import FileContent, Request, UserMessage, estimate_tokens
 from holdfast.domain.events.parts import AnyPart, File, Text
 from holdfast.domain.files import PDF, FileKind, files_among, kind_of, sent_anyway
 from holdfast.domain.limits import REQUEST_FILE_BYTES_MAX
 from holdfast.domain.transcript.transcript import Entry, Transcript
-from holdfast.models.wording import file_words
+from holdfast.models.ports import Model
+from holdfast.models.wording import NOT_TAKEN, file_words
 from holdfast.tools.files.pdf_text import PdfTexts
 
 GONE = FileContent("note", "is no longer here")
-NOT_TAKEN = FileContent("note", "cannot be shown to this model")
 NO_ROOM = FileContent("note", "is left out: there are too many files for one request")
 
 

@@ -7,7 +7,6 @@ import msgspec
 from holdfast.agent.agent import Agent
 from holdfast.agent.allowed_tools import OwnTools, instructions_of
 from holdfast.agent.model_step import Asking
-from holdfast.agent.ports import Model, Tool
 from holdfast.agent.prompts import INSTRUCTIONS, MEMORY_INSTRUCTIONS
 from holdfast.agent.tool_execution import Calls
 from holdfast.agent.workspace_guide import Guide
@@ -15,7 +14,9 @@ from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions.allowance import Allowance
 from holdfast.memory.memory import MemoryOffice
+from holdfast.models.ports import Model
 from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.ports import Tool
 
 
 class Making(msgspec.Struct, frozen=True):

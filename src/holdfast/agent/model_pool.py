@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from holdfast.agent.ports import Model
 from holdfast.domain.limits import MODELS_OPEN_MAX
+from holdfast.models.ports import Model
 
 Names = tuple[str, ...]
 """A model, and then those that answer where it cannot."""

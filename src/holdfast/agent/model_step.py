@@ -13,19 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import (
-    AskedInstead,
-    CallDelta,
-    Model,
-    ModelDelta,
-    ModelFailure,
-    ReasoningDelta,
-    Recorder,
-    StepEnd,
-    TextDelta,
-    Tool,
-    ToolSpec,
-)
+from holdfast.agent.ports import Recorder
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import AssistantMessage, Request, UserMessage
 from holdfast.domain.context.tokens import estimated
@@ -40,6 +28,18 @@ from holdfast.domain.limits import CALLS_PER_STEP_MAX, STEP_BYTES_MAX
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.state.session_state import View
 from holdfast.domain.usage import Rate, Usage
+from holdfast.models.ports import (
+    AskedInstead,
+    CallDelta,
+    Model,
+    ModelDelta,
+    ModelFailure,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolSpec,
+)
+from holdfast.tools.ports import Tool
 
 TRIES_MAX = 5
 """Times in a row that a model is asked for nothing before its failure becomes the run's."""

@@ -1,11 +1,7 @@
 """What the agent is told to be, and how a model is asked for a title. The words are here and nowhere else."""
 
-import asyncio
-from contextlib import aclosing
-
-from holdfast.agent.ports import Model, ModelFailure, TextDelta
-from holdfast.domain.context.context import Request, UserMessage
-from holdfast.domain.events.parts import Text
+from holdfast.models.completion import answer_of
+from holdfast.models.ports import Model
 
 INSTRUCTIONS = """\
 You are an assistant that works on the user's own machine, through tools. Each conversation has its own
@@ -32,9 +28,6 @@ TITLE_INSTRUCTIONS = """\
 Give the conversation below a title of two to six words, in its own language. \
 Answer with the title alone: no quotation marks, no full stop."""
 TITLE_S_MAX = 30.0
-ASKED_S_MAX = 110.0
-"""For what is asked on the side, of text that may be long; telling memory may take a little longer."""
-ASKED_CHARS_MAX = 100_000
 _CHARS_MAX = 4_000
 _TITLE_CHARS_MAX = 300
 
@@ -49,21 +42,3 @@ class TitleAsker:
         return await answer_of(
             self._model, TITLE_INSTRUCTIONS, said[:_CHARS_MAX], TITLE_S_MAX, _TITLE_CHARS_MAX
         )
-
-
-async def answer_of(model: Model, system: str, text: str, within_s: float, chars_max: int) -> str:
-    """What a model says to `text` when it is told to be `system`, without tools; once it is longer, the rest
-    is not waited for. Raises ModelFailure.
-    """
-    request = Request(system, (UserMessage((Text(text),)),))
-    said = ""
-    try:
-        async with asyncio.timeout(within_s), aclosing(model.stream(request, ())) as deltas:
-            async for delta in deltas:
-                if isinstance(delta, TextDelta):
-                    said += delta.text
-                if len(said) > chars_max:
-                    break
-    except TimeoutError:
-        raise ModelFailure(detail=f"it did not answer within {within_s:g} s", retryable=True) from None
-    return said

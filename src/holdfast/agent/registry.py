@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.agent.agent import Agent, Outcome
 from holdfast.agent.model_pool import Names, OpenModel, Seat, Seats
-from holdfast.agent.ports import Model, NoSuchModel, Recorder, Tool, ToolSpec
-from holdfast.agent.prompts import ASKED_CHARS_MAX, ASKED_S_MAX, TitleAsker, answer_of
+from holdfast.agent.ports import Recorder
+from holdfast.agent.prompts import TitleAsker
 from holdfast.agent.routes import RouteAgents
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.decisions.allowance import Allowance
@@ -25,6 +25,9 @@ from holdfast.domain.files import NO_FILES, Takes
 from holdfast.domain.ids import CallId
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript
+from holdfast.models.completion import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
+from holdfast.models.ports import Model, NoSuchModel, ToolSpec
+from holdfast.tools.ports import Tool
 
 Crew = Callable[[str], AgentSpec]
 """The agent of that name as it is written now. Raises NoSuchAgent, BadAgent."""

@@ -1,31 +1,16 @@
 """A run's requests, each measured against the model's window; smaller ones once one was too much."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.attachments import Attachments
-from holdfast.agent.ports import Model, ModelFailure, ToolSpec
-from holdfast.domain.context.context import Gauge, Request, estimate_tokens, request_of
+from holdfast.domain.context.context import Gauge, Request, request_of
 from holdfast.domain.context.request import Effort
 from holdfast.domain.context.tokens import factor_of
 from holdfast.domain.transcript.transcript import Transcript
-
-
-class _Told(msgspec.Struct, frozen=True):
-    """What a model is told of a tool."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-
-
-def tools_tokens(specs: Sequence[ToolSpec]) -> int:
-    """What the descriptions of tools cost; what they say to people only costs nothing."""
-    told = [_Told(each.name, each.description, each.parameters) for each in specs]
-    return estimate_tokens(msgspec.json.encode(told).decode()) if told else 0
+from holdfast.models.ports import Model, ModelFailure, ToolSpec
+from holdfast.models.wording import tools_tokens
 
 
 def gauge_of(transcript: Transcript, model: Model, specs: Sequence[ToolSpec], share: float = 1.0) -> Gauge:

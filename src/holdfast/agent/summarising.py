@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from holdfast.agent.ports import Model, ModelFailure, ToolSpec
-from holdfast.agent.prompts import ASKED_S_MAX, answer_of
 from holdfast.agent.request_builder import gauge_of
 from holdfast.domain.decisions import compaction
 from holdfast.domain.decisions.compaction import Drafted
 from holdfast.domain.transcript.transcript import Transcript
+from holdfast.models.completion import ASKED_S_MAX, answer_of
+from holdfast.models.ports import Model, ModelFailure, ToolSpec
 
 _CHARS_PER_TOKEN = 8
 """More than any token has: what comes past that is not waited for."""

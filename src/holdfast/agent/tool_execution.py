@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import Emit, Foreseeing, Recorder, Tool, ToolResult, ToolRun
+from holdfast.agent.ports import Recorder
 from holdfast.domain.agents import Approvals as Approvals
 from holdfast.domain.clock import Clock
 from holdfast.domain.decisions import questions, runs, tools
@@ -28,6 +28,7 @@ from holdfast.domain.shell.rules import Rule, covering
 from holdfast.domain.state.rows import RunRow, ToolRow
 from holdfast.domain.state.session_state import View
 from holdfast.tools.output import Outpour, shown_parts
+from holdfast.tools.ports import Emit, Foreseeing, Tool, ToolResult, ToolRun
 
 Then = Callable[[View, RunRow], list[f.AnyFact]]
 """What else is so once no call is open: decided in the same transaction that finds none."""
@@ -282,7 +283,7 @@ class Calls:
             return  # Begun and not ended: whoever looks next puts it in doubt, here or after a restart.
         outcome = "failed" if result.outcome == "unknown" else result.outcome
         given = result.parts if result.parts is not None else lines.parts()
-        parts = (*before, *await shown_parts(recorder, tool.id, given, whole))
+        parts = (*before, *await shown_parts(recorder.keep, tool.id, given, whole))
         ms = max(0, self._clock.now_ms() - started_at)
 
         def settle(view: View) -> list[f.AnyFact]:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from holdfast.agent.ports import Tool, ToolSpec
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
@@ -27,6 +26,8 @@ from holdfast.mcp.ports import Link, LinkBroken, Listing, NotSent, Offered, Open
 from holdfast.mcp.tool import McpTool
 from holdfast.mcp.tool_cache import KeptTools
 from holdfast.mcp.tool_name import named
+from holdfast.models.ports import ToolSpec
+from holdfast.tools.ports import Tool
 
 _FIRST = asyncio.FIRST_COMPLETED
 

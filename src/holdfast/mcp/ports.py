@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.agent.ports import Keep, ToolResult
 from holdfast.domain.events.facts import Effect
+from holdfast.tools.ports import Keep, ToolResult
 
 
 class Offered(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ import mcp_types as types
 import msgspec
 from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
 
-from holdfast.agent.ports import Keep, ToolResult
 from holdfast.domain.errors import TooLarge
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import File, Text
@@ -21,6 +20,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.mcp import McpServer
 from holdfast.mcp.ports import Listing, Offered
+from holdfast.tools.ports import Keep, ToolResult
 
 _UNTAKEN = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "title"})
 """What some models refuse at the top of a schema; without it more is allowed, and the server still checks."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from holdfast.agent.ports import Tool
 from holdfast.domain.clock import Clock
 from holdfast.domain.errors import NoSuchMcpServer
 from holdfast.domain.limits import MCP_STOP_S_MAX
@@ -16,6 +15,7 @@ from holdfast.mcp.connection import Connection
 from holdfast.mcp.ports import Link, LinkBroken
 from holdfast.mcp.spawn_context import Yard
 from holdfast.mcp.tool_cache import KeptTools
+from holdfast.tools.ports import Tool
 
 _REACHING = "holdfast.mcp.connect"
 

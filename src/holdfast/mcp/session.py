@@ -18,7 +18,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.agent.ports import Keep, ToolResult
 from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX
 from holdfast.domain.mcp import McpServer
 from holdfast.mcp.ports import LinkBroken, Listing, Lost, NoAnswer, NotSent, said_of
@@ -26,6 +25,7 @@ from holdfast.mcp.results import listing_of, result_of
 from holdfast.mcp.tool_filter import TOOLS_READ_MAX, Sieve
 from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Transport
 from holdfast.tools.arguments import Refused, failed
+from holdfast.tools.ports import Keep, ToolResult
 
 _LISTEN_AGAIN_S = 30.0
 _LINE_CHARS_MAX = 500

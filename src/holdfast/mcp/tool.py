@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import ToolResult, ToolRun, ToolSpec
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_PROGRESS_LINES_MAX
 from holdfast.domain.shell.commands import Unreadable, checked_arguments
 from holdfast.mcp.ports import Link, Lost, NoAnswer, NotSent, Offered
+from holdfast.models.ports import ToolSpec
 from holdfast.tools.arguments import Refused, failed, flaw_in
+from holdfast.tools.ports import ToolResult, ToolRun
 
 _TRIES_MAX = 2
 """Times that a call is tried which may be repeated, or which did not reach its server."""

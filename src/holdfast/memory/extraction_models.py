@@ -7,16 +7,16 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agent.masking import MaskedModel
-from holdfast.agent.ports import Model, ModelFailure
-from holdfast.agent.prompts import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.memory.ports import AskedTooMuch, Asking, Owner, OwnerGone
+from holdfast.models.completion import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
 from holdfast.models.connection_file import usable_connections
 from holdfast.models.endpoint import Endpoint, Secret
 from holdfast.models.factory import made_for
+from holdfast.models.masking import MaskedModel
+from holdfast.models.ports import Model, ModelFailure
 from holdfast.models.providers import (
     PROVIDERS,
     Provider,

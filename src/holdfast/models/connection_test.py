@@ -8,7 +8,6 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import Model, ModelFailure
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models import failures
@@ -16,6 +15,7 @@ from holdfast.models.ask_once import ANSWER_BYTES_MAX
 from holdfast.models.endpoint import Endpoint
 from holdfast.models.factory import made_for
 from holdfast.models.listing import list_url, listed_in
+from holdfast.models.ports import Model, ModelFailure
 
 LIST_S = 10.0
 ANSWER_S = 60.0

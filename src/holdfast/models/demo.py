@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 
 import msgspec
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.domain.context.request import DEMO, Profile, Request
 from holdfast.domain.files import Takes
 from holdfast.models.demo_script import Step, step_of
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 
 DELAY_S = 0.03
 """Between two words: a fast reader's pace."""

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from holdfast.agent.masking import MaskedModel
-from holdfast.agent.ports import Model, NoSuchModel
 from holdfast.domain.context.context import Profile
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
@@ -17,8 +15,10 @@ from holdfast.models.endpoint import Endpoint, Protocol
 from holdfast.models.fallback import Fallback
 from holdfast.models.http_model import HttpModel
 from holdfast.models.local.info import LocalNotInstalled
+from holdfast.models.masking import MaskedModel
 from holdfast.models.messages.wire import MessagesWire
 from holdfast.models.missing import Missing
+from holdfast.models.ports import Model, NoSuchModel
 from holdfast.models.providers import (
     Provider,
     Saved,

@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import ModelFailure
 from holdfast.models.endpoint import Endpoint
+from holdfast.models.ports import ModelFailure
 
 TOO_LONG = "the conversation is too long for this model"
 """How the detail of a failure begins when the request did not fit the model's window."""

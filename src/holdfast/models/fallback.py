@@ -11,9 +11,6 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from holdfast.agent.attachments import NOT_TAKEN
-from holdfast.agent.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
-from holdfast.agent.request_builder import tools_tokens
 from holdfast.domain.context.context import (
     AssistantMessage,
     FileContent,
@@ -26,6 +23,8 @@ from holdfast.domain.context.fitting import fit
 from holdfast.domain.context.tokens import Gauge, tokens_of
 from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.files import NO_FILES, Takes, sent_anyway
+from holdfast.models.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
+from holdfast.models.wording import NOT_TAKEN, tools_tokens
 
 TRIES_MAX = 2
 """Times that each is asked where asking again may help, while there is another."""

@@ -7,7 +7,6 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd, ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.context.request import Effort
 from holdfast.domain.files import Takes
@@ -16,6 +15,7 @@ from holdfast.models import failures
 from holdfast.models.abilities import Abilities
 from holdfast.models.catalog import NOTHING_SAID, Price, Said
 from holdfast.models.endpoint import Endpoint
+from holdfast.models.ports import AskedInstead, ModelDelta, ModelFailure, StepEnd, ToolSpec
 from holdfast.models.sse import EventTooLong, SseParser
 from holdfast.models.transport import Body, Patience, Transport
 from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION, ErrorInStream, Wire

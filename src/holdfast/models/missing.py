@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast.agent.ports import Model, ModelDelta, ModelFailure, ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.files import Takes
+from holdfast.models.ports import Model, ModelDelta, ModelFailure, ToolSpec
 
 
 class Missing:

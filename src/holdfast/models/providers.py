@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.agent.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.urls import check_base
 from holdfast.models.endpoint import OPENAI_URL, Endpoint, Protocol, Secret
 from holdfast.models.local.info import LOCAL, LocalNotInstalled
+from holdfast.models.ports import BadModelUrl, NoModelKey, NoSuchModel, UnsendableKey
 
 LOCAL_MODEL = f"{LOCAL}:smollm2-135m"
 """The model that this server runs itself, once it is installed; `local` alone stands for it too."""

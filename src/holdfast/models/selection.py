@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.agent.ports import Model
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.models.catalog import Known
@@ -18,6 +17,7 @@ from holdfast.models.demo import Demo
 from holdfast.models.endpoint import OPENAI_URL, Endpoint, Secret
 from holdfast.models.factory import made_for
 from holdfast.models.listing import Listed, fetched
+from holdfast.models.ports import Model
 from holdfast.models.providers import (
     PROVIDERS,
     Access,

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.agent.masking import MaskedModel
-from holdfast.agent.ports import Model, NoModelKey, NoSuchModel
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.models.connection_file import (
@@ -26,8 +24,10 @@ from holdfast.models.info import Connection, NoModel, NoSuchModelProvider, Provi
 from holdfast.models.local.info import LOCAL, LocalTold
 from holdfast.models.local.model import ABOUT
 from holdfast.models.local.place import NAME
+from holdfast.models.masking import MaskedModel
 from holdfast.models.missing import Missing
 from holdfast.models.offers import Offers
+from holdfast.models.ports import Model, NoModelKey, NoSuchModel
 from holdfast.models.providers import (
     LOCAL_MODEL,
     Provider,

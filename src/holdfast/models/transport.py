@@ -10,9 +10,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from holdfast.agent.ports import ModelFailure
 from holdfast.models import failures
 from holdfast.models.endpoint import Endpoint
+from holdfast.models.ports import ModelFailure
 
 BODY_BYTES_MAX = 16_000_000
 """An answer that comes whole instead of streaming."""

@@ -6,8 +6,8 @@ One module per protocol implements it, without I/O. `http_model.HttpModel` does 
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from holdfast.agent.ports import ModelDelta, ToolSpec
 from holdfast.domain.context.context import Profile, Request
+from holdfast.models.ports import ModelDelta, ToolSpec
 
 OF_THE_CONVERSATION = "conversation."
 """How the name of an optional field begins that is refused for what it holds in this one conversation."""

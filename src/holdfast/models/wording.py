@@ -1,10 +1,15 @@
 """What goes to a model as words, whatever the protocol: text, names of files and tools, files of text."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import msgspec
+
+from holdfast.domain.context.context import estimate_tokens
 from holdfast.domain.context.request import FileContent
 from holdfast.domain.events.parts import AnyPart, File, Text
+from holdfast.models.ports import ToolSpec
 
 NAME_CHARS_MAX = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -43,3 +48,20 @@ def tool_name(name: str) -> str:
     One that a model made up may hold what servers refuse, and they would refuse it for ever.
     """
     return _NOT_IN_NAMES.sub("_", name)[:NAME_CHARS_MAX] or "unknown"
+
+
+NOT_TAKEN = FileContent("note", "cannot be shown to this model")
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+def tools_tokens(specs: Sequence[ToolSpec]) -> int:
+    """What the descriptions of tools cost; what they say to people only costs nothing."""
+    told = [_Told(each.name, each.description, each.parameters) for each in specs]
+    return estimate_tokens(msgspec.json.encode(told).decode()) if told else 0

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.agent.ports import ToolResult, ToolSpec
 from holdfast.domain.events.parts import Text
 from holdfast.domain.shell.commands import Unreadable, checked_arguments
+from holdfast.models.ports import ToolSpec
+from holdfast.tools.ports import ToolResult
 
 T = TypeVar("T", bound=msgspec.Struct)
 

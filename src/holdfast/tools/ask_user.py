@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.decisions.questions import TOOL, Question, flaw
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import CHOICE_CHARS_MAX, CHOICES_MAX, QUESTIONS_OPEN_MAX
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import ToolResult, ToolRun
 
 
 class AskUser:

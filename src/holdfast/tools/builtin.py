@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from holdfast.agent.ports import Tool
 from holdfast.tools.ask_user import AskUser
 from holdfast.tools.files.edit_file import EditFile
 from holdfast.tools.files.file_edit import Changing
@@ -12,6 +11,7 @@ from holdfast.tools.files.list_files import ListFiles
 from holdfast.tools.files.read_file import ReadFile
 from holdfast.tools.files.search_files import SearchFiles
 from holdfast.tools.files.write_file import WriteFile
+from holdfast.tools.ports import Tool
 from holdfast.tools.sandbox.protected_paths import Vault
 from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 from holdfast.tools.shell import Shell

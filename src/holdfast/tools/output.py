@@ -5,9 +5,9 @@ held here until then, bounded. A server that dies meanwhile loses only what nobo
 """
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from holdfast.agent.ports import Emit, Recorder
 from holdfast.domain.events.parts import AnyPart, File, Text, text_of
 from holdfast.domain.files import TEXT, output_name
 from holdfast.domain.ids import CallId
@@ -17,6 +17,7 @@ from holdfast.domain.limits import (
     OUTPUT_TAIL_BYTES_MAX,
     RESULT_BYTES_MAX,
 )
+from holdfast.tools.ports import Emit
 
 Stream = Literal["stdout", "stderr"]
 OUTPUT = "output:"
@@ -92,25 +93,6 @@ class Outpour:
             self._emit(body.decode("utf-8", "replace"), stream)
 
 
-async def shown_parts(
-    recorder: Recorder, call_id: CallId, parts: tuple[AnyPart, ...], whole: bytes | None
-) -> tuple[AnyPart, ...]:
-    """A result as it is stored. `whole` is the output of which `parts` shows a part; it becomes a file.
-
-    So does the text of a result that is too long. Raises StoreFault.
-    """
-    text = text_of(parts).encode("utf-8", "replace")
-    if len(text) > RESULT_BYTES_MAX:
-        whole = whole or text
-        others = tuple(part for part in parts if not isinstance(part, Text))
-        parts = (Text(_beginning_and_end(text, call_id)), *others)
-    if whole is None:
-        return parts
-    kept = whole_characters(whole[:OUTPUT_KEPT_BYTES_MAX]) if len(whole) > _FILE_BYTES_MAX else whole
-    blob = await recorder.keep(kept)
-    return (*parts, File(blob, output_name(call_id), TEXT, len(kept)))
-
-
 _FILE_BYTES_MAX = OUTPUT_KEPT_BYTES_MAX + OUTPUT_TAIL_BYTES_MAX + 1_000
 
 
@@ -133,3 +115,25 @@ def _beginning_and_end(text: bytes, call_id: CallId) -> str:
     tail = text[-OUTPUT_TAIL_BYTES_MAX:].lstrip(_CONTINUES)
     note = told_left_out(len(text) - len(head) - len(tail), call_id)
     return f"{head.decode('utf-8', 'replace')}\n{note}{tail.decode('utf-8', 'replace')}"
+
+
+async def shown_parts(
+    keep: Callable[[bytes], Awaitable[str]],
+    call_id: CallId,
+    parts: tuple[AnyPart, ...],
+    whole: bytes | None,
+) -> tuple[AnyPart, ...]:
+    """A result as it is stored. `whole` is the output of which `parts` shows a part; it becomes a file.
+
+    So does the text of a result that is too long. Raises StoreFault.
+    """
+    text = text_of(parts).encode("utf-8", "replace")
+    if len(text) > RESULT_BYTES_MAX:
+        whole = whole or text
+        others = tuple(part for part in parts if not isinstance(part, Text))
+        parts = (Text(_beginning_and_end(text, call_id)), *others)
+    if whole is None:
+        return parts
+    kept = whole_characters(whole[:OUTPUT_KEPT_BYTES_MAX]) if len(whole) > _FILE_BYTES_MAX else whole
+    blob = await keep(kept)
+    return (*parts, File(blob, output_name(call_id), TEXT, len(kept)))

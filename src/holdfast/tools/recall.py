@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import Memories, ToolResult, ToolRun
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import RECALLED_BYTES_MAX
 from holdfast.domain.memories import Recollection
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import Memories, ToolResult, ToolRun
 
 QUERY_CHARS_MAX = 1_000
 

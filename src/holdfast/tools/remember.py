@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import Memories, ToolResult, ToolRun
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MEMORY_CHARS_MAX
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import Memories, ToolResult, ToolRun
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

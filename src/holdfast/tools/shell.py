@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import Emit, ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -21,6 +20,7 @@ from holdfast.domain.limits import (
     SHELL_TIMEOUT_S_MAX,
 )
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import Emit, ToolResult, ToolRun
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault, make_workspace
 from holdfast.tools.sandbox.sandbox import Walls

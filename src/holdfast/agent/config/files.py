@@ -5,7 +5,6 @@ from pathlib import Path
 
 from holdfast.agent.config.last_good import KeptCopies
 from holdfast.agent.config.watched_files import Kind, WrittenFiles
-from holdfast.agent.ports import NoSuchModel
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import Clock
@@ -14,6 +13,7 @@ from holdfast.domain.events.facts import Resume
 from holdfast.domain.prompts import BadPrompt, Prompt
 from holdfast.domain.secrets import Masking, identity
 from holdfast.models.local.info import LOCAL
+from holdfast.models.ports import NoSuchModel
 from holdfast.models.providers import PROVIDERS, is_local_model, split_name
 
 Note = Callable[[str], None]

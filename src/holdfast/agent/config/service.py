@@ -18,7 +18,6 @@ from holdfast.agent.config.info import (
 )
 from holdfast.agent.config.watched_files import NAMED, Reading, digest_of
 from holdfast.agent.registry import Switchboard
-from holdfast.agent.request_builder import tools_tokens
 from holdfast.domain import agents
 from holdfast.domain.agents import MAIN, AgentChanged, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.context.context import estimate_tokens
@@ -26,6 +25,7 @@ from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.state.rows import SessionRow
+from holdfast.models.wording import tools_tokens
 from holdfast.settings.edit import write_whole
 from holdfast.settings.info import CannotEditSettings
 

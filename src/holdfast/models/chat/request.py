@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import (
     AssistantMessage,
     FileContent,
@@ -17,6 +16,7 @@ from holdfast.domain.context.request import (
 )
 from holdfast.domain.events.parts import AnyPart, File, ToolCall
 from holdfast.models.chat.thinking import EXTRA, extras, thinking_fields, with_calls
+from holdfast.models.ports import ToolSpec
 from holdfast.models.wire import EFFORT
 from holdfast.models.wording import file_words, on_one_line, tool_name, words
 

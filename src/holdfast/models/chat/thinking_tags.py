@@ -5,7 +5,7 @@ Ollama, llama.cpp and vLLM do where they are told to. Only an answer that begins
 anywhere else the tag is what somebody writes about.
 """
 
-from holdfast.agent.ports import ReasoningDelta, TextDelta
+from holdfast.models.ports import ReasoningDelta, TextDelta
 
 OPENS, CLOSES = "<think>", "</think>"
 BLANK_CHARS_MAX = 64

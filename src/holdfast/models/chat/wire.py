@@ -10,14 +10,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import (
-    CallDelta,
-    ModelDelta,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
-    ToolSpec,
-)
 from holdfast.domain.context.request import Profile, Request
 from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.usage import COUNT_MAX, Usage
@@ -32,6 +24,7 @@ from holdfast.models.chat.thinking import (
     object_in,
 )
 from holdfast.models.chat.thinking_tags import Opening
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.models.wire import EFFORT, ErrorInStream
 
 

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from holdfast.agent.ports import Model, ModelDelta, ToolSpec
 from holdfast.domain.context.context import Profile, Request
 from holdfast.domain.files import Takes
 from holdfast.models.endpoint import Endpoint, Protocol
 from holdfast.models.local.info import LOCAL
 from holdfast.models.local.place import NAME, WINDOW_TOKENS
 from holdfast.models.local.server import Llama
+from holdfast.models.ports import Model, ModelDelta, ToolSpec
 
 ABOUT = (
     "It runs on this machine and needs no network. It is tiny: it can chat a little, but it uses no tools,"

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 
-from holdfast.agent.ports import ModelFailure
 from holdfast.models.endpoint import Endpoint, Protocol, Secret
 from holdfast.models.local.info import LOCAL, LocalNotInstalled
 from holdfast.models.local.place import NAME, WINDOW_TOKENS, Place
 from holdfast.models.local.server_process import START_S_MAX, Child, NotRunning, Order, threads_here
+from holdfast.models.ports import ModelFailure
 
 AGAIN_S, AGAIN_S_MAX = 0.5, 60.0
 """How long it waits before it begins anew, doubled each time it dies soon again."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.domain.usage import Usage
 from holdfast.models.messages.request import REDACTED
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from holdfast.models.wire import ErrorInStream
 
 DECLINED = "the model declined to answer"

@@ -4,10 +4,10 @@
 
 from collections.abc import Collection, Sequence
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.request import Profile, Request
 from holdfast.models.messages import request as encoding
 from holdfast.models.messages.answer import MessagesDecoder
+from holdfast.models.ports import ToolSpec
 from holdfast.models.wire import EFFORT
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.ports import ToolSpec
 from holdfast.domain.context.context import instructions_digest
 from holdfast.domain.context.request import (
     AssistantMessage,
@@ -21,6 +20,7 @@ from holdfast.domain.context.request import (
     UserMessage,
 )
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.models.ports import ToolSpec
 from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
 from holdfast.models.wording import file_words, on_one_line, tool_name, words
 

@@ -9,16 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from holdfast.agent.ports import (
-    CallDelta,
-    ModelDelta,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
-    ToolSpec,
-)
 from holdfast.domain.context.request import Profile, Request
 from holdfast.domain.usage import Usage
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.models.responses import request as encoding
 from holdfast.models.responses.events import (
     ENDS,

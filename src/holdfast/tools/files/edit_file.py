@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
@@ -17,6 +16,7 @@ from holdfast.tools.files.atomic_replace import Seen
 from holdfast.tools.files.file_edit import Changing
 from holdfast.tools.files.text_replace import Document, Miss, counted, replaced
 from holdfast.tools.files.workspace import shown
+from holdfast.tools.ports import ToolResult, ToolRun
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.ports import ToolRun
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import CallId, is_id
@@ -23,6 +22,7 @@ from holdfast.domain.limits import CHANGE_NOTE_MS_MAX, CHANGE_WAIT_MS_MAX
 from holdfast.tools.arguments import Refused
 from holdfast.tools.files.atomic_replace import Seen, StillHeld, digest_of, in_turn, look, replace
 from holdfast.tools.files.workspace import Walk, shown, walking
+from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 

@@ -10,13 +10,13 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import READ_FILE_BYTES_MAX, READ_FILE_LINES_MAX, READ_FILE_SCAN_BYTES_MAX
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.workspace import shown, walking
 from holdfast.tools.output import OUTPUT, whole_characters
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -28,6 +27,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.workspace import walking
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
@@ -15,6 +14,7 @@ from holdfast.domain.limits import WRITE_FILE_BYTES_MAX
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.file_edit import Changing
 from holdfast.tools.files.workspace import shown
+from holdfast.tools.ports import ToolResult, ToolRun
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -19,6 +18,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.urls import FETCH, BadUrl, Url, joined, read_url
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.web.charset import decoded, kind_of
 from holdfast.tools.web.decompress import read_body

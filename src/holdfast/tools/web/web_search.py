@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.agent.ports import ToolResult, ToolRun
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -17,6 +16,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.models.endpoint import Secret
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
+from holdfast.tools.ports import ToolResult, ToolRun
 from holdfast.tools.web.html_to_markdown import without_unseen
 from holdfast.tools.web.search_engines import Brave, Engine, Hit, SearXNG, Tavily
 

@@ -1,38 +1,29 @@
-"""Models and tools as everyone else meets them: known secrets are gone from what they say before it is heard.
+"""Mask known secrets in what models say, before anybody hears it.
 
 So nothing behind this, neither the journal nor a reader, ever has one. A call that a model writes with a
 secret in it is masked too, and runs as it then reads: a model has no business with our keys.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
-from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.agent.ports import (
+from holdfast.domain.context.context import Profile, Request
+from holdfast.domain.files import Takes
+from holdfast.domain.secrets import Mask, StreamMask
+from holdfast.models.ports import (
     AskedInstead,
     CallDelta,
-    Foreseeing,
-    Keep,
     Model,
     ModelDelta,
     ModelFailure,
     ReasoningDelta,
     StepEnd,
     TextDelta,
-    Tool,
-    ToolResult,
-    ToolRun,
     ToolSpec,
 )
-from holdfast.domain.context.context import Profile, Request
-from holdfast.domain.events.facts import Effect
-from holdfast.domain.files import Takes
-from holdfast.domain.ids import CallId
-from holdfast.domain.secrets import Mask, StreamMask, masked
 
 HELD_S = 0.3
 """What may begin a secret waits so long for what comes after it; then as much is shown as tells nothing."""
@@ -228,81 +219,3 @@ def _masked_failure(failure: ModelFailure, mask: Mask) -> ModelFailure:
         too_long=failure.too_long,
         of_request=failure.of_request,
     )
-
-
-class MaskedTool:
-    """A tool whose output and result hold no known secret."""
-
-    def __init__(self, tool: Tool, mask: Mask) -> None:
-        self._tool = tool
-        self._mask = mask
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
-    @property
-    def effect(self) -> Effect:
-        return self._tool.effect
-
-    @property
-    def asks(self) -> bool:
-        return self._tool.asks
-
-    def flaw(self, arguments: str) -> str:
-        return self._mask.whole(self._tool.flaw(arguments))
-
-    async def foreseen(self, arguments: str, workspace: Path) -> str:
-        if not isinstance(self._tool, Foreseeing):
-            return ""
-        return self._mask.whole(await self._tool.foreseen(arguments, workspace))
-
-    async def run(self, call: ToolRun) -> ToolResult:
-        output = _Output(call, self._mask)
-        try:
-            result = await self._tool.run(replace(call, emit=output.emit, keep=self._keeping(call.keep)))
-        finally:
-            output.finish()
-        return (
-            result if result.parts is None else replace(result, parts=masked(result.parts, self._mask.whole))
-        )
-
-    async def is_gone(self, call_id: CallId) -> bool:
-        return await self._tool.is_gone(call_id)
-
-    def _keeping(self, keep: Keep) -> Keep:
-        async def kept(content: bytes) -> str | None:
-            # Masked it would be another file, which nobody could put back.
-            if not self._mask.holds_none(content.decode("utf-8", "replace")):
-                return None
-            return await keep(content)
-
-        return kept
-
-
-class _Output:
-    """What a call emits on its way: each of its streams is a text of its own."""
-
-    def __init__(self, call: ToolRun, mask: Mask) -> None:
-        self._emit = call.emit
-        self._streams: Mapping[Literal["stdout", "stderr"], StreamMask] = {
-            "stdout": mask.stream(),
-            "stderr": mask.stream(),
-        }
-
-    def emit(self, text: str, stream: Literal["stdout", "stderr"]) -> None:
-        for name, other in self._streams.items():
-            # The two are read as one text, in the order in which they came.
-            if name != stream and (before := other.show()):
-                self._emit(before, name)
-        if certain := self._streams[stream].feed(text):
-            self._emit(certain, stream)
-
-    def finish(self) -> None:
-        for name, stream in self._streams.items():
-            if rest := stream.finish():
-                self._emit(rest, name)
-
-
-def masked_tools(tools: Sequence[Tool], mask: Mask) -> tuple[Tool, ...]:
-    return tuple(MaskedTool(tool, mask) for tool in tools)
