@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import ChatTasks
 
 
 async def test_what_is_cancelled_before_it_began_is_not_waited_for() -> None:

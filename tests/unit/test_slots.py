@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.engine.resizable_semaphore import Slots
+from holdfast.aio.resizable_semaphore import Slots
 
 
 class Line:

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import ChatTasks
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import ChannelFailure
 from holdfast.channels.reply_plan import Plan

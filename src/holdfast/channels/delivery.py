@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.channels.chat_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import ChatTasks
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.poison_messages import TOLD, Stubborn
 from holdfast.channels.ports import ChannelFailure

@@ -11,9 +11,9 @@ from time import monotonic
 
 from msgspec import structs
 
+from holdfast.aio.keyed_tasks import ChatTasks
 from holdfast.channels import button_action, router
 from holdfast.channels.answering import Answering
-from holdfast.channels.chat_tasks import ChatTasks
 from holdfast.channels.commands import Asked, Commands
 from holdfast.channels.outbox import Outbox
 from holdfast.channels.pacing import Pace

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.aio.resizable_semaphore import Slots
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.decisions import endings, late_output, runs
 from holdfast.domain.decisions.late_output import Unsaved
@@ -23,7 +24,6 @@ from holdfast.engine.policies import ResumePolicy
 from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
-from holdfast.engine.resizable_semaphore import Slots
 from holdfast.engine.workspaces import take_over, workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools

@@ -18,6 +18,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.limits import (
     MCP_ERROR_CHARS_MAX,
     MCP_MESSAGE_BYTES_MAX,
@@ -29,7 +30,6 @@ from holdfast.mcp.ports import LinkBroken
 from holdfast.mcp.spawn_context import Yard
 from holdfast.mcp.transport import UNREADABLE
 from holdfast.tools.arguments import Refused
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 from holdfast.tools.sandbox.supervised import Order, Supervised
 from holdfast.tools.shell import clean_environment

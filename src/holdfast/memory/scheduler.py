@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from holdfast.aio.keyed_locks import Lanes
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.decisions import memory_queue
 from holdfast.domain.errors import HoldfastError, NoSuchDebt, NoSuchSession
@@ -30,7 +31,6 @@ from holdfast.memory.active_owners import Handle, Roster
 from holdfast.memory.backoff import Rests
 from holdfast.memory.committer import InDoubt, Outcome, Sleep, Telling
 from holdfast.memory.due_poller import Rounds
-from holdfast.memory.keyed_locks import Lanes
 from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Build, Ledger, Owner
 from holdfast.memory.provider_calls import Calls

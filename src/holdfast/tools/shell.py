@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import (
@@ -21,7 +22,6 @@ from holdfast.domain.limits import (
 )
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.ports import Emit, ToolResult, ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault, make_workspace
 from holdfast.tools.sandbox.sandbox import Walls
 from holdfast.tools.sandbox.supervised import Order, Supervised, is_over

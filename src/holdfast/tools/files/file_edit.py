@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.diffs import diff_of
 from holdfast.domain.events.parts import Change
 from holdfast.domain.ids import CallId, is_id
@@ -23,7 +24,6 @@ from holdfast.tools.arguments import Refused
 from holdfast.tools.files.atomic_replace import Seen, StillHeld, digest_of, in_turn, look, replace
 from holdfast.tools.files.workspace import Walk, shown, walking
 from holdfast.tools.ports import ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 
 _TRIES_MAX = 8

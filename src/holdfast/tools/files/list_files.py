@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import LIST_DEPTH_MAX, LIST_FILES_MAX, LIST_SCAN_MAX
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.workspace import Walk, shown, walking
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 
 

@@ -14,6 +14,7 @@ from time import monotonic
 
 import msgspec
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.context.context import FileContent
 from holdfast.domain.limits import (
     FILE_BYTES_MAX,
@@ -28,7 +29,6 @@ from holdfast.domain.limits import (
 from holdfast.tools.files.pdf_program import BROKEN as BROKEN_FILE
 from holdfast.tools.files.pdf_program import ENCRYPTED, HEAVY
 from holdfast.tools.sandbox import linux_sandbox
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.sandbox import Walls
 
 _PROGRAM = (

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId, is_id
 from holdfast.domain.limits import READ_FILE_BYTES_MAX, READ_FILE_LINES_MAX, READ_FILE_SCAN_BYTES_MAX
@@ -17,7 +18,6 @@ from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_argume
 from holdfast.tools.files.workspace import shown, walking
 from holdfast.tools.output import OUTPUT, whole_characters
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 
 _SNIFF_BYTES = 8_192

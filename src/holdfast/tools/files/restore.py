@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.decisions.file_changes import PutBack, Restored
 from holdfast.tools.arguments import Refused
 from holdfast.tools.files.atomic_replace import digest_of, in_turn, look, remove, replace
 from holdfast.tools.files.workspace import Walk, walking
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 
 _CHANGED = "it was changed since"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -28,7 +29,6 @@ from holdfast.domain.limits import (
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.workspace import walking
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.sandbox.protected_paths import Vault
 
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import search_program; search_program.main()"

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from holdfast.aio.finish import see_through
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import (
@@ -19,7 +20,6 @@ from holdfast.domain.limits import (
 from holdfast.domain.urls import FETCH, BadUrl, Url, joined, read_url
 from holdfast.tools.arguments import Refused, done, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.ports import ToolResult, ToolRun
-from holdfast.tools.sandbox.finish import see_through
 from holdfast.tools.web.charset import decoded, kind_of
 from holdfast.tools.web.decompress import read_body
 from holdfast.tools.web.html_to_markdown import readable, without_unseen

@@ -1,0 +1,1 @@
+"""Tools for asyncio that every package may use. They know nothing of the product."""
