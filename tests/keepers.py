@@ -14,8 +14,8 @@ from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.state.rows import DebtRow
 from holdfast.engine.memory_queue import StoreLedger
 from holdfast.memory.committer import InDoubt
-from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderCannot, Segment
+from holdfast.memory.provider_resolver import Owners
 from holdfast.memory.scheduler import Lifecycle
 from tests.house import House, Lever, house, says
 

@@ -21,9 +21,9 @@ from holdfast.agent.config.service import AgentDesk, AgentReader
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.factory import Making
 from holdfast.agent.model_step import Asking
+from holdfast.agent.prompts import WorkspaceGuide
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
-from holdfast.agent.workspace_guide import WorkspaceGuide
 from holdfast.channels.access import Porter
 from holdfast.channels.commands import Asked
 from holdfast.channels.pairing import Pairing
@@ -63,12 +63,11 @@ from holdfast.engine.backups import Backups
 from holdfast.engine.engine import Engine
 from holdfast.engine.memory_queue import StoreLedger
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.policies import OfAgents
+from holdfast.engine.ports import OfAgents
 from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
 from holdfast.hardening import harden
 from holdfast.http.server import HttpDoor
-from holdfast.mcp.service import McpServers, Wanted
-from holdfast.mcp.spawn_context import Yard
+from holdfast.mcp.service import McpServers, Wanted, Yard
 from holdfast.memory.extraction_models import RememberedModels
 from holdfast.memory.memory import MemoryOffice
 from holdfast.memory.provider_selection import Providers
@@ -83,16 +82,16 @@ from holdfast.models.masking import MaskedModel
 from holdfast.models.overrides import said_in
 from holdfast.models.providers import flaw_of
 from holdfast.models.service import Models, chosen
+from holdfast.settings.secret_file import FOR_CHANNEL, webhook_key
 from holdfast.settings.service import Desk
 from holdfast.settings.settings import FILE_NAME, ConfigError, Settings
-from holdfast.settings.webhook_key import FOR_CHANNEL, webhook_key
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.data_dir import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import favour_threads
 from holdfast.tools.builtin import Joined, builtin_tools, by_name, web_tools
+from holdfast.tools.files.file_edit import Restorer
 from holdfast.tools.files.pdf_text import PdfTexts
-from holdfast.tools.files.restore import Restorer
 from holdfast.tools.masking import MaskedTool, masked_tools
 from holdfast.tools.ports import Tool
 from holdfast.tools.recall import Recall

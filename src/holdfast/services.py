@@ -2,11 +2,11 @@
 
 import msgspec
 
-from holdfast.agent.config.ports import AgentDesk
+from holdfast.agent.config.info import AgentDesk
 from holdfast.channels.info import ChannelDesk
 from holdfast.domain.clock import Instant
-from holdfast.engine.backup_info import BackupDesk
-from holdfast.mcp.info import McpDesk, NoMcp
+from holdfast.engine.backups import BackupDesk
+from holdfast.mcp.service import McpDesk, NoMcp
 from holdfast.memory.info import MemoryDesk, NoMemory
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk

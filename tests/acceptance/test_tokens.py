@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.credentials import RIGHTS
 from holdfast.http.app import PATHS
-from holdfast.http.route_rights import right_needed
+from holdfast.http.authenticator import right_needed
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.talking import Api, talking, until
 from tests.doors import door, keyring_of, signed_in

@@ -13,7 +13,7 @@ from random import random
 from msgspec.structs import replace
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.context_baseline import Baseline, may_reuse, moved
+from holdfast.agent.cached_context import Baseline, may_reuse, moved
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.model_step import Asking
 from holdfast.agent.registry import Switchboard

@@ -20,8 +20,8 @@ from holdfast.domain.ranges import numbers_in
 from holdfast.domain.secrets import Mask
 from holdfast.domain.state.changes import ReadBack
 from holdfast.domain.state.projections import fold
-from holdfast.memory.owners import digest_of
 from holdfast.memory.ports import Owner
+from holdfast.memory.provider_resolver import digest_of
 from holdfast.memory.scheduler import Outcome
 from holdfast.models.ports import ModelFailure
 from holdfast.settings.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.channels.telegram.bot_file import FILE_NAME, Bot, read_bot, write_bot
+from holdfast.channels.access import BOT_FILE, Bot, read_bot, write_bot
 from holdfast.settings.settings import ConfigError
 
 
@@ -14,7 +14,7 @@ def test_a_bot_is_saved_privately_and_forgotten(tmp_path: Path) -> None:
     for token in ("1:first", '2:"quoted"\\'):
         write_bot(tmp_path, Bot(token))
         assert read_bot(tmp_path) == Bot(token)
-        assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+        assert stat.S_IMODE((tmp_path / BOT_FILE).stat().st_mode) == 0o600
     write_bot(tmp_path, None)
     write_bot(tmp_path, None)
     assert read_bot(tmp_path) is None
@@ -22,7 +22,7 @@ def test_a_bot_is_saved_privately_and_forgotten(tmp_path: Path) -> None:
 
 def test_a_bots_token_is_not_in_what_is_told_of_it(tmp_path: Path) -> None:
     assert "secret" not in repr(Bot("1:secret"))
-    (tmp_path / FILE_NAME).write_text('token = 5 # "1:secret"')
+    (tmp_path / BOT_FILE).write_text('token = 5 # "1:secret"')
     with pytest.raises(ConfigError) as raised:
         read_bot(tmp_path)
     assert "1:secret" not in str(raised.value)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from holdfast.cli.chat.answers import choices
-from holdfast.cli.chat.blocks import whole
+from holdfast.cli.chat.markdown_blocks import whole
 from holdfast.cli.chat.render import Drawing, Pieces, duration, readable, tool_line
 from holdfast.cli.chat.safe_text import json_line, one_line, safe
 from holdfast.cli.chat.view_model import BACK, GONE, Block, Contact, Notice, Said, Scene, Shown, Thought, Tool

@@ -12,8 +12,7 @@ from holdfast.domain.limits import COMMIT_RETRY_MS, COMMIT_RETRY_MS_MAX
 from holdfast.domain.memories import NewNote, Origin
 from holdfast.domain.state.rows import Debt
 from holdfast.memory.backoff import Rests
-from holdfast.memory.due_poller import Rounds
-from holdfast.memory.scheduler import Outcome
+from holdfast.memory.scheduler import Outcome, Rounds
 from holdfast.memory.vector_index import Meaning
 from holdfast.store.sqlite.store import SqliteStore
 from tests.keepers import Keeper, home

@@ -27,7 +27,7 @@ from holdfast.domain.ids import MessageId, RunId, TurnId
 from holdfast.domain.transcript.transcript import Transcript, fold
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.models.wording import tools_tokens
+from holdfast.models.wire import tools_tokens
 from tests.house import Lever, Puppet, house, says
 from tests.journal import Journal
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.channels.delivery import Delivering
+from holdfast.channels.delivery import TOLD, Delivering
 from holdfast.channels.pairing import Pairing
-from holdfast.channels.poison_messages import TOLD
 from holdfast.channels.stats import Ledger
 from holdfast.channels.telegram.channel import Telegram
 from holdfast.domain.chats import FAILED_ALONE, DeliveryRow, NewDelivery, Outgoing, RouteRow

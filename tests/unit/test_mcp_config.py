@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.mcp import BadMcpServer, McpServer, expanded, read_servers, secrets_of
 from holdfast.mcp.ports import Listing, Offered
+from holdfast.mcp.tool import named
 from holdfast.mcp.tool_cache import KeptTools
-from holdfast.mcp.tool_name import named
 from holdfast.settings.settings import ConfigError, resolve
 
 

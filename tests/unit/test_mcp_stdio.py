@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_LIST_PAUSE_S, MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
-from holdfast.mcp.pacing import Pace
+from holdfast.mcp.transport import Pace
 from holdfast.tools.sandbox.sandbox import confine
 from tests.calls import is_alive, open_files
 from tests.mcp_calls import done, effects_of, housed, plain, sdk

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.models.chat.thinking_tags import BLANK_CHARS_MAX, Opening
+from holdfast.models.chat.thinking import BLANK_CHARS_MAX, Opening
 from holdfast.models.chat.wire import ChatDecoder
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
 from tests.model_server import DONE, call, chunk

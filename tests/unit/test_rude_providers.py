@@ -18,12 +18,11 @@ from holdfast.domain.memories import Memory, MemoryPage, Origin
 from holdfast.domain.secrets import Mask
 from holdfast.memory.extraction_models import RememberedModels
 from holdfast.memory.ports import Health, Owner
-from holdfast.memory.provider_calls import Calls
+from holdfast.memory.provider_calls import Calls, in_time
 from holdfast.memory.provider_selection import Providers
 from holdfast.memory.providers.installed import BadProvider, NotReady, open_installed
 from holdfast.memory.providers.webhook_wire import Answered
 from holdfast.memory.scheduler import Outcome
-from holdfast.memory.time_limits import in_time
 from holdfast.settings.settings import Settings
 from holdfast.store.ports import Message
 from holdfast.store.sqlite.store import SqliteStore

@@ -8,8 +8,8 @@ from holdfast.domain.events.codec import Event, encode
 from holdfast.domain.events.parts import File, Text
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import MessageRow
-from holdfast.memory.owners import digest_of as name_of
 from holdfast.memory.ports import Owner, Said
+from holdfast.memory.provider_resolver import digest_of as name_of
 from holdfast.memory.segments import digest_of, fitted, said_in
 from holdfast.store.ports import Message
 from tests.stories import Story

@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.registry import Switchboard
-from holdfast.agent.routes import RouteAgents
+from holdfast.agent.registry import RouteAgents, Switchboard
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text

@@ -16,8 +16,8 @@ from holdfast.domain.events.parts import Change
 from holdfast.domain.limits import CHANGE_BYTES_MAX, EDIT_FILE_BYTES_MAX
 from holdfast.tools.arguments import Refused
 from holdfast.tools.files.atomic_replace import Seen
+from holdfast.tools.files.edit_file import Document, Miss, replaced
 from holdfast.tools.files.file_edit import Changing
-from holdfast.tools.files.text_replace import Document, Miss, replaced
 from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.protected_paths import Vault
 from tests.calls import Bench, Call, bench

@@ -22,8 +22,7 @@ from holdfast.domain.secrets import Mask, secrets_in
 from holdfast.hardening import harden
 from holdfast.models.endpoint import Secret
 from holdfast.tools.builtin import by_name, web_tools
-from holdfast.tools.web.search_engines import Brave, Engine, SearXNG, Tavily
-from holdfast.tools.web.web_search import WebSearch, engine_from
+from holdfast.tools.web.web_search import Brave, Engine, SearXNG, Tavily, WebSearch, engine_from
 from tests.calls import Bench, Call, bench
 from tests.web_server import Site, moved, reply, serving
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings.webhook_key import FOR_MEMORY as NAME
-from holdfast.settings.webhook_key import BadWebhookKey, webhook_key
+from holdfast.settings.secret_file import FOR_MEMORY as NAME
+from holdfast.settings.secret_file import BadWebhookKey, webhook_key
 from tests.receiving import SECRET
 
 

@@ -12,7 +12,7 @@ from holdfast.domain.files import PDF, FileKind, files_among, kind_of, sent_anyw
 from holdfast.domain.limits import REQUEST_FILE_BYTES_MAX
 from holdfast.domain.transcript.transcript import Entry, Transcript
 from holdfast.models.ports import Model
-from holdfast.models.wording import NOT_TAKEN, file_words
+from holdfast.models.wire import NOT_TAKEN, file_words
 from holdfast.tools.files.pdf_text import PdfTexts
 
 GONE = FileContent("note", "is no longer here")

@@ -4,10 +4,12 @@ Both can be changed while runs are under way. A run keeps what it began with, an
 model that was changed for another is let go of when the last run that uses it has ended.
 """
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -15,7 +17,6 @@ from holdfast.agent.agent import Agent, Outcome
 from holdfast.agent.model_pool import Names, OpenModel, Seat, Seats
 from holdfast.agent.ports import Recorder
 from holdfast.agent.prompts import TitleAsker
-from holdfast.agent.routes import RouteAgents
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.decisions.allowance import Allowance
 from holdfast.domain.decisions.compaction import Drafted
@@ -23,6 +24,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.files import NO_FILES, Takes
 from holdfast.domain.ids import CallId
+from holdfast.domain.limits import AGENT_CACHE_ROUTES_MAX
 from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.transcript import Transcript
 from holdfast.models.completion import ASKED_CHARS_MAX, ASKED_S_MAX, answer_of
@@ -214,3 +216,44 @@ class Switchboard(Place):
     async def close(self) -> None:
         """Let go of every model. Nothing is asked after that."""
         await self._seats.close()
+
+
+C = TypeVar("C")
+A = TypeVar("A")
+
+
+class RouteAgents(Generic[C, A]):
+    """Agents by name and model. `build` makes one from its configuration, which owns what must be closed.
+
+    `rebuilt` is told of each that was made anew because its configuration had changed. Past `most` of them
+    the longest unused goes; it is built again when it is asked for.
+    """
+
+    def __init__(
+        self, build: Callable[[C], A], rebuilt: Callable[[], None], most: int = AGENT_CACHE_ROUTES_MAX
+    ) -> None:
+        self._build = build
+        self._rebuilt = rebuilt
+        self._most = most
+        self._agents: OrderedDict[tuple[str, str], tuple[C, A]] = OrderedDict()
+
+    def at(self, name: str, model: str, configuration: C) -> A:
+        """Return the agent of that name and model, as `configuration` has it now."""
+        key = name, model
+        known = self._agents.get(key)
+        if known is not None and known[0] == configuration:
+            self._agents.move_to_end(key)
+            return known[1]
+        agent = self._build(configuration)
+        if known is not None:
+            self._rebuilt()
+        self._agents[key] = configuration, agent
+        self._agents.move_to_end(key)
+        while len(self._agents) > self._most:
+            self._agents.popitem(last=False)
+        return agent
+
+    @property
+    def built(self) -> list[A]:
+        """All there are, the longest unused first."""
+        return [agent for _, agent in self._agents.values()]

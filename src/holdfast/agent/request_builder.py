@@ -10,7 +10,7 @@ from holdfast.domain.context.request import Effort
 from holdfast.domain.context.tokens import factor_of
 from holdfast.domain.transcript.transcript import Transcript
 from holdfast.models.ports import Model, ModelFailure, ToolSpec
-from holdfast.models.wording import tools_tokens
+from holdfast.models.wire import tools_tokens
 
 
 def gauge_of(transcript: Transcript, model: Model, specs: Sequence[ToolSpec], share: float = 1.0) -> Gauge:

@@ -15,18 +15,20 @@ from msgspec.structs import replace
 
 from holdfast.aio.keyed_tasks import ChatTasks
 from holdfast.channels.pairing import Pairing
-from holdfast.channels.poison_messages import TOLD, Stubborn
 from holdfast.channels.ports import ChannelFailure
 from holdfast.channels.stats import Ledger
 from holdfast.channels.supervise import Bell
-from holdfast.domain.chats import Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
+from holdfast.domain.chats import FAILED_ALONE, Chat, DeliveryRow, NewDelivery, Outgoing, RouteRow
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.errors import HoldfastError, NoSuchSession, StoreFault
 from holdfast.domain.events import facts as f
+from holdfast.domain.events.facts import Failure
 from holdfast.domain.ids import MessageId
 from holdfast.domain.limits import (
     DELIVERIES_AT_ONCE_MAX,
     DELIVERY_AGAIN_MAX,
+    DELIVERY_ALONE_MS,
+    DELIVERY_ALONE_TRIES,
     DELIVERY_MS_MAX,
     DELIVERY_RETRY_MS,
     DELIVERY_RETRY_MS_MAX,
@@ -332,3 +334,34 @@ class Delivering:
 
 def _reason(failure: ChannelFailure) -> f.Failure:
     return f.Failure(failure.code, str(failure)[:500])
+
+
+TOLD = "*One message could not be delivered here. It is in the conversation: see the page.*"
+"""What a chat is told of a message that was let be."""
+_Name = tuple[str, int]
+
+
+class Stubborn:
+    """Of one channel. What is known is of this process; what comes of it is in each message's `failure`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._alone: dict[_Name, tuple[int, Instant]] = {}
+
+    def forget(self, name: _Name) -> None:
+        self._alone.pop(name, None)
+
+    def reason(self, name: _Name, failure: ChannelFailure, is_well: bool, before: Failure | None) -> Failure:
+        """Why a message waits from now on. `is_well`: the app answered, whatever it made of this message."""
+        code = failure.code
+        if not is_well:
+            self.forget(name)
+        else:
+            now = self._clock.now_ms()
+            tries, since = self._alone.get(name, (0, now))
+            self._alone[name] = tries + 1, since
+            is_long = tries + 1 >= DELIVERY_ALONE_TRIES and now - since >= DELIVERY_ALONE_MS
+            # What was known before a restart holds as long as nothing speaks against it.
+            if is_long or (before is not None and before.code == FAILED_ALONE):
+                code = FAILED_ALONE
+        return Failure(code, str(failure)[:500])

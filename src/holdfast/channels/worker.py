@@ -12,10 +12,9 @@ from functools import partial
 from holdfast.channels.commands import Asked
 from holdfast.channels.inbox import Inbox
 from holdfast.channels.outbox import Outbox
-from holdfast.channels.pairing import Pairing
+from holdfast.channels.pairing import Pairing, Strangers
 from holdfast.channels.ports import Channel, ChannelHealth, Take
 from holdfast.channels.stats import ChannelState, Ledger
-from holdfast.channels.strangers import Strangers
 from holdfast.channels.supervise import Sleep, keep_on
 from holdfast.domain.chats import Inbound, sound
 from holdfast.domain.clock import Clock

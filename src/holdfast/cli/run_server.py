@@ -15,7 +15,7 @@ from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.engine.workspaces import sweep
-from holdfast.mcp.info import NoMcp
+from holdfast.mcp.service import NoMcp
 from holdfast.services import Office
 from holdfast.settings.settings import Settings
 from holdfast.status import Overview

@@ -2,24 +2,30 @@
 
 import asyncio
 import gc
+import html
 import os
 import resource
+import shlex
+import shutil
 import signal
 import sys
 import threading
+import webbrowser
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import typer
 import uvloop
-from rich.console import Console
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
-from holdfast.cli.browser import open_page
 from holdfast.cli.entry import check_door
 from holdfast.cli.run_server import attend, end_work
-from holdfast.cli.start_screen import start_screen
 from holdfast.cli.wiring import (
     DataOption,
     DurabilityOption,
@@ -30,7 +36,7 @@ from holdfast.cli.wiring import (
     wiring_of,
 )
 from holdfast.settings.settings import Settings
-from holdfast.status import Overview
+from holdfast.status import COMMANDS, Overview
 
 LEAVE_S_MAX = 2.0
 """How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""
@@ -118,3 +124,59 @@ def _shown(settings: Settings) -> Callable[[Overview, str], None]:
             open_page(link, settings.data)
 
     return show
+
+
+NAME = "open.html"
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def open_page(link: str, folder: Path) -> None:
+    """Open `link` without waiting for it.
+
+    By way of a file that only its owner can read: a program's arguments, and with them the code in the
+    link, can be read by every user of the machine.
+    """
+    if sys.platform != "darwin" and not any(os.environ.get(name) for name in _DISPLAYS):
+        return
+    path = folder / NAME
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(
+            '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(link)}"><title>Holdfast</title>'
+        )
+    threading.Thread(target=webbrowser.open, args=(path.as_uri(),), daemon=True).start()
+
+
+def start_screen(overview: Overview) -> Panel:
+    called = _called()
+    commands = tuple((line.replace("holdfast", called, 1), why) for line, why in COMMANDS)
+    return Panel(
+        Group(
+            _table(overview.lines),
+            Text("\nIn another terminal"),
+            _table(commands),
+        ),
+        title=f"Holdfast {overview.version}",
+        title_align="left",
+        padding=(0, 2),
+        width=min(Console().width, 100),
+    )
+
+
+def _called() -> str:
+    """How this command is called here, so that what the screen proposes works as it stands."""
+    own = Path(sys.prefix) / "bin" / "holdfast"
+    if shutil.which("holdfast") or not own.exists():
+        return "holdfast"
+    return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
+
+
+def _table(rows: tuple[tuple[str, str], ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(Text(label), Text(text))
+    return table

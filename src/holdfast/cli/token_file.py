@@ -5,7 +5,7 @@ from pathlib import Path
 from holdfast.cli.command_context import note
 from holdfast.cli.errors import BadTokenFile
 from holdfast.domain.credentials import new_secret
-from holdfast.store.own_file import NotOwn, own_secret
+from holdfast.store.fsync import NotOwn, own_secret
 
 NAME = "token"
 _CHARS_MIN = 32

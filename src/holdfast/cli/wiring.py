@@ -7,16 +7,16 @@ from typing import Annotated, Protocol
 import msgspec
 import typer
 
-from holdfast.agent.config.ports import AgentDesk, AgentReading
+from holdfast.agent.config.info import AgentDesk, AgentReading
 from holdfast.auth.credentials import Keyring
 from holdfast.channels.info import ChannelDesk, Reception
 from holdfast.domain.credentials import Entrance
 from holdfast.domain.files import Takes
 from holdfast.domain.mcp import secrets_of
 from holdfast.domain.secrets import Mask, secrets_in
-from holdfast.engine.backup_info import BackupDesk
+from holdfast.engine.backups import BackupDesk
 from holdfast.engine.engine import Engine
-from holdfast.mcp.info import McpDesk
+from holdfast.mcp.service import McpDesk
 from holdfast.memory.info import MemoryDesk
 from holdfast.models.info import ModelDesk
 from holdfast.models.local.info import LocalDesk

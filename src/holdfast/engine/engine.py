@@ -25,8 +25,7 @@ from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.file_changes import RunChanges
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.policies import NO_AGENTS, OfAgents, ResumePolicy
-from holdfast.engine.ports import NO_FILES, Contexts, Files, Workers
+from holdfast.engine.ports import NO_AGENTS, NO_FILES, Contexts, Files, OfAgents, ResumePolicy, Workers
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.runner import Runner
 from holdfast.engine.session_commands import Accepted, Verbs

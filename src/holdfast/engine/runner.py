@@ -20,8 +20,7 @@ from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import RunRow, SessionRow
 from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.instructions import Instructions
-from holdfast.engine.policies import ResumePolicy
-from holdfast.engine.ports import Contexts, Workers
+from holdfast.engine.ports import Contexts, ResumePolicy, Workers
 from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
 from holdfast.engine.workspaces import take_over, workspace_of

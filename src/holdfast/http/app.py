@@ -31,12 +31,12 @@ from holdfast.http.gate import Gate
 from holdfast.http.hosts import Hosts
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi import description
+from holdfast.http.routes.about import HealthRoutes
 from holdfast.http.routes.admin import Table, office_routes
 from holdfast.http.routes.attention import AttentionRoutes
 from holdfast.http.routes.drafts import DraftRoutes
 from holdfast.http.routes.file_changes import ChangeRoutes
 from holdfast.http.routes.files import FileRoutes
-from holdfast.http.routes.health import HealthRoutes
 from holdfast.http.routes.page import PageRoutes
 from holdfast.http.routes.password import PasswordRoutes
 from holdfast.http.routes.rules import RuleRoutes

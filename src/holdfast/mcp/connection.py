@@ -23,9 +23,8 @@ from holdfast.domain.limits import (
 from holdfast.domain.mcp import McpServer, McpState, McpTold
 from holdfast.domain.secrets import Masking, masked
 from holdfast.mcp.ports import Link, LinkBroken, Listing, NotSent, Offered, OpenLink, said_of
-from holdfast.mcp.tool import McpTool
+from holdfast.mcp.tool import McpTool, named
 from holdfast.mcp.tool_cache import KeptTools
-from holdfast.mcp.tool_name import named
 from holdfast.models.ports import ToolSpec
 from holdfast.tools.ports import Tool
 

@@ -1,5 +1,7 @@
 """A tool of an MCP server as the agent uses it."""
 
+import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -8,6 +10,7 @@ import msgspec
 from holdfast.domain.events.facts import Effect
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_PROGRESS_LINES_MAX
+from holdfast.domain.mcp import SEPARATOR
 from holdfast.domain.shell.commands import Unreadable, checked_arguments
 from holdfast.mcp.ports import Link, Lost, NoAnswer, NotSent, Offered
 from holdfast.models.ports import ToolSpec
@@ -125,3 +128,20 @@ def _read(text: str) -> Mapping[str, Any]:
         raise Refused("arguments: not valid Unicode text") from None
     except RecursionError:
         raise Refused("arguments: nested too deeply") from None
+
+
+_CHARS_MAX = 64
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_DIGEST_CHARS = 6
+
+
+def named(server: str, tool: str) -> str:
+    """The name under which models call it. Two tools never have the same one, whatever they are called."""
+    prefix = server + SEPARATOR
+    plain = _ODD.sub("_", tool)
+    if plain == tool and tool and len(prefix + tool) <= _CHARS_MAX:
+        return prefix + tool
+    # Changed or cut it may look like another: then it ends with what tells it apart.
+    digest = hashlib.blake2b(tool.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
+    room = _CHARS_MAX - len(prefix) - len(digest) - 1
+    return f"{prefix}{plain[:room]}_{digest}"

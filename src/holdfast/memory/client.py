@@ -22,7 +22,7 @@ from holdfast.domain.memories import Memory, Origin, Recollection
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import SessionRow
 from holdfast.memory.ports import Owner, Provider
-from holdfast.memory.time_limits import ProviderSlow, in_time
+from holdfast.memory.provider_calls import ProviderSlow, in_time
 
 Enrol = Callable[[SessionId, Owner], Awaitable[str]]
 """Has an agent tell memory of a session from now on; returns its name. Raises StoreFault."""

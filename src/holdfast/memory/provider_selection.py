@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -11,19 +11,18 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import PROVIDER_HEALTH_S_MAX
-from holdfast.domain.notebook import Notebook
+from holdfast.domain.memories import Memory, MemoryPage, Notebook, Origin
 from holdfast.domain.secrets import Mask
 from holdfast.memory.embeddings import Embeddings
 from holdfast.memory.extraction_models import Named, RememberedModels
-from holdfast.memory.owners import digest_of
-from holdfast.memory.ports import Health, Owner, OwnerGone, Provider
+from holdfast.memory.ports import Health, Owner, OwnerGone, Provider, ProviderFailure, Segment
+from holdfast.memory.provider_calls import heard, in_time
+from holdfast.memory.provider_resolver import digest_of
 from holdfast.memory.providers import installed
-from holdfast.memory.providers.awaited import Awaited
 from holdfast.memory.providers.notes import Notes
 from holdfast.memory.providers.webhook import Webhook
-from holdfast.memory.time_limits import heard, in_time
+from holdfast.settings.secret_file import FOR_MEMORY, webhook_key
 from holdfast.settings.settings import ConfigError, Settings
-from holdfast.settings.webhook_key import FOR_MEMORY, webhook_key
 
 OFF = "off"
 BUILT_IN = ("notes", "webhook", OFF)
@@ -210,3 +209,56 @@ async def _close(provider: Provider) -> None:
     closing: object = provider.close()
     if inspect.isawaitable(closing):
         await closing
+
+
+class Awaited:
+    """Stands where a provider does. That there is none just now is a failure of memory like any other."""
+
+    def __init__(self, name: str, find: Callable[[], Awaitable[Provider]]) -> None:
+        self._name = name
+        self._find = find
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def takes_key(self) -> bool:
+        """Not to be relied on before it is there; whoever tells it asks for it by its owner."""
+        return False
+
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        return await (await self._found()).recall(query, scope, limit)
+
+    async def commit(self, segment: Segment) -> str:
+        return await (await self._found()).commit(segment)
+
+    async def retract(self, key: str, receipt: str) -> None:
+        await (await self._found()).retract(key, receipt)
+
+    async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
+        return await (await self._found()).remember(text, scope, origin, key)
+
+    async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        return await (await self._found()).list_(scope, words, cursor, limit)
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        return await (await self._found()).edit(memory_id, text)
+
+    async def forget(self, memory_id: str) -> None:
+        await (await self._found()).forget(memory_id)
+
+    async def health(self) -> Health:
+        try:
+            return await (await self._found()).health()
+        except ProviderFailure as failure:
+            return Health(False, str(failure.fields["detail"]))
+
+    async def close(self) -> None:
+        """It is whoever found it that closes it."""
+
+    async def _found(self) -> Provider:
+        try:
+            return await self._find()
+        except OwnerGone as gone:
+            raise ProviderFailure(detail=str(gone).rstrip(".")) from gone

@@ -22,10 +22,10 @@ from holdfast.domain.memories import Known, Memory, MemoryPage, MemoryTold, Orig
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import Debt
 from holdfast.memory.committer import Outcome
-from holdfast.memory.owners import Owners
 from holdfast.memory.ports import Health, Ledger, Owner, Provider, ProviderCannot
+from holdfast.memory.provider_calls import in_time
+from holdfast.memory.provider_resolver import Owners
 from holdfast.memory.scheduler import Lifecycle
-from holdfast.memory.time_limits import in_time
 
 Titles = Callable[[Sequence[SessionId]], Awaitable[Mapping[SessionId, str]]]
 """The titles of those conversations that are there."""

@@ -17,8 +17,7 @@ import msgspec
 from holdfast.domain.clock import Clock, Instant, has_come
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
 from holdfast.domain.limits import EMBED_QUERY_MS_MAX, EMBED_REST_S, EMBED_TEXTS_MAX, MEMORY_CHARS_MAX
-from holdfast.domain.memories import Memory
-from holdfast.domain.notebook import Notebook
+from holdfast.domain.memories import Memory, Notebook
 from holdfast.memory.ports import Embedding, ProviderFailure
 
 _TAG_BYTES = 8

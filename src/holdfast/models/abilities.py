@@ -12,10 +12,10 @@ from time import monotonic
 import msgspec
 
 from holdfast.domain.files import FileKind, Takes
-from holdfast.models.ask_once import ask_once
 from holdfast.models.endpoint import OPENAI_URL, Endpoint
 from holdfast.models.listing import ALL, PICTURES, WORDS, Offer, list_url, listed_in
 from holdfast.models.providers import provider_named
+from holdfast.models.transport import ask_once
 
 ASK_S = 1.0
 """For a server to say what its model takes."""

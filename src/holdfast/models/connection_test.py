@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from holdfast.domain.context.context import Request, UserMessage
 from holdfast.domain.events.parts import Text
 from holdfast.models import failures
-from holdfast.models.ask_once import ANSWER_BYTES_MAX
 from holdfast.models.endpoint import Endpoint
 from holdfast.models.factory import made_for
 from holdfast.models.listing import list_url, listed_in
 from holdfast.models.ports import Model, ModelFailure
+from holdfast.models.transport import ANSWER_BYTES_MAX
 
 LIST_S = 10.0
 ANSWER_S = 60.0

@@ -12,12 +12,11 @@ from holdfast.models.catalog import FREE, Facts, Known
 from holdfast.models.chat.wire import ChatWire
 from holdfast.models.demo import Demo
 from holdfast.models.endpoint import Endpoint, Protocol
-from holdfast.models.fallback import Fallback
+from holdfast.models.fallback import Fallback, Missing
 from holdfast.models.http_model import HttpModel
 from holdfast.models.local.info import LocalNotInstalled
 from holdfast.models.masking import MaskedModel
 from holdfast.models.messages.wire import MessagesWire
-from holdfast.models.missing import Missing
 from holdfast.models.ports import Model, NoSuchModel
 from holdfast.models.providers import (
     Provider,

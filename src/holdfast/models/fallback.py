@@ -21,10 +21,11 @@ from holdfast.domain.context.context import (
 )
 from holdfast.domain.context.fitting import fit
 from holdfast.domain.context.tokens import Gauge, tokens_of
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.files import NO_FILES, Takes, sent_anyway
 from holdfast.models.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
-from holdfast.models.wording import NOT_TAKEN, tools_tokens
+from holdfast.models.wire import NOT_TAKEN, tools_tokens
 
 TRIES_MAX = 2
 """Times that each is asked where asking again may help, while there is another."""
@@ -167,3 +168,29 @@ def _cut(messages: list[RequestMessage], room: int) -> list[RequestMessage]:
             break
         kept = [*block, *kept]
     return kept
+
+
+class Missing:
+    """Fails at once, with why it could not be made. Requests are made for `other`, who is asked next."""
+
+    def __init__(self, name: str, why: HoldfastError, other: Model) -> None:
+        self.name = name
+        self._why = why
+        self._other = other
+
+    def __repr__(self) -> str:
+        return f"Missing({self.name})"
+
+    @property
+    def profile(self) -> Profile:
+        return self._other.profile
+
+    async def takes(self) -> Takes:
+        return await self._other.takes()
+
+    async def stream(self, request: Request, tools: Sequence[ToolSpec]) -> AsyncGenerator[ModelDelta, None]:
+        raise ModelFailure(detail=str(self._why).rstrip("."), retryable=False)
+        yield  # What makes it a stream.
+
+    async def close(self) -> None:
+        return

@@ -14,9 +14,9 @@ import msgspec
 from yarl import URL
 
 from holdfast.domain.files import FileKind
-from holdfast.models.ask_once import Told, ask_once
 from holdfast.models.catalog import Price
 from holdfast.models.endpoint import Endpoint
+from holdfast.models.transport import Told, ask_once
 
 FRESH_S = 300.0
 """How long a list is kept."""

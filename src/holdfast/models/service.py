@@ -19,13 +19,12 @@ from holdfast.models.connection_test import heard, tried
 from holdfast.models.demo import Demo
 from holdfast.models.endpoint import Endpoint
 from holdfast.models.factory import Shop, made_for
-from holdfast.models.fallback import Fallback
+from holdfast.models.fallback import Fallback, Missing
 from holdfast.models.info import Connection, NoModel, NoSuchModelProvider, ProviderTold, Tried
 from holdfast.models.local.info import LOCAL, LocalTold
 from holdfast.models.local.model import ABOUT
 from holdfast.models.local.place import NAME
 from holdfast.models.masking import MaskedModel
-from holdfast.models.missing import Missing
 from holdfast.models.offers import Offers
 from holdfast.models.ports import Model, NoModelKey, NoSuchModel
 from holdfast.models.providers import (

@@ -1,14 +1,18 @@
 """A few named words in a TOML file that only its owner can read: what was connected, with its key."""
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.toml import NotToml, read_toml
+from holdfast.domain.webhook_signing import key_of, written_of
 from holdfast.settings.edit import spelt, write_whole
 from holdfast.settings.settings import ConfigError
+from holdfast.store.fsync import NotOwn, own_secret
 
 _MODE = 0o600
 T = TypeVar("T", bound=msgspec.Struct)
@@ -47,3 +51,28 @@ def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
 
 def _lines(words: Mapping[str, str]) -> list[str]:
     return [f"{name} = {spelt(text)}\n" for name, text in words.items()]
+
+
+FOR_MEMORY, FOR_CHANNEL = "memory-webhook.key", "channel-webhook.key"
+_CHANCE_BYTES = 32
+
+
+class BadWebhookKey(HoldfastError):
+    """{path} is not a key of yours for webhooks: {why}."""
+
+    code, status = "bad_webhook_key", 409
+    remedy = "Delete it; `holdfast serve` makes a new one, which your receiver needs then."
+
+
+def webhook_key(
+    path: Path, note: Callable[[str], None], chance: Callable[[int], bytes] = secrets.token_bytes
+) -> str:
+    """The key at `path`, `whsec_…`, made when it is missing. Raises BadWebhookKey or OSError."""
+    try:
+        written = own_secret(path, lambda: written_of(chance(_CHANCE_BYTES)), note)
+        key_of(written)
+    except NotOwn as wrong:
+        raise BadWebhookKey(path=path, why=wrong) from None
+    except ValueError as error:
+        raise BadWebhookKey(path=path, why=f"it is {error}") from None
+    return written

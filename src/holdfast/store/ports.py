@@ -18,7 +18,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import Ranges
 from holdfast.domain.ids import ProcessId, RunId, Seq, SessionId
-from holdfast.domain.notebook import Notebook
+from holdfast.domain.memories import Notebook
 from holdfast.domain.state.changes import Change
 from holdfast.domain.state.rows import Debt, DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.domain.state.session_state import Decide, Facts

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from holdfast.agent.config.last_good import KeptCopies
-from holdfast.agent.config.watched_files import Kind, WrittenFiles
+from holdfast.agent.config.watched_files import KeptCopies, Kind, WrittenFiles
 from holdfast.domain import agents, prompts
 from holdfast.domain.agents import MAIN, AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.clock import Clock

@@ -21,10 +21,9 @@ from holdfast.cli.chat.answers import (
     meaning_of,
     read_answer,
 )
-from holdfast.cli.chat.client import Away, Client, Refused
+from holdfast.cli.chat.client import Away, Client, Letter, Outbox, Refused
 from holdfast.cli.chat.commands import Commands
 from holdfast.cli.chat.completion import TooMany, attached
-from holdfast.cli.chat.outbox import Letter, Outbox
 from holdfast.cli.chat.prompt import Prompt
 from holdfast.cli.chat.render import Drawing, Pieces
 from holdfast.cli.chat.safe_text import safe

@@ -7,8 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.outbox import Letter, send
+from holdfast.cli.chat.client import Away, Client, Letter, Refused, send
 from holdfast.cli.chat.safe_text import json_line, one_line, safe
 from holdfast.cli.chat.view_model import ALONE, BACK
 from holdfast.cli.chat.wire import Happened, Question, QuestionList, Receipt, Run, Used

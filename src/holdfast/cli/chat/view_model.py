@@ -6,8 +6,8 @@ What is whole is printed, once and for good; what is still changing is drawn ane
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli.chat.blocks import whole
 from holdfast.cli.chat.interruptions import Stop, Stops, continued
+from holdfast.cli.chat.markdown_blocks import whole
 from holdfast.cli.chat.wire import Happened, Listed, Message, Page, Question, Run, Session
 from holdfast.domain.events import facts as f
 from holdfast.domain.events.codec import Unknown

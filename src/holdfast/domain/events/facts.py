@@ -27,7 +27,6 @@ from holdfast.domain.events.base import (
     Waiting,
     Weight,
 )
-from holdfast.domain.events.file_facts import FilesRestored
 from holdfast.domain.events.memory_facts import (
     MemoryCommitFailed,
     MemoryCommitStarted,
@@ -37,7 +36,12 @@ from holdfast.domain.events.memory_facts import (
     MemoryResolved,
 )
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.events.question_facts import QuestionAnswered, QuestionAsked, QuestionClosed
+from holdfast.domain.events.question_facts import (
+    FilesRestored,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionClosed,
+)
 from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.usage import Rate, Usage
 

@@ -38,3 +38,11 @@ class QuestionClosed(Fact, frozen=True):
     call_id: CallId
     by: Actor = "user"
     reason: str = ""
+
+
+class FilesRestored(Fact, frozen=True):
+    """Files that a run had changed are as they were before it: `paths`, within the workspace."""
+
+    run_id: RunId
+    paths: tuple[str, ...]
+    by: Actor = "user"

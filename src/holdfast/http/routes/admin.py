@@ -8,10 +8,9 @@ from holdfast.http.routes.about import AboutRoutes
 from holdfast.http.routes.agents import AgentRoutes
 from holdfast.http.routes.backups import BackupRoutes
 from holdfast.http.routes.channels import ChannelRoutes
-from holdfast.http.routes.local_model import LocalRoutes
 from holdfast.http.routes.mcp import McpRoutes
 from holdfast.http.routes.memory import MemoryRoutes
-from holdfast.http.routes.models import ModelRoutes
+from holdfast.http.routes.models import LocalRoutes, ModelRoutes
 from holdfast.http.routes.settings import SettingRoutes
 from holdfast.services import Office
 from holdfast.status import Look

@@ -7,6 +7,7 @@ from litestar import delete, get, put
 from litestar.params import FromPath, FromQuery, HeaderParameter
 
 from holdfast.agent.config.info import (
+    AgentDesk,
     AgentPrompt,
     AgentsTold,
     AgentText,
@@ -15,7 +16,6 @@ from holdfast.agent.config.info import (
     PromptTold,
     ToolShown,
 )
-from holdfast.agent.config.ports import AgentDesk
 from holdfast.domain.agents import AgentChanged, BadAgent, NoSuchAgent
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId

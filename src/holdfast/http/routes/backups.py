@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from litestar.response import File
 
 from holdfast.domain.errors import DiskFull
-from holdfast.engine.backup_info import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
+from holdfast.engine.backups import BackupDesk, BackupRunning, BackupTold, NoSuchBackup
 from holdfast.http.openapi.responses import answers
 
 MEDIA_TYPE = "application/vnd.sqlite3"

@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from holdfast.domain.errors import NoSuchMcpServer
 from holdfast.domain.mcp import McpTold
 from holdfast.http.openapi.responses import answers
-from holdfast.mcp.info import McpDesk
+from holdfast.mcp.service import McpDesk
 
 _AT = 1_760_000_000_000
 

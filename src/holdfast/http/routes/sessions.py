@@ -8,7 +8,7 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec.structs import replace
 
-from holdfast.agent.config.ports import AgentDesk
+from holdfast.agent.config.info import AgentDesk
 from holdfast.domain.agents import MAIN, NoSuchAgent
 from holdfast.domain.clock import Instant
 from holdfast.domain.credentials import Right

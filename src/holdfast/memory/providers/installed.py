@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.domain.limits import PROVIDER_OPEN_S_MAX
 from holdfast.memory.ports import Asking, OwnerGone, Provider
-from holdfast.memory.time_limits import Raised, heard, heard_now
+from holdfast.memory.provider_calls import Raised, heard, heard_now
 
 GROUP = "holdfast.memory"
 FOLDER = "memory"

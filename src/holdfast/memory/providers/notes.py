@@ -13,8 +13,7 @@ from holdfast.domain.clock import Clock
 from holdfast.domain.errors import HoldfastError, NoSuchMemory
 from holdfast.domain.ids import Ids
 from holdfast.domain.limits import EXTRACT_CHARS_MAX, EXTRACT_CHARS_MIN, EXTRACT_KNOWN_MAX, MEMORIES_MAX
-from holdfast.domain.memories import Memory, MemoryPage, NewNote, Origin
-from holdfast.domain.notebook import Notebook
+from holdfast.domain.memories import Memory, MemoryPage, NewNote, Notebook, Origin
 from holdfast.domain.secrets import Masking, identity
 from holdfast.memory.extraction import INSTRUCTIONS, as_known, facts_in, goes, said_at, shown
 from holdfast.memory.ports import AskedTooMuch, Asking, Embedding, Health, ProviderFailure, Segment

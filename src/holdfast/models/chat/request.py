@@ -17,8 +17,7 @@ from holdfast.domain.context.request import (
 from holdfast.domain.events.parts import AnyPart, File, ToolCall
 from holdfast.models.chat.thinking import EXTRA, extras, thinking_fields, with_calls
 from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT
-from holdfast.models.wording import file_words, on_one_line, tool_name, words
+from holdfast.models.wire import EFFORT, file_words, on_one_line, tool_name, words
 
 MAX_TOKENS = "max_tokens"
 LONG_IDS = "ids of calls as long as ours"

@@ -21,9 +21,9 @@ from holdfast.models.chat.thinking import (
     UNTHOUGHT_CALLS,
     Details,
     Kept,
+    Opening,
     object_in,
 )
-from holdfast.models.chat.thinking_tags import Opening
 from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.models.wire import EFFORT, ErrorInStream
 

@@ -2,13 +2,332 @@
 `answer`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
 
 from holdfast.domain.context.request import Profile, Request
+from holdfast.domain.usage import Usage
 from holdfast.models.messages import request as encoding
-from holdfast.models.messages.answer import MessagesDecoder
-from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT
+from holdfast.models.messages.request import REDACTED
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
+from holdfast.models.wire import EFFORT, ErrorInStream
+
+DECLINED = "the model declined to answer"
+_STOP_REASONS: Mapping[str, str] = MappingProxyType({
+    "": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+})  # fmt: skip
+_EVENTS = frozenset({
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+    "message_stop", "message", "error",
+})  # fmt: skip
+_PIECES = frozenset({
+    "text", "text_delta", "thinking", "thinking_delta", "signature_delta", "redacted_thinking", "tool_use",
+    "input_json_delta",
+})  # fmt: skip
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+
+
+class _StopDetails(msgspec.Struct):
+    explanation: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _Message(msgspec.Struct):
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+class _Event(msgspec.Struct):
+    """Any event, and an answer that came whole, which has its content and its end at the top."""
+
+    type: str = ""
+    index: int | None = None
+    delta: _Delta | None = None
+    content_block: _Block | None = None
+    message: _Message | str | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    content: msgspec.Raw = msgspec.Raw()
+    stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _Used(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Call(msgspec.Struct):
+    """A call while it is written. `given` are arguments that came with its beginning."""
+
+    place: int
+    id: str = ""
+    name: str = ""
+    given: str = ""
+    written: list[str] = msgspec.field(default_factory=list)
+    is_closed: bool = False
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+_USED = msgspec.json.Decoder(_Used)
+_CONTENT = msgspec.json.Decoder(list[msgspec.Raw])
+_BLOCK = msgspec.json.Decoder(_Block)
+
+
+class MessagesDecoder:
+    """The data of an answer's events in, deltas out. One decoder reads one answer."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._reason: str | None = None
+        self._used = _Used()
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call | None] = {}
+        self._newest = -1
+        self._signature = ""
+        self._has_answered = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is whole; its usage may still come."""
+        return self.is_done or self._reason is not None
+
+    def feed(self, data: bytes) -> list[ModelDelta]:
+        """The deltas in one event. Raises ErrorInStream, or ValueError for what is no part of an answer."""
+        if not data:
+            return []
+        event = _read(data)
+        if self._signature and not _is_signature(event):
+            return [*self._signed(), *self._deltas(event, data)]
+        return self._deltas(event, data)
+
+    def _deltas(self, event: _Event, data: bytes) -> list[ModelDelta]:
+        match event.type:
+            case "content_block_delta":
+                return self._grown(event)
+            case "content_block_start":
+                return self._begun(event)
+            case "content_block_stop":
+                return self._closed(self._call_at(event.index))
+            case "message_start" if isinstance(event.message, _Message):
+                self._count(event.message.usage)
+            case "message_delta":
+                self._count(event.usage)
+                delta = event.delta or _Delta()
+                self._stop(delta.stop_reason, delta.stop_details)
+            case "message_stop":
+                self.is_done = True
+            case "message":
+                return self._whole(event)
+            case _ if event.type == "error" or _is_there(event.error):
+                raise ErrorInStream(data)
+        return []
+
+    def end(self) -> list[ModelDelta]:
+        """What closes the answer: calls whose end was not told, and its one StepEnd."""
+        last: list[ModelDelta] = []
+        for call in self._calls:
+            last += self._closed(call)
+            if not call.name and call.written:
+                last.append(CallDelta(call.place, "", "".join(call.written)))
+        reason = _STOP_REASONS.get(self._reason or "", self._reason or "")
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        return [*last, StepEnd(reason, self._usage())]
+
+    # Blocks.
+
+    def _begun(self, event: _Event) -> list[ModelDelta]:
+        self._newest = index = self._newest + 1 if event.index is None else event.index
+        block = event.content_block or _Block()
+        if block.type != "tool_use":
+            self._by_index.setdefault(index, None)
+        match block.type:
+            case "text" if block.text:
+                return self._said(block.text)
+            case "thinking":
+                self._signature = block.signature or ""
+                return [ReasoningDelta(block.thinking)] if block.thinking else []
+            case "redacted_thinking" if block.data:
+                return [ReasoningDelta("", REDACTED + block.data)]
+            case "tool_use":
+                return self._called(index, block)
+        return []
+
+    def _grown(self, event: _Event) -> list[ModelDelta]:
+        delta = event.delta or _Delta()
+        match delta.type:
+            case "text_delta" if delta.text:
+                return self._said(delta.text)
+            case "thinking_delta" if delta.thinking:
+                return [ReasoningDelta(delta.thinking)]
+            case "signature_delta" if delta.signature:
+                # Held until something else comes: a signature closes the thinking before it.
+                self._signature = delta.signature
+            case "input_json_delta" if delta.partial_json:
+                return self._written(event.index, delta.partial_json)
+        return []
+
+    def _said(self, text: str) -> list[ModelDelta]:
+        self._has_answered = True
+        return [TextDelta(text)]
+
+    def _signed(self) -> list[ModelDelta]:
+        if not self._signature:
+            return []
+        signature, self._signature = self._signature, ""
+        return [ReasoningDelta("", signature)]
+
+    # Calls.
+
+    def _called(self, index: int, block: _Block) -> list[ModelDelta]:
+        self._has_answered = True
+        found = self._by_index.get(index)
+        closed: list[ModelDelta] = []
+        if found is None or (found.name and (block.id or "") != found.id):
+            closed = self._closed(found)
+            found = self._new_call(index)
+        elif found.name:
+            return []  # The same beginning once more.
+        found.id, found.name, found.given = block.id or "", block.name or "unknown", _given(block.input)
+        return [*closed, CallDelta(found.place, found.name, "".join(found.written))]
+
+    def _written(self, index: int | None, piece: str) -> list[ModelDelta]:
+        key = self._newest if index is None else index
+        if key in self._by_index and self._by_index[key] is None:
+            return []  # What the server's own tools are asked.
+        call = self._by_index.get(key) or self._new_call(key)
+        call.written.append(piece)
+        return [CallDelta(call.place, call.name, piece)] if call.name else []
+
+    def _closed(self, call: _Call | None) -> list[ModelDelta]:
+        if call is None or call.is_closed or not call.name:
+            return []
+        call.is_closed = True
+        if "".join(call.written).strip():
+            return []
+        # No arguments at all is how a call of a tool that takes none is written.
+        return [CallDelta(call.place, call.name, call.given or "{}")]
+
+    def _new_call(self, index: int) -> _Call:
+        call = _Call(len(self._calls))
+        self._calls.append(call)
+        self._by_index[index] = call
+        return call
+
+    def _call_at(self, index: int | None) -> _Call | None:
+        return self._by_index.get(self._newest if index is None else index)
+
+    # The end.
+
+    def _whole(self, answer: _Event) -> list[ModelDelta]:
+        """An answer that did not stream. Blocks that are not known are passed over."""
+        deltas: list[ModelDelta] = []
+        for raw in _CONTENT.decode(answer.content) if _is_there(answer.content) else ():
+            try:
+                block = _BLOCK.decode(raw)
+            except msgspec.ValidationError:
+                if _kind(msgspec.json.decode(raw)) in _PIECES:
+                    raise
+                continue
+            deltas += self._begun(_Event(content_block=block))
+            deltas += self._signed()
+            deltas += self._closed(self._call_at(None))
+        self._count(answer.usage)
+        self._stop(answer.stop_reason, answer.stop_details)
+        self.is_done = True
+        return deltas
+
+    def _stop(self, reason: str | None, details: _StopDetails | None) -> None:
+        if not reason:
+            return
+        if reason == "refusal" and not self._has_answered:
+            # Nothing was said, so there is no answer to keep, and asking again would end the same way.
+            why = f"{DECLINED}: {details.explanation}" if details and details.explanation else DECLINED
+            raise ErrorInStream(msgspec.json.encode({"error": {"type": reason, "message": why}}))
+        self._reason = reason
+
+    def _count(self, usage: msgspec.Raw) -> None:
+        """Take in counts, each of which replaces the one before."""
+        if not _is_there(usage):
+            return
+        try:
+            told = _USED.decode(usage)
+        except msgspec.DecodeError:
+            return  # Counts are told, not relied on: an odd one must not cost the answer.
+        for name in told.__struct_fields__:
+            if (count := getattr(told, name)) is not None:
+                setattr(self._used, name, max(count, 0))
+
+    def _usage(self) -> Usage:
+        """All of the input counts, what was read from the cache or written to it included."""
+        used = self._used
+        cached, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
+        sent = (used.input_tokens or 0) + cached + written
+        return Usage(sent, used.output_tokens or 0, cached, written_tokens=written)
+
+
+def _read(data: bytes) -> _Event:
+    """An event. One of a kind that is not known, in a shape that does not fit, is an empty one."""
+    try:
+        return _EVENT.decode(data)
+    except msgspec.ValidationError:
+        found = msgspec.json.decode(data)
+        kind = _kind(found)
+        if kind is None:
+            raise
+        inside = [_kind(found[name]) for name in ("delta", "content_block") if name in found]
+        if kind in _EVENTS and all(each in _PIECES for each in inside):
+            raise
+        return _Event()
+
+
+def _kind(found: Any) -> str | None:
+    kind = found.get("type") if isinstance(found, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _is_signature(event: _Event) -> bool:
+    return event.delta is not None and event.delta.type == "signature_delta"
+
+
+def _given(raw: msgspec.Raw) -> str:
+    """Arguments that come with a call's beginning; most often they are empty there, and follow in pieces."""
+    text = bytes(raw).strip()
+    return text.decode() if text.startswith(b"{") and text[1:-1].strip() else ""
+
+
+def _is_there(raw: msgspec.Raw) -> bool:
+    return bool(raw) and bytes(raw) != b"null"
 
 
 class MessagesWire:

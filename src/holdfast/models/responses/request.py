@@ -21,8 +21,7 @@ from holdfast.domain.context.request import (
 )
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
-from holdfast.models.wording import file_words, on_one_line, tool_name, words
+from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION, file_words, on_one_line, tool_name, words
 
 ENCRYPTED = "reasoning.encrypted_content"
 THINKING = OF_THE_CONVERSATION + "thinking"

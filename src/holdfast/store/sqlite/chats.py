@@ -21,8 +21,7 @@ from holdfast.domain.clock import Instant
 from holdfast.domain.ids import ProcessId, Seq, SessionId
 from holdfast.domain.limits import CHANNEL_LEASE_MS
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import Columns
-from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.sql import Columns, one, rows, run, value
 
 _DELIVERIES = Columns(DeliveryRow)
 

@@ -1,9 +1,11 @@
 """Opening the file: what is checked first, how each connection is set, and what its errors mean."""
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
@@ -165,3 +167,18 @@ def _cannot_open(error: BaseException, path: Path) -> HoldfastError:
     if folder.is_dir() and not os.access(folder, os.W_OK):
         return StoreReadOnly(path=folder)
     return StoreUnreadable(path=path, detail=str(error))
+
+
+T = TypeVar("T")
+
+
+async def opened(opens: Callable[[], T], closes: Callable[[T], None]) -> T:
+    """What `opens` gives, in a thread; whoever stops waiting for it leaves nothing open."""
+    opening = asyncio.ensure_future(asyncio.to_thread(opens))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            closes(opening.result())
+        raise

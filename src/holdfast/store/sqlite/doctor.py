@@ -5,13 +5,15 @@ the live file may take that long. Projections are compared session by session; a
 that differ, in one transaction each.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 import msgspec
 
+from holdfast.domain.errors import StoreCorrupt
 from holdfast.domain.events.codec import Event, decode
 from holdfast.domain.events.facts import BODY_KINDS, Body
 from holdfast.domain.events.parts import text_of
@@ -19,11 +21,28 @@ from holdfast.domain.ids import Seq, SessionId
 from holdfast.domain.search_text import index_text
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.session_state import MemoryBook
-from holdfast.store.ports import Finding
+from holdfast.store.ports import Finding, Progress
+from holdfast.store.sqlite import backup, notes
 from holdfast.store.sqlite.bodies import event_of, unpack
+from holdfast.store.sqlite.connection import Place
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
-from holdfast.store.sqlite.sql import one, rows, run, snapshot, value
+from holdfast.store.sqlite.readers import Readers
+from holdfast.store.sqlite.sql import (
+    DEBTS,
+    MESSAGES,
+    RUNS,
+    SESSIONS,
+    TOOLS,
+    TURNS,
+    Columns,
+    R,
+    one,
+    rows,
+    run,
+    snapshot,
+    value,
+)
+from holdfast.store.sqlite.views import count_sessions
 
 SLICE_EVENTS = 1_000
 Difference = tuple[str, tuple[Any, ...], tuple[Any, ...] | None]
@@ -108,7 +127,7 @@ def _table(
         yield table, key, None
 
 
-def mend(tx: Tx, no: int, folding: Folding) -> int:
+def repair_session(tx: Tx, no: int, folding: Folding) -> int:
     """Bring `folding` up to date inside the transaction and write the rows that differ; returns how many."""
     while events := read_slice(tx.db, no, folding.head):
         folding.add(events)
@@ -169,3 +188,86 @@ def _has_words(kind: str, version: int, body: bytes) -> bool:
 
 def _is_indexed(db: apsw.Connection, position: int) -> bool:
     return one(db, "is_indexed", position) is not None
+
+
+class Writing(Protocol):
+    """Runs something inside a write transaction."""
+
+    def __call__(self, work: Callable[[Tx], Any]) -> Awaitable[Any]: ...
+
+
+class Checkup:
+    """One examination of one store."""
+
+    def __init__(self, place: Place, readers: Readers, write: Writing) -> None:
+        self._place = place
+        self._readers = readers
+        self._write = write
+
+    async def run(self, mend: bool, progress: Progress) -> list[Finding]:
+        found = await self._check_file(progress)
+        try:
+            found += await self._check_sessions(mend, progress)
+            found += await self._check_search(mend)
+            found += await self._check_notes(mend)
+        except StoreCorrupt as fault:
+            # A damaged file may not let itself be read to the end; what was found is told all the same.
+            found.append(Finding("file", str(fault)))
+        return found
+
+    async def _check_file(self, progress: Progress) -> list[Finding]:
+        copy = self._place.folder / "checking.db"
+        disk = os.statvfs(self._place.folder)
+        size, free = self._place.file.stat().st_size, disk.f_bavail * disk.f_frsize
+        if free < 2 * size:
+            what = f"not checked: a copy needs {size // 1_000_000} MB more free disk than there is"
+            return [Finding("file", what)]
+        try:
+            await self._readers.run(backup.copy, self._place, copy, progress)
+            return await self._readers.run(file_findings, copy)
+        finally:
+            copy.unlink(missing_ok=True)
+
+    async def _check_sessions(self, mend: bool, progress: Progress) -> list[Finding]:
+        found: list[Finding] = []
+        done, total, no = 0, await self._readers.read(count_sessions), 0
+        while (session := await self._readers.read(next_session, no)) is not None:
+            no = session[0]
+            found += await self._check_session(no, session[1], mend)
+            done += 1
+            progress(done, max(done, total))
+        return found
+
+    async def _check_session(self, no: int, session_id: SessionId, mend: bool) -> list[Finding]:
+        folding = Folding(session_id)
+        # Folded outside any transaction, a slice at a time; only the last few events are read inside one.
+        while events := await self._readers.read(read_slice, no, folding.head):
+            folding.add(events)
+        wrong = await self._readers.read(compare, no, folding)
+        where = f"conversation {session_id}"
+        faults = [Finding(where, fault) for fault in folding.faults()]
+        if wrong and mend:
+            await self._write(lambda tx: repair_session(tx, no, folding))
+        return faults + [
+            Finding(where, f"{row} does not say what was recorded", mended=mend) for row in wrong
+        ]
+
+    async def _check_search(self, mend: bool) -> list[Finding]:
+        missing = after = 0
+        while True:
+            more, after = await self._readers.read(unindexed, after)
+            missing += more
+            if not after:
+                break
+        if not missing:
+            return []
+        if mend:
+            await self._write(reset_search)
+        return [Finding("search", f"{missing} messages are not in the index", mended=mend)]
+
+    async def _check_notes(self, mend: bool) -> list[Finding]:
+        wrong = await self._readers.read(notes.misplaced)
+        if wrong and mend:
+            await self._write(notes.mend_words)
+        what = f"{wrong} notes are not in the index as they are remembered"
+        return [Finding("notes", what, mended=mend)] if wrong else []

@@ -8,8 +8,7 @@ from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Lease
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import RUNS
-from holdfast.store.sqlite.sql import one, run
+from holdfast.store.sqlite.sql import RUNS, one, run
 
 
 class LeaseGrace:

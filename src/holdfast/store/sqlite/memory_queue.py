@@ -13,9 +13,8 @@ from holdfast.domain.limits import COMMIT_RETRY_MS_MAX
 from holdfast.domain.ranges import numbers_in
 from holdfast.domain.state.rows import Debt, DebtRow
 from holdfast.store.ports import Message
-from holdfast.store.sqlite.contents import content
-from holdfast.store.sqlite.rows import DEBTS, MESSAGES
-from holdfast.store.sqlite.sql import one, rows, snapshot
+from holdfast.store.sqlite.sql import DEBTS, MESSAGES, one, rows, snapshot
+from holdfast.store.sqlite.views import content
 
 
 def debts(db: apsw.Connection, session_id: SessionId, buried: bool) -> Sequence[DebtRow]:

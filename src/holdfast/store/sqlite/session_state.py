@@ -10,9 +10,21 @@ from holdfast.domain.ids import CallId, RunId, Seq
 from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 from holdfast.store.ports import DELETED
 from holdfast.store.sqlite.bodies import event_of
-from holdfast.store.sqlite.contents import content
-from holdfast.store.sqlite.rows import DEBTS, MESSAGES, RUNS, SESSIONS, TOOLS, TURNS, Columns, R
-from holdfast.store.sqlite.sql import each, one, rows, run
+from holdfast.store.sqlite.sql import (
+    DEBTS,
+    MESSAGES,
+    RUNS,
+    SESSIONS,
+    TOOLS,
+    TURNS,
+    Columns,
+    R,
+    each,
+    one,
+    rows,
+    run,
+)
+from holdfast.store.sqlite.views import content
 
 
 class SqlBook:

@@ -30,8 +30,7 @@ from holdfast.store.session_status import Question, Standing, Survey
 from holdfast.store.sqlite import key_value
 from holdfast.store.sqlite.bodies import event_of
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import SESSIONS, TOOLS
-from holdfast.store.sqlite.sql import one, rows, snapshot, value
+from holdfast.store.sqlite.sql import SESSIONS, TOOLS, one, rows, snapshot, value
 from holdfast.store.sqlite.views import LAST, bounded, locate
 
 SEEN, PIN = "seen", "pin"

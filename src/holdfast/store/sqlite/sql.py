@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import apsw
+import msgspec
+
+from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -68,3 +71,48 @@ def each(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]
 def value(db: apsw.Connection, name: str, *args: Any) -> Any:
     """The only value of the query called `name`, which always has one row."""
     return db.execute(SQL[name], args).fetchall()[0][0]
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Columns(Generic[R]):
+    """Flattens a row for SQLite: structs and tuples inside it become JSON text."""
+
+    def __init__(self, cls: type[R]) -> None:
+        self._cls = cls
+        self._names = cls.__struct_fields__
+        hints = [field.type for field in msgspec.structs.fields(cls)]
+        self._nested = tuple(i for i, hint in enumerate(hints) if _is_nested(hint))
+        self._bools = tuple(i for i, hint in enumerate(hints) if hint is bool)
+        self._decoders = {i: msgspec.json.Decoder(hints[i]) for i in self._nested}
+
+    def write(self, row: R) -> tuple[Any, ...]:
+        values = [getattr(row, name) for name in self._names]
+        for i in self._nested:
+            if values[i] is not None:
+                values[i] = msgspec.json.encode(values[i]).decode()
+        return tuple(values)
+
+    def read(self, columns: tuple[Any, ...]) -> R:
+        values = list(columns)
+        for i in self._nested:
+            if values[i] is not None:
+                values[i] = self._decoders[i].decode(values[i])
+        for i in self._bools:
+            values[i] = bool(values[i])
+        return self._cls(*values)
+
+
+def _is_nested(hint: Any) -> bool:
+    if get_origin(hint) is tuple:
+        return True
+    return any(isinstance(t, type) and issubclass(t, msgspec.Struct) for t in (hint, *get_args(hint)))
+
+
+SESSIONS = Columns(SessionRow)
+TURNS = Columns(TurnRow)
+RUNS = Columns(RunRow)
+TOOLS = Columns(ToolRow)
+MESSAGES = Columns(MessageRow)
+DEBTS = Columns(DebtRow)

@@ -54,12 +54,11 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite.chat_store import ChatStore
 from holdfast.store.sqlite.checkpoints import WAL_BYTES_MAX
-from holdfast.store.sqlite.checkup import Checkup
 from holdfast.store.sqlite.committer import SqliteCommitter
-from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, translated
+from holdfast.store.sqlite.connection import WRITE_WAIT_S, Place, check_library, opened, translated
+from holdfast.store.sqlite.doctor import Checkup
 from holdfast.store.sqlite.filesystem import refuse_network
 from holdfast.store.sqlite.note_store import NoteStore
-from holdfast.store.sqlite.opening import opened
 from holdfast.store.sqlite.processes import ProcessLock
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.writer import Writer

@@ -19,10 +19,9 @@ from holdfast.domain.limits import (
 from holdfast.domain.state.rows import MessageRow
 from holdfast.store.ports import Swept
 from holdfast.store.sqlite import chats, notes
-from holdfast.store.sqlite.contents import content, deltas_of
 from holdfast.store.sqlite.journal import Tx
-from holdfast.store.sqlite.rows import MESSAGES
-from holdfast.store.sqlite.sql import one, rows, run, value
+from holdfast.store.sqlite.sql import MESSAGES, one, rows, run, value
+from holdfast.store.sqlite.views import content, deltas_of
 
 SLICE_ROWS = 500
 _DELTAS = get_args(Delta)
