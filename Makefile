@@ -39,8 +39,8 @@ test-all: test crash mutants test-local ## Run every test, with 200 kills, all m
 types: setup ## Write the page's types anew from the server's declarations
 	@$(PY) tools/protocol_types.py
 
-test-core: setup ## Run the quick tests: unit, conformance, simulation, tidy
-	@$(PY) -m pytest $(wildcard tests/unit tests/conformance tests/simulation tests/tidy) $(ARGS)
+test-core: setup ## Run the quick tests: unit, conformance, simulation, style
+	@$(PY) -m pytest $(wildcard tests/unit tests/conformance tests/simulation tests/style) $(ARGS)
 
 test-local: setup ## Run the tests that ask a real llama.cpp; fetches the local model once, 127 MB
 	@.venv/bin/holdfast local install --data .cache/local-model

@@ -1,8 +1,8 @@
 """`python -m bench.chats`: a thousand chats of one bot on one server; prints one table. Linux only (/proc).
 
-The bot's platform is `tests/telegram_api.py` in this process, asked through the real client library; the
-model only keeps time. What is timed is from the moment at which somebody said something to the first message
-that the server sends to their chat, seen by the platform.
+The bot's platform is `tests/support/telegram_api.py` in this process, asked through the real client library;
+the model only keeps time. What is timed is from the moment at which somebody said something to the first
+message that the server sends to their chat, seen by the platform.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from bench.turn.processes import Process, running
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.domain.clock import SystemClock
 from holdfast.store.sqlite.store import SqliteStore
-from tests.telegram_api import TOKEN, Json, TelegramApi, serving
+from tests.support.telegram_api import TOKEN, Json, TelegramApi, serving
 
 MODEL = "openai:10@500"
 """Ten tokens in 20 ms: what takes time is everything else."""

@@ -14,9 +14,9 @@ from time import perf_counter
 from rich.console import Console
 
 from bench.table import Line, at_most, ms, print_table, shown
-from tests.house import house
-from tests.narrow import ANSWER, SAID, WINDOW, Narrow, turn
-from tests.scribe import put_in_place
+from tests.support.in_process_app import house
+from tests.support.small_window_model import ANSWER, SAID, WINDOW, Narrow, turn
+from tests.support.summarising_model import put_in_place
 
 PART = "Context"
 LIMIT = 1.2

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from tests.acceptance.talking import speaking
-from tests.acceptance.terminal import Terminal
+from tests.support.api_client import speaking
+from tests.support.tmux_terminal import Terminal
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "terminal.svg"
 COLUMNS, ROWS = 88, 44

@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, CDPSession, Page, expect
 
 from bench.page.trace import Trace
 from bench.turn.processes import Process
-from tests.browser.driving import Chat, Visitor, chromium, sign_in
+from tests.support.browser_driver import Chat, Visitor, chromium, sign_in
 
 WATCH = Path(__file__).with_name("watch.js")
 SIZE = {"width": 1280, "height": 800}

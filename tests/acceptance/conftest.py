@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.models.providers import PROVIDERS
-from tests.acceptance.talking import Speaker, speaking
-from tests.keys import bearing, remember
+from tests.support.api_client import Speaker, speaking
+from tests.support.auth_tokens import bearing, remember
 
 START_S_MAX = 60
 

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from tests.acceptance.talking import Api
+from tests.support.api_client import Api
 
 _ADDRESSES = frozenset({"src", "href", "srcset", "poster", "action", "formaction"})
 _BUILT = re.compile(r"[\"'`](?:\./)?(?:page/)?([\w-]+-[\w-]{8}\.(?:js|css))[\"'`]")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.acceptance.conftest import Running
 from tests.acceptance.page_files import loaded_by_page, named_in
-from tests.acceptance.talking import talking
+from tests.support.api_client import talking
 
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
 ELSEWHERE = re.compile(

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking, until
-from tests.ports import own_port
-from tests.telegram_api import TOKEN, TelegramApi, on_a_thread
-from tests.webhook_receiver import Receiver, headers_for, key_in, receiving_on_a_thread
+from tests.support.api_client import Api, Speaker, talking, until
+from tests.support.free_ports import own_port
+from tests.support.telegram_api import TOKEN, TelegramApi, on_a_thread
+from tests.support.webhook_receiver import Receiver, headers_for, key_in, receiving_on_a_thread
 
 ADA = 77
 LET_IN = "You are let in. Say it again, please."

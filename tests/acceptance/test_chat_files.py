@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from tests.acceptance.conftest import environ_of, living_in
-from tests.acceptance.talking import Speaker, speaking
-from tests.acceptance.terminal import PROMPT, READY, terminal
-from tests.pictures import png
+from tests.support.api_client import Speaker, speaking
+from tests.support.sample_files import png
+from tests.support.tmux_terminal import PROMPT, READY, terminal
 
 
 def test_an_image_goes_to_an_unknown_model_only_where_that_was_said(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Speaker, words_of
-from tests.acceptance.terminal import PROMPT, READY, Terminal, terminal
+from tests.support.api_client import Speaker, words_of
+from tests.support.tmux_terminal import PROMPT, READY, Terminal, terminal
 
 KEYS = r"^  \[a\] allow"
 """From when they are shown on, keys answer a question."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Holdfast
-from tests.stories import Story, in_store, keep, trip
+from tests.support.sample_conversations import Story, in_store, keep, trip
 
 WRITER = """
 import asyncio, sys

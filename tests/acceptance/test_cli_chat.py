@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Speaker, speaking
+from tests.support.api_client import Speaker, speaking
 
 SCRIPT_S_MAX = 120
 COUNTED = "".join(f"{number} " for number in range(300))

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from tests.acceptance.conftest import Holdfast
-from tests.stories import Story, in_store, keep, trip
+from tests.support.sample_conversations import Story, in_store, keep, trip
 
 
 @pytest.fixture

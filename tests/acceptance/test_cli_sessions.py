@@ -15,7 +15,7 @@ import pytest
 from holdfast.domain.events.codec import Unknown
 from holdfast.domain.memories import NewNote, Origin
 from tests.acceptance.conftest import Holdfast
-from tests.stories import Story, in_store, keep, trip
+from tests.support.sample_conversations import Story, in_store, keep, trip
 
 INNER_WORDS = (
     "journal",

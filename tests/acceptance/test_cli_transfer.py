@@ -13,7 +13,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.state.rows import SessionRow
 from holdfast.store.ports import Append, Store
 from tests.acceptance.conftest import Holdfast
-from tests.stories import Story, in_store, keep, trip
+from tests.support.sample_conversations import Story, in_store, keep, trip
 
 PICTURE = bytes(range(256)) * 1200
 DIGEST = hashlib.sha256(PICTURE).hexdigest()

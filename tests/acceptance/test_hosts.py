@@ -9,10 +9,10 @@ import pytest
 from holdfast.domain.credentials import Entrance
 from tests.acceptance.conftest import Holdfast, Running
 from tests.acceptance.page_files import loaded_by_page, named_in
-from tests.acceptance.talking import talking
-from tests.doors import OWN, door, keyring_of
-from tests.house import house
-from tests.ports import own_port
+from tests.support.api_client import talking
+from tests.support.free_ports import own_port
+from tests.support.in_process_app import house
+from tests.support.in_process_server import OWN, door, keyring_of
 
 PATHS = ("/", "/page/icon.svg", "/health/live", "/api/sessions", "/api/stream?session=x:0", "/metrics")
 

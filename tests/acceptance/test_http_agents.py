@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, living_in
-from tests.acceptance.talking import Api, Speaker, speaking, talking, until, words_of
+from tests.support.api_client import Api, Speaker, speaking, talking, until, words_of
 
 SMALL = 'instructions = "You are small."\nmodel = "openai:small"\n'
 LARGE = 'more_instructions = "You are large."\nmodel = "vllm:large"\n'

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import TITLE, Speaker, talking
+from tests.support.api_client import TITLE, Speaker, talking
 
 
 async def test_a_message_is_kept_answered_and_read_back(server: Running) -> None:

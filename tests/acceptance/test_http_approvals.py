@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Api, Speaker, talking, words_of
+from tests.support.api_client import Api, Speaker, talking, words_of
 
 
 async def asked(api: Api, command: str, session: str | None = None) -> tuple[str, str, dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.limits import BODY_BYTES_MAX, TEXT_BYTES_MAX, TITLE_CHARS_MAX
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, talking
+from tests.support.api_client import Api, talking
 
 NO_SESSION, NO_RUN = "s_0000000000000000", "r_0000000000000000"
 JSON = {"content-type": "application/json"}

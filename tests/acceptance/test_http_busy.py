@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking, until, words_of
+from tests.support.api_client import Api, Speaker, talking, until, words_of
 
 LIMITS = {"HOLDFAST_APPROVALS": "allow", "HOLDFAST_RUN_STEPS_MAX": "2"}
 

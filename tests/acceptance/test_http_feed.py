@@ -17,10 +17,10 @@ from holdfast.domain.limits import FEED_OPEN_MAX, FEED_SESSIONS_MAX
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Frame, Speaker, talking, until
-from tests.doors import asking, door
-from tests.house import house
-from tests.telling import created
+from tests.support.api_client import Api, Frame, Speaker, talking, until
+from tests.support.in_process_app import house
+from tests.support.in_process_server import asking, door
+from tests.support.turn_events import created
 
 FEED = "/api/stream?feed=true"
 

@@ -23,9 +23,9 @@ from holdfast.domain.limits import (
     UPLOADS_BYTES_MAX,
 )
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, speaking, talking, until
-from tests.keys import bearing
-from tests.pictures import PDF, gif, jpeg, pdf, png, webp, words
+from tests.support.api_client import Api, Speaker, speaking, talking, until
+from tests.support.auth_tokens import bearing
+from tests.support.sample_files import PDF, gif, jpeg, pdf, png, webp, words
 
 NO_FILE = "0" * 64
 MALFORMED = 1_000

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 from tests.acceptance.conftest import Holdfast
-from tests.acceptance.talking import talking, until
-from tests.local_packages import Packages
+from tests.support.api_client import talking, until
+from tests.support.fake_llama_packages import Packages
 
 NAME = "local:smollm2-135m"
 WAIT_S = 60

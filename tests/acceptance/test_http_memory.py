@@ -14,9 +14,9 @@ from holdfast.domain.limits import MEMORY_CHARS_MAX, PAGE_MEMORIES_MAX
 from holdfast.store.ports import Append
 from holdfast.store.sqlite.store import SqliteStore
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, speaking, talking, until
-from tests.remembering_model import Rememberer
-from tests.telling import IDS, TurnStory
+from tests.support.api_client import Api, speaking, talking, until
+from tests.support.memory_model_server import Rememberer
+from tests.support.turn_events import IDS, TurnStory
 
 REX = "My dog is called Rex."
 NOTED = "The user's dog is called Rex."

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.acceptance.talking import Api, Speaker, speaking, talking, words_of
+from tests.support.api_client import Api, Speaker, speaking, talking, words_of
 
 KEY = "gsk_0123456789abcdefABCDEF"
 NOWHERE = "http://127.0.0.1:9/v1"

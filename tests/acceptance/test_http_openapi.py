@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.http.app import PATHS
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import talking
+from tests.support.api_client import talking
 
 UNDESCRIBED = {"/", "/page/{name}", "/metrics", "/openapi.json"}
 METHODS = {"get", "post", "patch", "delete"}

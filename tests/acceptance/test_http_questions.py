@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.limits import TEXT_BYTES_MAX
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, talking, words_of
+from tests.support.api_client import Api, talking, words_of
 
 COLOURS = {"question": "Which colour?", "choices": ["Red", "Green", "Blue"]}
 

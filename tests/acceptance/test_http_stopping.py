@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking, until
+from tests.support.api_client import Api, Speaker, talking, until
 
 NUMBERS = "".join(f"{n} " for n in range(100))
 

@@ -12,9 +12,9 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.store.ports import Append
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, next_event, talking, until
-from tests.doors import asking, door
-from tests.house import house
+from tests.support.api_client import Api, next_event, talking, until
+from tests.support.in_process_app import house
+from tests.support.in_process_server import asking, door
 
 
 async def test_a_stream_replays_and_then_follows(server: Running) -> None:

@@ -1,7 +1,7 @@
 """Summarising older messages, and going on in a new conversation: over HTTP, on a real server."""
 
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Speaker, talking, words_of
+from tests.support.api_client import Speaker, talking, words_of
 
 SUMMARY = "A fitting title"
 """What the speaker says to whoever asks on the side."""

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking, until, words_of
-from tests.calls import is_alive
-from tests.mcp_calls import PLAIN, SDK, done, effects_of, listening
-from tests.ports import own_port
+from tests.support.api_client import Api, Speaker, talking, until, words_of
+from tests.support.free_ports import own_port
+from tests.support.mcp_fixture import PLAIN, SDK, done, effects_of, listening
+from tests.support.tool_fixture import is_alive
 
 SECRET = "wiki-0123456789-secret"
 KEPT_OUT = "There is nobody who may read this."

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.crash.household import Household, household
-from tests.crash.onlookers import Memory
-from tests.ports import own_port
+from tests.support.free_ports import own_port
+from tests.support.memory_server_harness import Household, household
+from tests.support.recording_clients import Memory
 
 DOG, TEA, ASKED = "My dog is called Rex.", "I like tea.", "What is my dog called?"
 GRACE_S = "2"

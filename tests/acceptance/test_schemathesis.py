@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.acceptance.conftest import Running, environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking
+from tests.support.api_client import Api, Speaker, talking
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "8"))
 STREAMS = r"(/events|^/api/stream)$"

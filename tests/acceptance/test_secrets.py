@@ -21,7 +21,7 @@ import pytest
 from holdfast.domain.ids import SessionId
 from holdfast.domain.secrets import MASK
 from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.acceptance.parrot import (
+from tests.acceptance.leaking_model import (
     CONTROL,
     HEADER,
     KEY,
@@ -33,9 +33,9 @@ from tests.acceptance.parrot import (
     WHOLE,
     Parrot,
 )
-from tests.acceptance.talking import Api, speaking, until
-from tests.keys import bearing
-from tests.stories import Story, in_store, keep
+from tests.support.api_client import Api, speaking, until
+from tests.support.auth_tokens import bearing
+from tests.support.sample_conversations import Story, in_store, keep
 
 
 class Listener(Api):

@@ -11,7 +11,7 @@ import pytest
 from holdfast import __version__
 from tests.acceptance.conftest import Holdfast
 from tests.acceptance.page_files import named_in
-from tests.ports import own_port
+from tests.support.free_ports import own_port
 
 
 def taken_port(port: int = 0) -> socket.socket:

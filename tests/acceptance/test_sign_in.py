@@ -19,10 +19,10 @@ from holdfast.http import authenticator
 from holdfast.http.app import PATHS
 from holdfast.http.authenticator import right_needed
 from tests.acceptance.conftest import Holdfast, Reply, Running
-from tests.acceptance.talking import Api, talking, until
-from tests.doors import KEY_MS, door, keyring_of, signed_in
-from tests.house import house
-from tests.ports import own_port
+from tests.support.api_client import Api, talking, until
+from tests.support.free_ports import own_port
+from tests.support.in_process_app import house
+from tests.support.in_process_server import KEY_MS, door, keyring_of, signed_in
 
 JSON = {"Content-Type": "application/json"}
 PASSWORD = "correct horse battery"

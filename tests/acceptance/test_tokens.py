@@ -13,9 +13,9 @@ from holdfast.domain.credentials import RIGHTS
 from holdfast.http.app import PATHS
 from holdfast.http.authenticator import right_needed
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Api, talking, until
-from tests.doors import door, keyring_of, signed_in
-from tests.house import house
+from tests.support.api_client import Api, talking, until
+from tests.support.in_process_app import house
+from tests.support.in_process_server import door, keyring_of, signed_in
 
 METHODS = ("GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS")
 LET_IN = {200, 201, 202, 204, 308, 400, 404, 405, 409, 413, 415, 422}

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.conftest import environ_of, living_in
-from tests.acceptance.talking import Api, Speaker, talking, words_of
-from tests.web_server import Site, reply, serving
+from tests.support.api_client import Api, Speaker, talking, words_of
+from tests.support.web_server import Site, reply, serving
 
 
 async def used(

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.domain.credentials import Right
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, talking
-from tests.doors import door, keyring_of
-from tests.house import house
+from tests.support.api_client import Api, talking
+from tests.support.in_process_app import house
+from tests.support.in_process_server import door, keyring_of
 
 
 async def waiting(api: Api, folder: Path, command: str) -> tuple[str, str]:

@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import Speaker, speaking
-from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
+from tests.support.api_client import Speaker, speaking
+from tests.support.browser_driver import Chat, Inn, Visitor, chromium, sign_in
 
 Welcome = Callable[[], Awaitable[Visitor]]
 Guest = Callable[..., Awaitable[Chat]]

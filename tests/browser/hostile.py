@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Page, Route
 
-from tests.browser.driving import EVIL_NAME, Visitor
+from tests.support.browser_driver import EVIL_NAME, Visitor
 
 _PAGE = '<!doctype html><meta charset="utf-8"><title>Cats</title><body><button>More cats</button>'
 _SCRIPT = Path(__file__).with_name("hostile.js")

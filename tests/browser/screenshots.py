@@ -12,9 +12,9 @@ from typing import Any
 from playwright.async_api import Browser, expect
 
 from tests.acceptance.conftest import environ_of, living_in
-from tests.acceptance.talking import Api, speaking, talking
-from tests.browser.driving import Chat, Inn, Visitor, chromium, sign_in
-from tests.remembering_model import Rememberer
+from tests.support.api_client import Api, speaking, talking
+from tests.support.browser_driver import Chat, Inn, Visitor, chromium, sign_in
+from tests.support.memory_model_server import Rememberer
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, talking
 from tests.browser.conftest import Welcome
-from tests.browser.driving import EVIL_NAME, Chat, Visitor, sign_in
 from tests.browser.hostile import PATIENCE_MS, WINDOW_MS, Told, hostile_site
+from tests.support.api_client import Api, talking
+from tests.support.browser_driver import EVIL_NAME, Chat, Visitor, sign_in
 
 SECRET = "the owner's own words"
 METHODS = ("get", "post", "patch", "delete", "put")

@@ -5,8 +5,8 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import talking
-from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
+from tests.support.api_client import talking
+from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
 
 TRICKS = (
     "<script>alert('s1')</script>",

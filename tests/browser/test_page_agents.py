@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.acceptance.talking import Speaker, speaking
-from tests.browser.driving import PHONE, WAIT_MS, Chat, Visitor, sign_in, tab_to, too_small, violations
+from tests.support.api_client import Speaker, speaking
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Visitor, sign_in, tab_to, too_small, violations
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
 LARGE = 'description = "Thinks longer."\nmodel = "vllm:large"\nmemory = "off"\n'

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.acceptance.talking import WRITTEN_UP, Speaker
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat, tab_to
+from tests.support.api_client import WRITTEN_UP, Speaker
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, tab_to
 
 COUNT = 300
 NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined })"

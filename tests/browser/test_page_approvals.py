@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Chat
+from tests.support.browser_driver import WAIT_MS, Chat
 
 
 async def test_what_was_edited_is_what_runs(chat: Chat, tmp_path: Path) -> None:

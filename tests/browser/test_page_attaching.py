@@ -14,9 +14,9 @@ from aiohttp import web
 from playwright.async_api import FilePayload, Locator, Route, expect
 
 from holdfast.domain.limits import ATTACHMENTS_MAX, FILE_BYTES_MAX, TEXT_FILE_BYTES_MAX
-from tests.acceptance.talking import Speaker, speaking, talking
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, violations
+from tests.support.api_client import Speaker, speaking, talking
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, violations
 
 CARRY = """({ name, type, base64, where }) => {
     const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import OUTSIDE, WAIT_MS, Chat, Inn, Visitor, violations
+from tests.support.browser_driver import OUTSIDE, WAIT_MS, Chat, Inn, Visitor, violations
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,7 +6,7 @@ from typing import Any
 from playwright.async_api import Locator, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.acceptance.talking import Speaker
-from tests.browser.driving import WAIT_MS, Chat
+from tests.support.api_client import Speaker
+from tests.support.browser_driver import WAIT_MS, Chat
 
 
 async def _busy(chat: Chat) -> None:

@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import Holdfast, environ_of, living_in
-from tests.acceptance.talking import Speaker
-from tests.browser.driving import WAIT_MS, Visitor, sign_in, violations
-from tests.telegram_api import TOKEN, TelegramApi, on_a_thread
+from tests.support.api_client import Speaker
+from tests.support.browser_driver import WAIT_MS, Visitor, sign_in, violations
+from tests.support.telegram_api import TOKEN, TelegramApi, on_a_thread
 
 ADA = 77
 CODE = re.compile(r"\b[2-9A-Z]{4}-[2-9A-Z]{4}\b")

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Chat
+from tests.support.browser_driver import WAIT_MS, Chat
 
 
 async def typed(chat: Chat, line: str) -> None:

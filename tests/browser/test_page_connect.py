@@ -6,10 +6,10 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Locator, expect
 
-from tests.acceptance.talking import Speaker, speaking
 from tests.acceptance.test_http_models import NOBODY
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import WAIT_MS, Chat, Inn
+from tests.support.api_client import Speaker, speaking
+from tests.support.browser_driver import WAIT_MS, Chat, Inn
 
 RIGHT, WRONG = "sk-the-right-one-1234567890", "sk-a-wrong-one-1234567890"
 

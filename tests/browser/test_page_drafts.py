@@ -6,10 +6,10 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from tests.acceptance.talking import Api, talking
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Inn
 from tests.browser.test_page_attaching import attached, chooser, payload, png
+from tests.support.api_client import Api, talking
+from tests.support.browser_driver import WAIT_MS, Inn
 
 
 async def begun(inn: Inn) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.acceptance.talking import Api, talking
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, too_small, violations
+from tests.support.api_client import Api, talking
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, too_small, violations
 
 NOTES = "Tidy up\nand rest\n"
 NEVER_LATE = """() => {

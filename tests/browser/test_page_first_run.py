@@ -6,9 +6,9 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import living_in
-from tests.acceptance.talking import TITLE
 from tests.acceptance.test_http_models import NOBODY
-from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
+from tests.support.api_client import TITLE
+from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
 
 TRIES = 3
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import FloatRect, Locator, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat, tab_to, too_small, violations
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, tab_to, too_small, violations
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}}
 NARROW: dict[str, Any] = {"viewport": {"width": 1000, "height": 700}}

@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast
-from tests.browser.driving import WAIT_MS, Chat, Visitor, tab_to
+from tests.support.browser_driver import WAIT_MS, Chat, Visitor, tab_to
 
 PASSWORD = "a long enough secret"
 PRESSED = """async (key) => {

@@ -9,9 +9,9 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from tests.acceptance.conftest import Running
-from tests.acceptance.talking import Api, Speaker, talking, until
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, Visitor, sign_in, violations
+from tests.support.api_client import Api, Speaker, talking, until
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, Visitor, sign_in, violations
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import Holdfast, environ_of, living_in
-from tests.acceptance.talking import Speaker
 from tests.acceptance.test_mcp import table, time_table, written
-from tests.browser.driving import TARGET_PX, Visitor, sign_in, violations
+from tests.support.api_client import Speaker
+from tests.support.browser_driver import TARGET_PX, Visitor, sign_in, violations
 
 READY_MS = 30_000
 """A server in Python takes a while to come up on a busy machine."""

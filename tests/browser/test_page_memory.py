@@ -12,8 +12,9 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import TITLE, speaking, talking
-from tests.browser.driving import (
+from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
+from tests.support.api_client import TITLE, speaking, talking
+from tests.support.browser_driver import (
     GONE,
     PHONE,
     WAIT_MS,
@@ -24,9 +25,8 @@ from tests.browser.driving import (
     too_small,
     violations,
 )
-from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
-from tests.local_packages import Packages
-from tests.remembering_model import Rememberer
+from tests.support.fake_llama_packages import Packages
+from tests.support.memory_model_server import Rememberer
 from tests.witness_memory.watching import Witness
 
 PAGED = 60

@@ -9,10 +9,10 @@ import pytest
 from playwright.async_api import Response, Route, expect
 
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
-from tests.acceptance.talking import TITLE, speaking, talking, until
-from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
-from tests.browser.memorising import Memory, begin_anew, tell, waits_quietly
-from tests.remembering_model import Rememberer
+from tests.browser.memory_page import Memory, begin_anew, tell, waits_quietly
+from tests.support.api_client import TITLE, speaking, talking, until
+from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
+from tests.support.memory_model_server import Rememberer
 from tests.witness_memory.watching import Witness
 
 UNDO_MS = 20_000

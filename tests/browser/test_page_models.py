@@ -12,10 +12,10 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.acceptance.conftest import Holdfast, living_in
-from tests.acceptance.talking import speaking
 from tests.acceptance.test_http_models import KEY, NOBODY, Listing
-from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign_in, violations
-from tests.ollama_port import ollama_port
+from tests.support.api_client import speaking
+from tests.support.browser_driver import PHONE, TARGET_PX, WAIT_MS, Chat, Visitor, sign_in, violations
+from tests.support.ollama_port import ollama_port
 
 REFUSED = r"Failed to load resource: the server responded with a status of 4\d\d"
 NOWHERE = "http://127.0.0.1:9/v1"

@@ -7,10 +7,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast
-from tests.acceptance.talking import Speaker, talking
-from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
 from tests.browser.test_page_restart import kill
-from tests.ports import own_port
+from tests.support.api_client import Speaker, talking
+from tests.support.browser_driver import GONE, WAIT_MS, Chat, Visitor, sign_in
+from tests.support.free_ports import own_port
 
 NOT_SAVED = "Not saved yet"
 WATCH = """words => {

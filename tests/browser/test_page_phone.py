@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.async_api import Locator, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, too_small
+from tests.support.browser_driver import PHONE, WAIT_MS, too_small
 
 COVERED = """pre => {
     const button = (pre.closest(".code") ?? pre).querySelector("button").getBoundingClientRect();

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.acceptance.talking import talking
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat, Inn, too_small, violations
+from tests.support.api_client import talking
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat, Inn, too_small, violations
 
 COLOURS = {"question": "Which colour shall the door be?", "choices": ["Red", "Dark green", "Blue"]}
 SEVERAL = COLOURS | {"multiple": True}

@@ -9,9 +9,9 @@ import apsw
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Speaker, talking, until
-from tests.browser.driving import GONE, WAIT_MS, Chat, Visitor, sign_in
-from tests.ports import own_port
+from tests.support.api_client import Speaker, talking, until
+from tests.support.browser_driver import GONE, WAIT_MS, Chat, Visitor, sign_in
+from tests.support.free_ports import own_port
 
 COUNT = 300
 CONTINUED = "Continued after restart"

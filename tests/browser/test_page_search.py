@@ -5,9 +5,9 @@ import re
 
 from playwright.async_api import expect
 
-from tests.acceptance.talking import talking
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Chat, Inn
+from tests.support.api_client import talking
+from tests.support.browser_driver import WAIT_MS, Chat, Inn
 
 TURNS = 150
 EARLY = 7

@@ -13,9 +13,9 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from holdfast import __version__
 from holdfast.domain.limits import PASSWORD_CHARS_MIN
 from holdfast.store.sqlite.bodies import unpack
-from tests.acceptance.talking import Speaker, talking, until
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import GONE, PHONE, WAIT_MS, Inn, Visitor
+from tests.support.api_client import Speaker, talking, until
+from tests.support.browser_driver import GONE, PHONE, WAIT_MS, Inn, Visitor
 
 PASSWORD, OTHER = "correct horse", "battery staple"
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}

@@ -7,7 +7,7 @@ import time
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import PHONE, WAIT_MS, Chat
+from tests.support.browser_driver import PHONE, WAIT_MS, Chat
 
 MOVES = 6
 STEP_S = 0.02

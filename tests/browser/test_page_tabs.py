@@ -5,7 +5,7 @@ import asyncio
 from playwright.async_api import expect
 
 from tests.browser.conftest import Guest
-from tests.browser.driving import WAIT_MS, Inn, Visitor
+from tests.support.browser_driver import WAIT_MS, Inn, Visitor
 
 TABS = 10
 

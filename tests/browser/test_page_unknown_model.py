@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.acceptance.talking import Speaker, speaking
 from tests.browser.conftest import Guest, Hosting
-from tests.browser.driving import PHONE, TARGET_PX, WAIT_MS, Chat, Inn, violations
 from tests.browser.test_page_attaching import attached, chooser, payload, png, shown
-from tests.pictures import pdf, words
+from tests.support.api_client import Speaker, speaking
+from tests.support.browser_driver import PHONE, TARGET_PX, WAIT_MS, Chat, Inn, violations
+from tests.support.sample_files import pdf, words
 
 NOT_KNOWN = "small isn't known to read images."
 

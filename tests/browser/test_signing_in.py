@@ -5,10 +5,10 @@ import re
 from playwright.async_api import Page, expect
 
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import TITLE, talking
 from tests.browser.conftest import Welcome
-from tests.browser.driving import GONE, OUTSIDE, WAIT_MS, Chat, Visitor, sign_in, sign_out
-from tests.browser.inviting import new_link
+from tests.browser.sign_in_links import new_link
+from tests.support.api_client import TITLE, talking
+from tests.support.browser_driver import GONE, OUTSIDE, WAIT_MS, Chat, Visitor, sign_in, sign_out
 
 REFUSED = r"status of 401"
 

@@ -7,10 +7,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import Holdfast, Running
-from tests.acceptance.talking import Api, talking, until
 from tests.browser.conftest import Welcome
-from tests.browser.driving import WAIT_MS, Chat, Visitor, sign_in
-from tests.browser.inviting import new_link
+from tests.browser.sign_in_links import new_link
+from tests.support.api_client import Api, talking, until
+from tests.support.browser_driver import WAIT_MS, Chat, Visitor, sign_in
 
 
 async def _ask(api: Api, marker: Path) -> tuple[str, str]:

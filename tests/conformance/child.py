@@ -12,7 +12,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import FACTORIES
-from tests.telling import accept
+from tests.support.turn_events import accept
 
 
 def say(*words: object) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.domain.clock import Clock
 from holdfast.store.ports import Store
 from holdfast.store.sqlite.store import SqliteStore
-from tests.repeated_decisions import repeating
+from tests.support.repeating_store import repeating
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,7 +19,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
 from holdfast.domain.state.session_state import View
 from holdfast.store.ports import Append, Receipt, Store
-from tests.telling import IDS, TurnStory, accept, created, turn_facts
+from tests.support.turn_events import IDS, TurnStory, accept, created, turn_facts
 
 
 def rename(session_id: SessionId, title: str = "x", expect: int | None = None) -> Append:

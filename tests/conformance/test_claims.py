@@ -11,7 +11,7 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.domain.limits import LEASE_GRACE_MS
 from holdfast.store.ports import Append, Fence, Lease, Store
 from tests.conformance.factories import Home
-from tests.telling import TurnStory, created
+from tests.support.turn_events import TurnStory, created
 
 LEASE_MS = 10_000
 

@@ -11,7 +11,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Lease, Store
 from tests.conformance.factories import Home
-from tests.telling import IDS, TurnStory, accept, created, turn_with_tool
+from tests.support.turn_events import IDS, TurnStory, accept, created, turn_with_tool
 
 
 def quiet(done: int, total: int) -> None:

@@ -9,7 +9,7 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.store.ports import Append, Fence, Store
-from tests.telling import IDS, TurnStory, created
+from tests.support.turn_events import IDS, TurnStory, created
 
 
 async def talking(store: Store) -> tuple[SessionId, TurnStory, int]:

@@ -12,7 +12,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PURGE_AFTER_MS
 from holdfast.store.ports import DELETED, Append, Store
 from tests.conformance.factories import Home
-from tests.telling import IDS, TurnStory, created, turn_facts
+from tests.support.turn_events import IDS, TurnStory, created, turn_facts
 
 DELETED_FACT = (f.SessionDeleted(),)
 

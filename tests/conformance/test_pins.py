@@ -9,7 +9,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import FEED_SESSIONS_MAX, PINS_MAX, PURGE_AFTER_MS
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
-from tests.telling import IDS, created
+from tests.support.turn_events import IDS, created
 
 
 async def begin(store: Store) -> SessionId:

@@ -6,7 +6,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PAGE_SESSIONS_MAX
 from holdfast.domain.usage import Usage
 from holdfast.store.ports import Append, Store
-from tests.telling import IDS, TurnStory, accept, created
+from tests.support.turn_events import IDS, TurnStory, accept, created
 
 
 async def begin(store: Store, count: int, clock: FakeClock) -> list[SessionId]:

@@ -12,7 +12,7 @@ from holdfast.domain.state.projections import fold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Store, Swept
 from tests.conformance.factories import Home
-from tests.telling import TurnStory, created, turn_facts, turn_with_tool
+from tests.support.turn_events import TurnStory, created, turn_facts, turn_with_tool
 
 
 def quiet(done: int, total: int) -> None:

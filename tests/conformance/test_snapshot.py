@@ -8,7 +8,7 @@ import pytest
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events import facts as f
 from holdfast.store.ports import Append, Snapshot, Store
-from tests.telling import IDS
+from tests.support.turn_events import IDS
 
 WAIT_S = 30.0
 

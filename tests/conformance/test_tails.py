@@ -13,7 +13,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import READ_EVENTS_MAX, SUBSCRIBER_EVENTS_MAX
 from holdfast.store.ports import Append, Store
 from tests.conformance.factories import Home
-from tests.telling import IDS, accept, created
+from tests.support.turn_events import IDS, accept, created
 
 SEEN_WITHIN_S = 1.0
 """Most times: on a machine that is slow or busy, too."""

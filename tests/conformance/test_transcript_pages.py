@@ -12,7 +12,7 @@ from holdfast.domain.limits import PAGE_MESSAGES_MAX
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Message, MessagePage, Store
-from tests.telling import IDS, TurnStory, accept, created, turn_facts, turn_with_tool
+from tests.support.turn_events import IDS, TurnStory, accept, created, turn_facts, turn_with_tool
 
 
 async def begin(store: Store, *facts: f.AnyFact) -> SessionId:

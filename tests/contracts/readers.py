@@ -17,8 +17,8 @@ from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.transcript.removals import History
 from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.http.schemas.responses import MessageList, message_of, run_of, used
-from tests.acceptance.talking import Api
-from tests.house import House
+from tests.support.api_client import Api
+from tests.support.in_process_app import House
 
 READERS = 4
 

@@ -34,8 +34,8 @@ from holdfast.models.ports import Model
 from holdfast.store.ports import Append
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.sandbox.sandbox import NO_WALLS
-from tests.house import UNLIMITED, House, Puppet, house, says
-from tests.parlour import Parlour, desk
+from tests.support.fake_channel import Parlour, desk
+from tests.support.in_process_app import UNLIMITED, House, Puppet, house, says
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE, OTHER = SessionId("s_0000000000000001"), SessionId("s_0000000000000002")
@@ -129,8 +129,9 @@ async def test_consecutive_turns_go_on_with_what_is_held_and_the_baseline_follow
 
 async def _answered_elsewhere(folder: Path, session_id: SessionId, text: str, answer: str) -> None:
     """One turn, to its end, by a process of its own."""
-    speaker = [sys.executable, "-m", "tests.contracts.speaker", str(folder), session_id, text, answer]
-    await asyncio.to_thread(subprocess.run, speaker, cwd=ROOT, check=True, timeout=60)
+    module = "tests.contracts.single_turn_process"
+    command = [sys.executable, "-m", module, str(folder), session_id, text, answer]
+    await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, timeout=60)
 
 
 async def test_what_another_process_said_is_read_before_the_next_answer(tmp_path: Path) -> None:

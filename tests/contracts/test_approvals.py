@@ -19,7 +19,7 @@ from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.limits import ARGUMENTS_BYTES_MAX
 from holdfast.domain.shell.rules import Allowing
 from holdfast.store.sqlite.store import SqliteStore
-from tests.house import House, Lever, calls, house, says
+from tests.support.in_process_app import House, Lever, calls, house, says
 
 NEVER = ("reboot *",)
 

@@ -18,8 +18,8 @@ from holdfast.domain.state.rows import SessionRow
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import ModelFailure, ReasoningDelta, StepEnd, TextDelta
 from tests.contracts.readers import State, reading
-from tests.doors import door
-from tests.house import House, Lever, Line, calls, house, says, thinks
+from tests.support.in_process_app import House, Lever, Line, calls, house, says, thinks
+from tests.support.in_process_server import door
 
 ROUNDS = 4
 WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]

@@ -26,8 +26,8 @@ from holdfast.memory.scheduler import Outcome
 from holdfast.models.ports import ModelFailure
 from holdfast.settings.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
-from tests.house import Lever, calls
-from tests.keepers import Home, Keeper, Stubborn, home
+from tests.support.fake_memory_providers import Home, Keeper, Stubborn, home
+from tests.support.in_process_app import Lever, calls
 from tests.witness_memory.watching import INSTALLED, Witness
 
 A, B = Owner("a"), Owner("b")

@@ -16,8 +16,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import COMMIT_RETRY_MS, COMMITS_AT_ONCE_MAX
 from holdfast.memory.committer import LOST_MS
 from holdfast.memory.scheduler import Outcome
-from tests.house import Lever, calls, says
-from tests.keepers import Diary, Home, Keeper, Stubborn, home, written
+from tests.support.fake_memory_providers import Diary, Home, Keeper, Stubborn, home, written
+from tests.support.in_process_app import Lever, calls, says
 
 ROOT = Path(__file__).resolve().parents[2]
 SOON_S = 30
@@ -28,7 +28,7 @@ class Resident:
     """Another process that tells a diary, as the test sees it."""
 
     def __init__(self, folder: Path, diary: Path, keyed: bool, point: str) -> None:
-        command = [sys.executable, "-m", "tests.contracts.memory_resident", str(folder), str(diary)]
+        command = [sys.executable, "-m", "tests.contracts.memory_worker_process", str(folder), str(diary)]
         command += ["keyed" if keyed else "keyless", point]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.session_id = SessionId(self._line())

@@ -19,7 +19,7 @@ from holdfast.domain.limits import CHOICES_MAX, QUESTION_CHARS_MAX, QUESTIONS_OP
 from holdfast.models.ports import CallDelta, StepEnd
 from holdfast.store.session_status import Question
 from holdfast.tools.ask_user import AskUser
-from tests.house import House, Lever, Line, house, says
+from tests.support.in_process_app import House, Lever, Line, house, says
 
 COLOURS = ("Red", "Green", "Blue")
 Verb = Callable[[House, SessionId, RunId], Coroutine[Any, Any, object]]

@@ -16,8 +16,8 @@ from holdfast.domain.state.changes import Change
 from holdfast.engine.recovery import LOOK_AGAIN_MS
 from holdfast.models.ports import TextDelta
 from holdfast.store.spool import Spools
-from tests.contracts.other_process import Resident, resident
-from tests.house import House, Lever, house, says
+from tests.contracts.run_worker import Resident, resident
+from tests.support.in_process_app import House, Lever, house, says
 
 
 class LateClock(SystemClock):

@@ -13,8 +13,8 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.limits import RESUME_ATTEMPTS_MAX, RESUME_ATTEMPTS_STALLED_MAX
 from holdfast.models.ports import TextDelta
-from tests.contracts.other_process import resident
-from tests.house import House, Lever, calls, house, says
+from tests.contracts.run_worker import resident
+from tests.support.in_process_app import House, Lever, calls, house, says
 
 
 async def test_an_interrupted_run_goes_on_by_itself_within_its_budget_of_attempts(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from holdfast.domain.ids import SessionId
 from holdfast.models.ports import TextDelta
 from tests.contracts.readers import reading
-from tests.doors import door
-from tests.house import House, Lever, Line, calls, house, says
-from tests.scribe import scribe
+from tests.support.in_process_app import House, Lever, Line, calls, house, says
+from tests.support.in_process_server import door
+from tests.support.summarising_model import scribe
 
 ROUNDS = 4
 WORDS: list[Line] = [TextDelta(f"word{n} ") for n in range(60)]

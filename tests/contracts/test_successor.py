@@ -17,10 +17,10 @@ from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId
 from holdfast.engine.session_commands import Accepted
 from holdfast.store.ports import Store
-from tests.house import House, house, says
-from tests.mortal import Fate, Mortal
-from tests.parlour import Parlour, desk
-from tests.scribe import Scribe, scribe, talk
+from tests.support.crashing_proxy import Fate, Mortal
+from tests.support.fake_channel import Parlour, desk
+from tests.support.in_process_app import House, house, says
+from tests.support.summarising_model import Scribe, scribe, talk
 
 ROOT = Path(__file__).resolve().parents[2]
 MOVE_STEPS = frozenset({"session", "pinned", "append", "pin"})
@@ -253,7 +253,7 @@ async def test_a_queue_and_its_chat_move_while_processes_send_to_the_old_id(tmp_
 
 
 async def _sender(folder: Path, session_id: SessionId, name: str) -> asyncio.subprocess.Process:
-    command = [sys.executable, "-m", "tests.contracts.sender", str(folder), session_id, name]
+    command = [sys.executable, "-m", "tests.contracts.sender_process", str(folder), session_id, name]
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.conftest import Holdfast, Running, living_in
 
 WAIT_S = 60.0
-QUICK_SWEEPER = Path(__file__).with_name("quick_sweeper.py")
+QUICK_SWEEPER = Path(__file__).with_name("frequent_sweeper.py")
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import aiohttp
 import msgspec
 
 from holdfast.store.sqlite.store import SqliteStore
-from tests.crash.onlookers import Crowd, Memory, Sent, frames, words_of
-from tests.crash.script import EFFECTS
-from tests.crash.servers import Server
-from tests.keys import SIGNED_IN
+from tests.support.auth_tokens import SIGNED_IN
+from tests.support.recording_clients import Crowd, Memory, Sent, frames, words_of
+from tests.support.server_process import Server
+from tests.support.turn_script import EFFECTS
 
 _WORD = re.compile(r"\S+ ")
 

@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from tests.crash.household import Household, household
-from tests.crash.onlookers import Memory
-from tests.crash.servers import MISSED, TRIES_MAX, turnstile
+from tests.support.memory_server_harness import Household, household
+from tests.support.recording_clients import Memory
+from tests.support.server_process import MISSED, TRIES_MAX, turnstile
 
 DOG, HOME, TEA = "My dog is called Rex.", "I live in Lisbon.", "I like tea."
 POINTS = ("before", "after")

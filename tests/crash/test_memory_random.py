@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.crash.mourners import Figures, mourning
-from tests.crash.past import kills_wanted, seed_of_run
+from tests.crash.memory_crash_harness import Figures, mourning
+from tests.crash.writer_history import kills_wanted, seed_of_run
 
 KILLS_EACH = 40
 """How often one store is bereaved, so that conversations do not grow for ever."""

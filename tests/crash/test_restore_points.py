@@ -12,7 +12,7 @@ from holdfast.domain.ids import Ids, SessionId
 from holdfast.store import archive
 from holdfast.store.sqlite.restore import restore
 from holdfast.store.sqlite.store import SqliteStore
-from tests.telling import created
+from tests.support.turn_events import created
 
 ROOT = Path(__file__).resolve().parents[2]
 Found = tuple[tuple[str, ...], dict[str, str]]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.crash.actor import acting
 from tests.crash.audit import Figures, audit
-from tests.crash.onlookers import Memory, gathering
-from tests.crash.past import scratch, seed_of_run
-from tests.crash.script import EFFECTS, Script, Step
-from tests.crash.servers import serving
-from tests.crash.stage import Stage, stage
+from tests.crash.conversation_harness import Stage, stage
+from tests.crash.scripted_model import acting
+from tests.crash.writer_history import scratch, seed_of_run
+from tests.support.recording_clients import Memory, gathering
+from tests.support.server_process import serving
+from tests.support.turn_script import EFFECTS, Script, Step
 
 SHELL = (Step(5, "shell"), Step(5))
 WAITING = (Step(5, "shell", waits_for="go"), Step(5))

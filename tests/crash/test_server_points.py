@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.script import EDITED, Step
-from tests.crash.servers import MISSED, TRIES_MAX, Turnstile, turnstile
-from tests.crash.stage import Stage, stage
+from tests.crash.conversation_harness import Stage, stage
+from tests.support.server_process import MISSED, TRIES_MAX, Turnstile, turnstile
+from tests.support.turn_script import EDITED, Step
 
 SHELL = (Step(5, "shell"), Step(5))
 

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from tests.crash.audit import Figures
-from tests.crash.bustle import Bustle, bustle
-from tests.crash.past import kills_wanted, seed_of_run
-from tests.crash.reaper import Reaper
+from tests.crash.killer import Reaper
+from tests.crash.load_harness import Bustle, bustle
+from tests.crash.writer_history import kills_wanted, seed_of_run
 
 KILLS_EACH = 40
 """How often one store is bereaved, so that conversations do not grow for ever."""

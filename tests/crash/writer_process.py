@@ -24,8 +24,8 @@ from holdfast.domain.ids import RunId, SessionId
 from holdfast.store.ports import Append, Receipt
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.fatal_vfs import Fatality, FatalVFS
-from tests.crash.witness import Change, Client
-from tests.crash.workload import JumpingClock, Workload
+from tests.support.store_client import Change, Client
+from tests.support.store_workload import JumpingClock, Workload
 
 HOUR_MS = 3_600_000
 CONVERSATIONS = 4

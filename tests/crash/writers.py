@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.domain.ids import RunId, SessionId
-from tests.crash.ledger import Promise
+from tests.support.durability_checker import Promise
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0

@@ -14,7 +14,7 @@ from holdfast.models.local.model import LocalModel
 from holdfast.models.local.place import Place
 from holdfast.models.local.server import Llama
 from holdfast.models.ports import ToolSpec
-from tests.tidy.sources import ROOT
+from tests.support.source_files import ROOT
 
 PLACE = Place(ROOT / ".cache" / "local-model")
 PROTOCOLS: tuple[Protocol, ...] = ("chat", "responses", "messages")

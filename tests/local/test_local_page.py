@@ -7,8 +7,8 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from tests.acceptance.conftest import living_in
-from tests.browser.driving import Chat, Visitor, chromium, sign_in
 from tests.local.llama_server import PLACE
+from tests.support.browser_driver import Chat, Visitor, chromium, sign_in
 
 ANSWER_MS = 180_000
 

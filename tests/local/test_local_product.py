@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from tests.acceptance.conftest import Holdfast, Running, living_in
-from tests.acceptance.talking import Api, talking, until
 from tests.local.llama_server import PLACE
+from tests.support.api_client import Api, talking, until
 
 WAIT_S = 180
 STORY = "Tell me a very long story about a ship, its captain and the sea."

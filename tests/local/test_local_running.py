@@ -6,8 +6,8 @@ import signal
 
 from holdfast.models.local.server import Llama
 from holdfast.models.ports import StepEnd
-from tests.acceptance.talking import until
 from tests.local.llama_server import answering, llama, saying
+from tests.support.api_client import until
 
 WAIT_S = 120
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.crash.past import seed_of_run
-from tests.power.run import History, images, live, verdict_on
+from tests.crash.writer_history import seed_of_run
+from tests.power.power_loss_run import History, images, live, verdict_on
 
 THOROUGH_EVERY = 6
 """Every so many moments the whole store is checked, not just compared with what was acknowledged."""

@@ -34,8 +34,8 @@ from holdfast.engine.instructions import Instructions
 from holdfast.engine.recorder import RunRecorder
 from holdfast.store.ports import Append, Lease, Receipt
 from holdfast.store.sqlite.store import SqliteStore
-from tests.simulation import deeds
-from tests.simulation.deeds import Deed, Scene
+from tests.simulation import session_actions as actions
+from tests.simulation.session_actions import Deed, Scene
 
 OURS, THEIRS = 0, 1
 SEEDS = st.integers(0, 2**32 - 1)
@@ -47,7 +47,7 @@ ENDINGS = (f.RunInterrupted, f.RunCancelled, f.RunFailed)
 
 def answer(scene: Scene) -> Facts:
     """A person's word: a run goes on."""
-    return deeds.go_on(scene) if scene.run("running") is None else ()
+    return actions.go_on(scene) if scene.run("running") is None else ()
 
 
 def cancel(scene: Scene) -> Facts:
@@ -56,12 +56,13 @@ def cancel(scene: Scene) -> Facts:
 
 
 WORK: dict[Deed, int] = {
-    deeds.start: 12, deeds.step: 8, deeds.say: 12, deeds.call: 8, deeds.settle: 12, deeds.mis_settle: 1,
-    deeds.use_tool: 24, deeds.end: 4, deeds.go_on: 4, deeds.recover: 2, deeds.steer: 6,
+    actions.start: 12, actions.step: 8, actions.say: 12, actions.call: 8, actions.settle: 12,
+    actions.mis_settle: 1, actions.use_tool: 24, actions.end: 4, actions.go_on: 4, actions.recover: 2,
+    actions.steer: 6,
 }  # fmt: skip
 PEOPLE: dict[Deed, int] = {
-    deeds.accept: 6, deeds.accept_somehow: 4, deeds.undo: 2, deeds.restore: 2, deeds.edit: 2, deeds.clear: 1,
-    deeds.title: 3, deeds.come_from_the_future: 1, answer: 3, cancel: 1,
+    actions.accept: 6, actions.accept_somehow: 4, actions.undo: 2, actions.restore: 2, actions.edit: 2,
+    actions.clear: 1, actions.title: 3, actions.come_from_the_future: 1, answer: 3, cancel: 1,
 }  # fmt: skip
 
 
@@ -210,12 +211,12 @@ class Cached(RuleBasedStateMachine):
     def be_worked_on_elsewhere(self, seed: int, count: int) -> None:
         """A run that stands between two steps is gone on with by the other, who may not get far."""
         chance = random.Random(seed)
-        for deed in (deeds.settle, deeds.accept, deeds.start, answer):
+        for deed in (actions.settle, actions.accept, actions.start, answer):
             self.append(OURS, self.chosen(chance, {deed: 1}))
         self.use(seed, busy=False)
         self.change_hands(THEIRS, chance)
         for _ in range(count):
-            self.append(THEIRS, self.chosen(chance, {answer: 1, deeds.step: 2, deeds.say: 4}))
+            self.append(THEIRS, self.chosen(chance, {answer: 1, actions.step: 2, actions.say: 4}))
         self.use(seed, busy=False)
 
     @rule(title=st.sampled_from(SCRAPS))

@@ -33,7 +33,7 @@ from holdfast.domain.state.rows import MessageRow, RunRow, ToolRow, TurnRow
 from holdfast.domain.transcript import transcript
 from holdfast.domain.transcript.tally import usage_of
 from holdfast.domain.usage import Usage
-from tests.journal import SESSION, Journal
+from tests.support.in_memory_session import SESSION, Journal
 
 PROFILES = (
     Profile("demo", 1_000_000),

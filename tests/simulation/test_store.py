@@ -34,7 +34,7 @@ from holdfast.domain.transcript.transcript import TranscriptFold
 from holdfast.domain.transcript.transcript import fold as fold_transcript
 from holdfast.store.ports import Append, Lease, Message
 from holdfast.store.sqlite.store import SqliteStore
-from tests.simulation.deeds import DEEDS, Deed, Scene
+from tests.simulation.session_actions import DEEDS, Deed, Scene
 
 PICK = st.integers(0, 11)
 SEEDS = st.integers(0, 2**32 - 1)

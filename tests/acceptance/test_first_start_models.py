@@ -1,0 +1,140 @@
+"""What answers somebody who starts the server for the first time: a provider, a model server, or the demo."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from tests.acceptance.conftest import Running, living_in
+from tests.support.api_client import Speaker, speaking, talking, words_of
+from tests.support.ollama_port import ollama_port
+
+KEY = "sk-newcomer-0123456789abcdef"
+NOWHERE = "http://127.0.0.1:9/v1"
+NOBODY = {f"{name}_BASE_URL": NOWHERE for name in ("OLLAMA", "LMSTUDIO", "LLAMACPP", "VLLM")}
+"""Whatever runs on this machine is not asked."""
+
+
+@dataclass
+class Claude(Speaker):
+    """Speaks Anthropic Messages, in a stream constructed from the published reference."""
+
+    keys: tuple[str, ...] = ()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.keys += (request.headers.get("x-api-key", ""),)
+        if request.method == "GET":
+            model = {"type": "model", "id": "claude-sonnet-5-5", "display_name": "Sonnet"}
+            return web.json_response({"data": [model], "has_more": False})
+        self.asked.append({"path": request.path, **await request.json()})
+        events = (
+            {"type": "message_start", "message": {"usage": {"input_tokens": 20, "output_tokens": 1}}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Bonjour"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+            {"type": "message_stop"},
+        )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in events:
+            await response.write(
+                f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+            )
+        return response
+
+
+def shown(running: Running) -> str:
+    """What is on the screen, as one text without its frame."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", "\n".join(running.screen)).split())
+
+
+@contextmanager
+def started(folder: Path, **environ: str) -> Iterator[Running]:
+    with living_in(folder, HOLDFAST_MODEL="", **environ) as command:
+        yield command.serve("--port", "0")
+
+
+async def answered(running: Running) -> str:
+    async with talking(running.address) as api:
+        session = await api.begin()
+        await api.done((await api.say(session, "hello there"))["run_id"])
+        return words_of((await api.entries(session))[-1])
+
+
+async def test_with_only_a_key_its_provider_answers_and_is_named(tmp_path: Path) -> None:
+    with speaking(Claude()) as claude:
+        assert isinstance(claude, Claude)
+        url = claude.url.removesuffix("/v1")
+        with started(tmp_path, ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, **NOBODY) as running:
+            assert "Using ANTHROPIC_API_KEY from your environment (claude-sonnet-5-5)." in shown(running)
+            assert await answered(running) == "Bonjour"
+            assert {each["path"] for each in claude.asked} == {"/v1/messages"}
+            assert set(claude.keys) == {KEY}
+            async with talking(running.address) as api:
+                told = await api.get("/api/models")
+                wanted = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
+                tried = await api.post("/api/models/test", wanted)
+                assert (tried["ok"], tried["models"]) == (True, ["claude-sonnet-5-5"])
+                tried = await api.post("/api/models/test", {**wanted, "base_url": NOWHERE})
+                assert not tried["ok"] and "Connection refused" in tried["detail"]
+            assert told["models"][0]["name"] == "anthropic:claude-sonnet-5-5"
+            offered = {each["name"]: each for each in told["providers"]}
+            assert offered["anthropic"]["ready"] and offered["anthropic"]["key_from"] == "ANTHROPIC_API_KEY"
+            assert [each["name"] for each in offered["anthropic"]["models"]] == [
+                "anthropic:claude-sonnet-5-5"
+            ]
+            assert not offered["openai"]["ready"]
+            assert KEY not in shown(running) + str(told)
+
+
+async def test_with_a_key_for_a_server_like_openais_that_server_answers(tmp_path: Path) -> None:
+    with speaking() as speaker:
+        keyed = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": speaker.url}
+        with started(tmp_path, **keyed, **NOBODY) as running:
+            assert "Using OPENAI_BASE_URL from your environment (small at 127.0.0.1" in shown(running)
+            assert (await answered(running)).strip() == "hello there"
+
+
+@pytest.fixture
+def ollama() -> Iterator[tuple[Speaker, dict[str, str]]]:
+    """A model server on Ollama's port if that is free, else where the environment says."""
+    with ollama_port() as port, speaking(port=port or 0) as speaker:
+        yield speaker, {} if port is not None else {"OLLAMA_BASE_URL": speaker.url}
+
+
+async def test_with_ollamas_port_answering_its_model_answers_and_is_offered(
+    tmp_path: Path, ollama: tuple[Speaker, dict[str, str]]
+) -> None:
+    speaker, environ = ollama
+    others = {name: url for name, url in NOBODY.items() if name != "OLLAMA_BASE_URL"}
+    with started(tmp_path, **others, **environ) as running:
+        assert "Using small from" in shown(running)
+        assert ("Ollama's usual port" if not environ else "OLLAMA_BASE_URL") in shown(running)
+        assert (await answered(running)).strip() == "hello there"
+        assert speaker.asked
+        async with talking(running.address) as api:
+            told = await api.get("/api/models")
+        offered = {each["name"]: each for each in told["providers"]}
+        assert told["models"][0]["name"] == "ollama:small"
+        assert offered["ollama"]["source"] == ("environment" if environ else "port")
+        (model,) = offered["ollama"]["models"]
+        assert model["name"] == "ollama:small"
+
+
+async def test_with_nothing_the_demo_answers_and_says_how_to_connect_a_model(tmp_path: Path) -> None:
+    with started(tmp_path, **NOBODY) as running:
+        said = shown(running)
+        assert "the scripted demo answers" in said
+        for how in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "Settings"):
+            assert how in said
+        async with talking(running.address) as api:
+            told = await api.get("/api/models")
+        assert told["models"][0]["name"] == "demo"
+        assert "To connect a model" in told["models"][0]["why"]
+        assert not any(each["models"] for each in told["providers"])

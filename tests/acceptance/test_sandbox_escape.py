@@ -1,0 +1,205 @@
+"""From inside the agent's shell, against the server that runs it: each attempt fails or is announced."""
+
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import Running, environ_of, living_in
+from tests.support.api_client import Api, Speaker, talking
+from tests.support.sandbox_escape_attempts import ANNOUNCED_BY, AS_ROOT, HARMLESS, INTRUDER
+from tests.support.tool_fixture import read_pids, wait_for_end
+
+SECRET = "sk-planted-secret-of-the-server"
+
+
+@pytest.fixture(scope="module")
+def guarded(speaker: Speaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that runs every command at once, with a key in the environment that it was started with."""
+    home = tmp_path_factory.mktemp("home")
+    more = {"HOLDFAST_APPROVALS": "allow", "OPENAI_API_KEY": SECRET}
+    with living_in(home, **environ_of(speaker), **more) as command:
+        yield command.serve("--port", "0")
+
+
+@asynccontextmanager
+async def at_work(guarded: Running) -> AsyncIterator[tuple[Api, str]]:
+    async with talking(guarded.address) as api:
+        yield api, await api.begin()
+
+
+async def run(api: Api, session: str, command: str) -> str:
+    """What a command in the agent's shell says."""
+    receipt = await api.say(session, f"run {command}")
+    await api.done(receipt["run_id"])
+    told = [words for role, _, words in await api.read(session) if role == "assistant"][-1]
+    return told.removeprefix("It said: ")
+
+
+async def begun(guarded: Running) -> str:
+    async with talking(guarded.address) as api:
+        return await api.begin()
+
+
+async def unprotected(api: Api) -> list[str]:
+    found: list[str] = (await api.get("/health/ready"))["unprotected"]
+    return found
+
+
+@pytest.mark.parametrize("attempt", ANNOUNCED_BY)
+async def test_an_attempt_from_the_shell_fails_or_is_announced(guarded: Running, attempt: str) -> None:
+    async with at_work(guarded) as (api, session):
+        other = await api.begin()
+        notes = guarded.folder / "workspaces" / other / "notes.txt"
+        notes.parent.mkdir(parents=True)
+        notes.write_text("somebody's")
+        words = (sys.executable, INTRUDER, attempt, guarded.folder, guarded.process.pid, guarded.port, other)
+        told = await run(api, session, shlex.join(map(str, words)))
+        assert told.startswith(("GOT ", "REFUSED ")), told
+        assert SECRET not in told
+        print(f"{attempt}: {told.splitlines()[0]}")
+        gaps = await unprotected(api)
+        assert told.startswith("REFUSED ") or any(ANNOUNCED_BY[attempt] in gap for gap in gaps), told
+        assert (await api.get("/health/live")) == {"status": "live"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there are no walls")
+def test_without_walls_the_attempts_succeed(guarded: Running, runner: asyncio.Runner) -> None:
+    """So that a refusal means something. The server itself refuses to be looked into by all but root."""
+    session = runner.run(begun(guarded))
+    workspace = guarded.folder / "workspaces" / session
+    workspace.mkdir(parents=True)
+    (workspace / "notes.txt").write_text("somebody's")
+    got = {}
+    for attempt in (*HARMLESS, *AS_ROOT):
+        words = (
+            sys.executable,
+            INTRUDER,
+            attempt,
+            guarded.folder,
+            guarded.process.pid,
+            guarded.port,
+            session,
+        )
+        told = subprocess.run(
+            list(map(str, words)), cwd=workspace, capture_output=True, text=True, timeout=60
+        )
+        got[attempt] = told.stdout.startswith("GOT ")
+    is_root = os.geteuid() == 0
+    assert got == dict.fromkeys(HARMLESS, True) | dict.fromkeys(AS_ROOT, is_root)
+
+
+async def test_nothing_outlives_a_cancel(guarded: Running) -> None:
+    stubborn = 'trap "" TERM HUP INT; echo $$ >$0.pid; while true; do sleep 100; done'
+    family = (
+        f"setsid -f sh -c '{stubborn}' session; (nohup setsid sh -c '{stubborn}' daemon >/dev/null 2>&1 &);"
+        f"sh -c '{stubborn}' child"
+    )
+    async with at_work(guarded) as (api, session):
+        receipt = await api.say(session, f"run {family}")
+        pids = read_pids(guarded.folder / "workspaces" / session, 3)
+        await api.post(f"/api/runs/{receipt['run_id']}/cancel")
+        await api.done(receipt["run_id"], "cancelled")
+        wait_for_end(pids, within_s=30)
+
+
+async def test_what_is_not_protected_is_told_at_the_start_and_by_health(guarded: Running) -> None:
+    async with talking(guarded.address) as api:
+        ready = await api.get("/health/ready")
+    assert ready["status"] == "ready"
+    screen = " ".join(line.strip("│ ") for line in guarded.screen)
+    squeezed = "".join(screen.split())
+    assert ("sandboxed" if ready["confinement"] != "none" else "not sandboxed") in screen
+    for gap in ready["unprotected"]:
+        assert "".join(gap.split()) in squeezed.replace("Notprotected", "")
+    if sys.platform == "linux" and os.geteuid() == 0:
+        assert any("Running as root" in gap for gap in ready["unprotected"])
+    print(ready)
+
+
+async def test_whoever_is_asked_about_a_command_reads_what_is_not_protected(
+    speaker: Speaker, tmp_path: Path
+) -> None:
+    with living_in(tmp_path, **environ_of(speaker)) as command:
+        asking = await asyncio.to_thread(command.serve, "--port", "0")
+        async with talking(asking.address) as api:
+            session = await api.begin()
+            await api.say(session, "run true")
+            frames = await api.follow(session, 0, "approval_requested")
+            gaps = await unprotected(api)
+    assert all(gap in frames[-1].data["reason"] for gap in gaps)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_environment_of_the_server_shows_no_key(guarded: Running) -> None:
+    """Also not to someone who may read it: the value is gone from where the system looks."""
+    shown = Path(f"/proc/{guarded.process.pid}/environ").read_bytes()
+    assert SECRET.encode() not in shown
+    assert b"HOLDFAST_MODEL=" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
+         " && git log --oneline | wc -l", "1"),
+        ("python3 -c 'import tempfile, sqlite3; sqlite3.connect(\"a.db\").execute(\"create table t (x)\");"
+         " print(tempfile.TemporaryFile().write(b\"abc\"))'", "3"),
+        ("mkdir -p $HOME/existing/new && echo there >$HOME/existing/new/file && cat $HOME/existing/new/file",
+         "there"),
+        ("cat <(echo substituted) && echo out >/dev/stdout && echo quiet >/dev/null", "substituted\nout"),
+        ("echo x | tee a b >/dev/null && ln a c && mv b d && cat c d | wc -l && rm -rf a c d", "2"),
+        ("sleep 0.05 & wait; kill -0 $$ && ps -o pid= -p $$ | wc -l", "1"),
+        ("ulimit -n 100 && nice -n 5 python3 -c 'import os, resource;"
+         " os.sched_setaffinity(0, os.sched_getaffinity(0));"
+         " print(os.nice(0), resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[0])'", "5 100"),
+        ("head -c 200000 /dev/zero | tr '\\0' x | wc -c; ls /tmp >/dev/null; exit 3", "200000\nexit code 3"),
+    ],
+)  # fmt: skip
+async def test_ordinary_work_goes_on_behind_the_walls(guarded: Running, command: str, told: str) -> None:
+    (guarded.folder.parent.parent / "existing").mkdir(exist_ok=True)
+    async with at_work(guarded) as (api, session):
+        said = await run(api, session, command)
+        assert said.removesuffix("exit code 0").strip() == told
+
+
+async def test_other_ports_can_be_connected_to_and_listened_on(guarded: Running, speaker: Speaker) -> None:
+    port = int(speaker.url.rpartition(":")[2].partition("/")[0])
+    listen = (
+        "import socket as s; a = s.create_server(('', 0)); s.create_connection(a.getsockname()); print(1)"
+    )
+    async with at_work(guarded) as (api, session):
+        command = f'exec 3<>/dev/tcp/127.0.0.1/{port} && echo in; python3 -c "{listen}"'
+        assert (await run(api, session, command)).startswith("in\n1")
+
+
+async def test_a_workspace_in_the_data_folder_is_refused(guarded: Running) -> None:
+    async with at_work(guarded) as (api, session):
+        await run(api, session, "true")
+        for inside in (
+            guarded.folder,
+            guarded.folder / "workspaces" / session,
+            guarded.folder / "workspaces",
+        ):
+            problem = await api.post("/api/sessions", {"workspace": str(inside)})
+            assert (api.status, problem["code"]) == (400, "bad_request")
+            await api.ask("PATCH", f"/api/sessions/{session}", {"workspace": str(inside)})
+            assert api.status == 400
+
+
+async def test_a_workspace_around_the_data_folder_does_not_open_it(guarded: Running) -> None:
+    async with talking(guarded.address) as api:
+        session = await api.begin(workspace=str(guarded.folder.parent.parent))
+        told = await run(
+            api, session, "pwd; cat share/holdfast/token share/holdfast/holdfast.db; ls share/holdfast"
+        )
+        assert told.startswith(str(guarded.folder.parent.parent.resolve()))
+        assert guarded.token not in told
+        assert "holdfast.db-wal" not in told
+        assert "SQLite" not in told

@@ -1,0 +1,215 @@
+"""One conversation, begun in Telegram, continued in the page, then in a terminal; each has its own server.
+
+Everybody sees each answer while it is still being written, through whichever door it was asked for; and a
+server reads the conversation back when, and only when, another has answered since. The model
+knows nothing but what it is given: it can tell in one door what it was told in another.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from playwright.async_api import expect
+
+from tests.acceptance.conftest import Holdfast
+from tests.support.api_client import Api, speaking, talking, writing
+from tests.support.browser_driver import Chat, Visitor, sign_in
+from tests.support.memory_model_server import Rememberer, reply
+from tests.support.several_servers import (
+    ADA,
+    TOLD_S_MAX,
+    Readings,
+    in_terminal,
+    let_in,
+    living_with_a_bot,
+    serve_without_bot,
+    settled,
+    told_in_telegram,
+)
+from tests.support.telegram_api import TelegramApi, on_a_thread
+from tests.support.tmux_terminal import Terminal, terminal
+
+SHOWN_MS_MAX = 60_000
+NOTED = "I see. Noted."
+_LOOK_S, _LOOKS_MAX = 0.02, 15_000
+
+
+@dataclass
+class Hesitant(Rememberer):
+    """Says the first words of what it understands, and the rest when it may."""
+
+    may_go_on: threading.Event = field(default_factory=threading.Event)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json() if request.method == "POST" else {}
+        pieces = list(reply(body) or ()) if body.get("tools") else []
+        if not pieces:
+            return await super().answer(request)
+        self.asked.append(body)
+        return await writing(request, self._hesitating(pieces))
+
+    async def _hesitating(self, pieces: list[bytes]) -> AsyncIterator[bytes]:
+        yield pieces[0]
+        for _ in range(_LOOKS_MAX):
+            if self.may_go_on.is_set():
+                break
+            await asyncio.sleep(_LOOK_S)
+        for piece in pieces[1:]:
+            yield piece
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Three doors to one conversation, the servers behind them in that order, and the model behind all."""
+
+    telegram: TelegramApi
+    chat: Chat
+    screen: Terminal
+    servers: tuple[Api, Api, Api]
+    model: Hesitant
+    session: str
+    readings: Readings
+
+    async def say_in_telegram(self, said: str) -> None:
+        self.telegram.say(ADA, said)
+
+    async def say_in_page(self, said: str) -> None:
+        await self.chat.say(said)
+
+    async def say_in_terminal(self, said: str) -> None:
+        await asyncio.to_thread(self.screen.type, said)
+
+    async def turn(
+        self, say: Callable[[str], Awaitable[object]], said: str, answer: str, quoted: str = ""
+    ) -> None:
+        """Say something through one door, and see it in all: the beginning of its answer while there is no
+        more of that yet, then all of it. Telegram has a line about what was not `said` there."""
+        before = len(self.telegram.texts(ADA))
+        self.model.may_go_on.clear()
+        telling = asyncio.ensure_future(say(said))
+        try:
+            await self._all_show(before, said, " ".join(answer.split()[:2]))
+        finally:
+            self.model.may_go_on.set()
+        await self._all_show(before, said, answer)
+        await told_in_telegram(self.telegram, answer)
+        await telling
+        added = self.telegram.texts(ADA)[before:]
+        assert [each.strip() for each in added] == ([quoted] if quoted else []) + [answer]
+        for server in self.servers:
+            await settled(server, self.session)
+        await self.readings.check()
+
+    async def _all_show(self, before: int, said: str, words: str) -> None:
+        await self.telegram.until(lambda: words in "".join(self.telegram.texts(ADA)[before:]), TOLD_S_MAX)
+        last = self.chat.turns.last
+        await expect(last).to_contain_text(said, timeout=SHOWN_MS_MAX)
+        await expect(last).to_contain_text(words, timeout=SHOWN_MS_MAX)
+        await self.terminal_shows(rf"^> {re.escape(said)}\s+  {re.escape(words)}")
+
+    async def terminal_shows(self, *wanted: str) -> None:
+        await asyncio.to_thread(self.screen.until, *wanted)
+
+
+@pytest.fixture
+def telegram() -> Iterator[TelegramApi]:
+    with on_a_thread() as api:
+        yield api
+
+
+@pytest.fixture
+def model() -> Iterator[Hesitant]:
+    hesitant = Hesitant()
+    with speaking(hesitant):
+        yield hesitant
+
+
+@pytest.fixture
+def home(model: Hesitant, telegram: TelegramApi, tmp_path: Path) -> Iterator[Holdfast]:
+    with living_with_a_bot(tmp_path, model, telegram) as command:
+        yield command
+
+
+async def _begun_in_telegram(telegram: TelegramApi, model: Hesitant, api: Api) -> str:
+    """The conversation that Ada has begun by telling of her dog."""
+    await let_in(api, telegram)
+    model.may_go_on.set()
+    telegram.say(ADA, "My dog is called Rex.")
+    await told_in_telegram(telegram, NOTED)
+    (listed,) = (await api.get("/api/sessions"))["sessions"]
+    await settled(api, listed["id"])
+    return str(listed["id"])
+
+
+@pytest.fixture
+def doors(
+    runner: asyncio.Runner, home: Holdfast, telegram: TelegramApi, model: Hesitant, visitor: Visitor,
+    tmp_path: Path,
+) -> Iterator[Doors]:  # fmt: skip
+    """All of them open; the conversation has been begun in Telegram."""
+    of_terminal, of_page = serve_without_bot(home), serve_without_bot(home)
+    addresses = [each.address for each in (home.serve("--port", "0"), of_page, of_terminal)]
+    stack = AsyncExitStack()
+
+    async def open_all() -> Doors:
+        one, two, three = [await stack.enter_async_context(talking(each)) for each in addresses]
+        session, readings = await _begun_in_telegram(telegram, model, one), Readings(one, two, three)
+        await readings.check()
+        page = await sign_in(visitor, of_page.link)
+        await page.goto(f"{of_page.address}#{session}")
+        screen = stack.enter_context(terminal(home.environ, tmp_path, "chat", session))
+        return Doors(telegram, Chat(page, visitor), screen, (one, two, three), model, session, readings)
+
+    yield runner.run(open_all())
+    runner.run(stack.aclose())
+
+
+async def test_each_door_shows_the_others_turns_live_and_only_anothers_change_is_read_back(
+    doors: Doors, home: Holdfast
+) -> None:
+    # What was said before they came is there, and looking at it has nothing read back.
+    await doors.chat.reads(NOTED)
+    await doors.terminal_shows(r"^> My dog is called Rex\.", "^  I see", "· ready")
+    await doors.turn(doors.say_in_telegram, "I like tea.", NOTED)
+
+    # A name that is given in the page shows in the terminal, and is nothing that the model is shown.
+    await doors.chat.message.fill("/title Many doors")
+    await doors.chat.message.press("Enter")
+    await doors.terminal_shows("^ Many doors")
+    await doors.turn(doors.say_in_telegram, "What do I like?", "You told me that you like tea.")
+
+    # It goes on in the page: that server reads it once, and the others nothing before they have to.
+    from_page = "You (from the page): "
+    asked, answer = "What is my dog called?", "You told me that your dog is called Rex."
+    await doors.turn(doors.say_in_page, asked, answer, from_page + asked)
+    await doors.turn(doors.say_in_page, "I live in Lisbon.", NOTED, from_page + "I live in Lisbon.")
+
+    # Then in the terminal, and by a script, which is one more process and has the same server answer.
+    from_terminal = "You (from the terminal): "
+    asked, lisbon = "Where do I live?", "You told me that you live in Lisbon."
+    await doors.turn(doors.say_in_terminal, asked, lisbon, from_terminal + asked)
+    printed: list[str] = []
+
+    async def run_script(said: str) -> None:
+        printed.append(await in_terminal(home, said, doors.session))
+
+    await doors.turn(run_script, "My cat is called Tom.", NOTED, from_terminal + "My cat is called Tom.")
+    assert printed == [NOTED + "\n"]
+
+    # Back in each: once more it is read, for what the others have said, and held after that.
+    asked, answer = "So, what is my cat called?", "You told me that your cat is called Tom."
+    await doors.turn(doors.say_in_telegram, asked, answer)
+    await doors.turn(doors.say_in_telegram, "And where do I live?", lisbon)
+    asked = "Now what is my cat called?"
+    await doors.turn(doors.say_in_page, asked, answer, from_page + asked)
+    asked = "Again, where do I live?"
+    await doors.turn(doors.say_in_terminal, asked, lisbon, from_terminal + asked)
+    assert not doors.model.extractions, "what is known of Ada was read in the conversation"
+    await expect(doors.chat.turns).to_have_count(11)
+    assert set(doors.readings.answered) == {0, 1, 2}

@@ -1,0 +1,147 @@
+"""Keys: a send that is tried again is one turn."""
+
+import asyncio
+
+import pytest
+
+from holdfast.domain.decisions.turns import replace_turns
+from holdfast.domain.errors import KeyReused
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.ids import SessionId
+from holdfast.domain.state.session_state import View
+from holdfast.store.ports import Append, Store
+from tests.conformance.factories import Home
+from tests.support.turn_events import IDS, TurnStory, accept, created
+
+
+async def begin(store: Store) -> SessionId:
+    new = created()
+    await store.append(new)
+    return new.session_id
+
+
+async def test_a_repeated_send_is_one_turn(store: Store) -> None:
+    session_id = await begin(store)
+    (first,) = await store.append(accept(session_id, "hello", "k"))
+    (again,) = await store.append(accept(session_id, "hello", "k"))
+    assert first.repeated is None
+    assert again.repeated is not None
+    assert (again.repeated.turn, again.repeated.seq, again.repeated.key) == (1, first.first_seq, "k")
+    assert again.context_before == again.context_after == first.context_after
+    assert await store.head(session_id) == first.last_seq
+
+
+async def test_a_key_stands_for_one_message(store: Store) -> None:
+    session_id = await begin(store)
+    await store.append(accept(session_id, "hello", "k"))
+    with pytest.raises(KeyReused):
+        await store.append(accept(session_id, "goodbye", "k"))
+    assert (await store.session(session_id)).last_turn == 1
+
+
+async def test_keys_belong_to_their_session(store: Store) -> None:
+    one, two = await begin(store), await begin(store)
+    await store.append(accept(one, "hello", "k"))
+    (receipt,) = await store.append(accept(two, "other", "k"))
+    assert receipt.repeated is None
+
+
+async def test_nothing_else_of_a_repeated_send_is_stored(store: Store) -> None:
+    session_id = await begin(store)
+    story = TurnStory(2, "edited", "k")
+    edit = (f.TurnsUndone(1, "edit"), story.accepted())
+    await store.append(accept(session_id, "first"))
+    await store.append(Append(session_id, edit))
+    head = await store.head(session_id)
+    retried = (f.TurnsUndone(1, "edit"), TurnStory(3, "edited", "k").accepted())
+    (receipt,) = await store.append(Append(session_id, retried))
+    assert receipt.repeated is not None and receipt.repeated.id == story.id
+    assert await store.head(session_id) == head
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+async def test_of_racing_sends_with_one_key_exactly_one_is_stored(
+    store: Store, home: Home, stores: int
+) -> None:
+    session_id = await begin(store)
+    doors = [store] + [await home.open() for _ in range(stores - 1)]
+    tried = await asyncio.gather(
+        *(doors[n % stores].append(accept(session_id, "hello", "k")) for n in range(10))
+    )
+    receipts = [receipt for (receipt,) in tried]
+    assert sum(receipt.repeated is None for receipt in receipts) == 1
+    assert (await store.session(session_id)).last_turn == 1
+    assert {receipt.first_seq for receipt in receipts} == {2}
+
+
+async def test_a_retry_is_recognised_although_the_session_moved_on(store: Store) -> None:
+    session_id = await begin(store)
+    story = TurnStory(1, "hello", "k")
+    await store.append(Append(session_id, (story.accepted(),), expect=1))
+    await store.append(Append(session_id, (f.SessionRenamed("x", "user"),)))
+    retry = TurnStory(1, "hello", "k").accepted()
+    (receipt,) = await store.append(Append(session_id, (retry,), expect=1))
+    assert receipt.repeated is not None and receipt.repeated.id == story.id
+
+
+async def test_a_key_is_remembered_after_its_turn_was_undone_and_after_reopening(
+    store: Store, home: Home
+) -> None:
+    session_id = await begin(store)
+    await store.append(accept(session_id, "hello", "k"))
+    await store.append(Append(session_id, (f.TurnsUndone(1),)))
+    await store.close()
+    again = await home.open()
+    (receipt,) = await again.append(accept(session_id, "hello", "k"))
+    assert receipt.repeated is not None and receipt.repeated.status == "undone"
+
+
+async def test_an_empty_key_is_a_key(store: Store) -> None:
+    session_id = await begin(store)
+    await store.append(accept(session_id, "hello", ""))
+    (receipt,) = await store.append(accept(session_id, "hello", ""))
+    assert receipt.repeated is not None
+
+
+async def test_one_change_cannot_use_a_key_twice(store: Store) -> None:
+    session_id = await begin(store)
+    twice = [TurnStory(1, "a", "k").accepted(), TurnStory(2, "b", "k").accepted()]
+    with pytest.raises(KeyReused):
+        await store.append(Append(session_id, twice))
+    assert await store.head(session_id) == 1
+
+
+async def test_a_session_may_begin_with_its_first_send(store: Store) -> None:
+    session_id = IDS.session()
+    story = TurnStory(1, "hello", "k")
+
+    def decide(view: View) -> list[f.AnyFact]:
+        began = [] if view.session() else [f.SessionCreated()]
+        return [*began, story.accepted()]
+
+    await store.append(Append(session_id, decide))
+    (receipt,) = await store.append(Append(session_id, decide))
+    assert receipt.repeated is not None and receipt.repeated.turn == 1
+
+
+async def test_every_part_is_part_of_what_a_key_stands_for(store: Store) -> None:
+    session_id = await begin(store)
+    turn = f.TurnAccepted(IDS.turn(), 1, IDS.message(), (Text("a"), Text("b")), key="k")
+    await store.append(Append(session_id, (turn,)))
+    other = f.TurnAccepted(IDS.turn(), 2, IDS.message(), (Text("a\nb"),), key="k")
+    with pytest.raises(KeyReused):
+        await store.append(Append(session_id, (other,)))
+
+
+async def test_an_edit_that_is_tried_again_is_one_turn(store: Store) -> None:
+    session_id = await begin(store)
+    story = TurnStory(1, "first")
+    await store.append(Append(session_id, (story.accepted(),)))
+
+    def edit(view: View) -> list[f.AnyFact]:
+        return replace_turns(view, session_id, IDS, story.id, (Text("better"),), "edit", "k")
+
+    await store.append(Append(session_id, edit))
+    (receipt,) = await store.append(Append(session_id, edit))
+    assert receipt.repeated is not None and receipt.repeated.turn == 2

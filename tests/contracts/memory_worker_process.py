@@ -1,0 +1,27 @@
+"""Another process that tells memory of one turn until it is killed.
+
+`python -m tests.contracts.memory_worker_process FOLDER DIARY KEY POINT` completes one turn, prints the
+session and tells the diary of it (which takes keys if KEY is `keyed`). It hangs at POINT: `owed` before
+telling it, `before` or `after` the diary has written it down, `paid` once everything is done.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tests.support.fake_memory_providers import Diary, home
+
+
+async def live(folder: Path, diary: Path, keyed: bool, point: str) -> None:
+    async with home(folder, Diary(diary, keyed, point)) as here:
+        session_id = await here.here.begin()
+        await here.turn(session_id, "My boat is called Vega.")
+        print(session_id, flush=True)
+        if point != "owed":
+            await here.lifecycle.settle(session_id)
+        print(point, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(live(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "keyed", sys.argv[4]))

@@ -1,0 +1,36 @@
+"""Another process that keeps on sending to one conversation, whatever becomes of it.
+
+`python -m tests.contracts.sender_process FOLDER SESSION NAME` sends messages with keys, one after another as
+each is answered, until so many were kept in another conversation than the one they were sent to. It prints
+the key, the conversation and the turn of each, then a dot, and waits to be killed.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from holdfast.domain.ids import SessionId
+from tests.support.in_process_app import house
+
+MOVED, MESSAGES_MAX = 4, 400
+
+
+async def live(folder: Path, session_id: SessionId, name: str) -> None:
+    moved = 0
+    async with house(folder) as here:
+        for number in range(MESSAGES_MAX):
+            key = f"{name}-{number}"
+            sent = await here.say(session_id, key, key=key)
+            print(key, sent.session_id, sent.turn_id, flush=True)
+            moved += sent.session_id != session_id
+            await here.until_run(sent.run_id, "completed")
+            if moved == MOVED:
+                break
+            # A person draws breath too: there are moments in which nothing is under way.
+            await asyncio.sleep(0.02)
+        print(".", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(live(Path(sys.argv[1]), SessionId(sys.argv[2]), sys.argv[3]))

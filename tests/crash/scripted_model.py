@@ -1,0 +1,111 @@
+"""A model server that acts out scripts: real HTTP, numbered words at a pace, tools when the script says so.
+
+It knows only what it is sent: an answer that was cut off goes on after the last word that it is shown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tests.support.model_server import DONE, USAGE, call, chunk
+from tests.support.turn_script import Cue, cue_of
+
+Moment = tuple[str, int, int]
+"""Before which word of which step of which turn; past the last word: before the step's end."""
+
+
+class Gate:
+    """Holds the model up: `reached` once it stands there, goes on when `opened`."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def pass_through(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+
+class Actor:
+    def __init__(self) -> None:
+        self.url = ""
+        self._gates: dict[Moment, Gate] = {}
+        self.cues: list[Cue] = []
+        self.mistakes: list[str] = []
+
+    def gate(self, name: str, step: int, word: int) -> Gate:
+        """From now on the model waits there until the gate is opened."""
+        return self._gates.setdefault((name, step, word), Gate())
+
+    def open_all(self) -> None:
+        for gate in self._gates.values():
+            gate.opened.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        try:
+            await response.prepare(request)
+            async for piece in self._pieces(body):
+                await response.write(piece)
+            await response.write(USAGE + DONE)
+        except ConnectionError:
+            pass  # Whoever asked was killed.
+        except AssertionError as mistake:
+            self.mistakes.append(str(mistake))
+            raise
+        return response
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
+        if not body.get("tools"):
+            yield chunk({"content": "A play"}) + chunk({}, "stop")
+            return
+        cue = cue_of(body["messages"])
+        self.cues.append(cue)
+        step = cue.script.steps[cue.step]
+        if step.thinks and not cue.said:
+            yield chunk({"reasoning_content": f"thinking of {cue.script.name}.{cue.step} "})
+        for number, word in enumerate(cue.script.words(cue.step)):
+            if number >= cue.said:
+                await self._pass(cue, number)
+                yield chunk({"content": word})
+                await asyncio.sleep(step.pace_ms / 1000)
+        await self._pass(cue, step.words)
+        if step.tool:
+            for piece in _call(*cue.script.call(cue.step)):
+                yield piece
+                await asyncio.sleep(0)
+        yield chunk({}, "tool_calls" if step.tool else "stop")
+
+    async def _pass(self, cue: Cue, word: int) -> None:
+        gate = self._gates.get((cue.script.name, cue.step, word))
+        if gate is not None:
+            await gate.pass_through()
+
+
+def _call(name: str, arguments: dict[str, Any]) -> list[bytes]:
+    """A call in pieces, as models write them: it may be cut off in the middle of its arguments."""
+    text = msgspec.json.encode(arguments).decode()
+    half = len(text) // 2
+    first = call(text[:half], index=0, id="call_1", type="function", name=name)
+    return [chunk(first), chunk(call(text[half:], index=0))]
+
+
+@asynccontextmanager
+async def acting() -> AsyncIterator[Actor]:
+    actor = Actor()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", actor.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        actor.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield actor
+    finally:
+        actor.open_all()
+        await runner.cleanup()
+    assert not actor.mistakes, actor.mistakes

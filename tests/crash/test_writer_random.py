@@ -1,0 +1,58 @@
+"""Writers are killed at any moment, many times over: all that was acknowledged is there, nothing is half.
+
+The seed decides what the writers do and when they are killed; the machine, how far each has come by then.
+"""
+
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.crash.writer_history import Past, kills_wanted, seed_of_run
+from tests.crash.writers import WriterProcess
+
+ACKS_MAX, DELAY_S_MAX = 300, 0.8
+KILLS_EACH = 40
+"""How often one store is bereaved. Comparing all of it after each death takes longer and longer."""
+
+
+def test_a_killed_writer_has_lost_nothing_and_left_nothing_half(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed, wanted = seed_of_run(), kills_wanted()
+    began, chance, kills, acks = time.monotonic(), random.Random(seed), 0, 0
+    while kills < wanted:
+        past = Past(tmp_path / f"store-{kills}")
+        while past.kills < min(KILLS_EACH, wanted - kills):
+            with ExitStack() as running:
+                # Hours pass between two lives, so that sweeps find something to do.
+                writers = [
+                    running.enter_context(WriterProcess(past.folder, chance.getrandbits(32), 2 * past.kills))
+                    for _ in range(chance.choice((1, 1, 2)))
+                ]
+                _kill_one_by_one(writers, past, chance, f"seed {seed}, kill {kills} + {past.kills}")
+        assert len(list((past.folder / "processes").iterdir())) <= 2, "the dead leave files behind for ever"
+        kills, acks = kills + past.kills, acks + past.acks
+    assert acks > 10 * kills, "too little was promised to prove anything"
+    with capsys.disabled():
+        print(
+            f"\ncrash: seed={seed} kills={kills} acks={acks} lost=0 half=0"
+            f" in {time.monotonic() - began:.1f} s"
+        )
+
+
+def _kill_one_by_one(writers: list[WriterProcess], past: Past, chance: random.Random, when: str) -> None:
+    for i, writer in enumerate(writers):
+        if chance.random() < 0.7:
+            writer.wait_for_acks(chance.randint(1, ACKS_MAX))
+        else:
+            time.sleep(chance.random() * DELAY_S_MAX)
+        writer.kill()
+        past.bury(writer.told)
+        living = [other.told for other in writers[i + 1 :]]
+        verdict = past.judge(living)
+        assert verdict.is_clean, f"{when}: {verdict}"
+        robbed = [told for told in living if not past.is_held(told)]
+        assert not robbed, f"{when}: a living writer's run was free"

@@ -1,0 +1,124 @@
+"""A store's life on a recorded disk, and what is left of it after a loss of power at any step."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.events import facts as f
+from holdfast.domain.ids import Ids, RunId, SessionId
+from holdfast.store.ports import Append, Durability, Receipt
+from holdfast.store.sqlite.store import SqliteStore
+from tests.crash.writer_history import scratch
+from tests.power.disk import Disk, Files, lay_out
+from tests.power.recording import Record, Sync, recording
+from tests.support.durability_checker import Journals, Promise, Verdict, judge, read_journals
+from tests.support.store_client import Change, Client
+from tests.support.store_workload import JumpingClock, Workload
+
+STORE = Path("new") / "store"
+"""Two folders that the store has to make for itself."""
+CONVERSATIONS, TURNS = 5, 4
+WAL_BYTES_MAX = 200_000
+"""Small, so that the log goes back into the file many times while there is work."""
+
+
+class History:
+    """What clients asked for and were told, each with the step of the record it came after."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.promises: list[Promise] = []
+        self.pruned = 0
+        self._deleting_from: dict[SessionId, int] = {}
+
+    def tried(self, change: Change, session_id: SessionId) -> None:
+        return
+
+    def stored(self, change: Change, receipts: Sequence[Receipt]) -> None:
+        first = {receipt.session_id: receipt.first_seq for receipt in receipts}
+        self.promises.append(Promise(dict(change.tried), first, len(self.record)))
+
+    def deleting(self, session_id: SessionId) -> None:
+        self._deleting_from[session_id] = len(self.record)
+
+    def claimed(self, run_id: RunId) -> None:
+        return
+
+    def moments(self) -> list[int]:
+        """After which steps something was acknowledged."""
+        return sorted({promise.due_from for promise in self.promises})
+
+    def checkpoints(self) -> int:
+        """How often the log went back into the file after the first acknowledgement."""
+        steps = self.record.steps[self.moments()[0] :]
+        return sum(isinstance(step, Sync) and step.path.suffix == ".db" for step in steps)
+
+    def judge(self, journals: Journals, moment: int) -> Verdict:
+        return judge(
+            self.promises,
+            journals,
+            lambda promise: promise.due_from <= moment,
+            lambda session: self._deleting_from.get(session, moment + 1) <= moment,
+        )
+
+
+def live(root: Path, durability: Durability, seed: int) -> History:
+    """Let a store have its life below `root`, and write down all of it."""
+    root.mkdir()
+    history = History(Record(root))
+    with recording(history.record, "recording"):
+        asyncio.run(_two_lives(root / STORE, durability, seed, history))
+    return history
+
+
+async def _two_lives(folder: Path, durability: Durability, seed: int, history: History) -> None:
+    """One that is always short of log, then one that has much of it and is left alone for a while."""
+    chance, clock = random.Random(seed), JumpingClock()
+    for wal_bytes_max, blob_bytes in ((WAL_BYTES_MAX, 50_000), (64_000_000, 2_300_000)):
+        store = await SqliteStore.open(
+            folder, durability, clock=clock, vfs="recording", wal_bytes_max=wal_bytes_max
+        )
+        workload = Workload(Client(store, history), clock, chance)
+        await workload.recover()
+        await workload.run(CONVERSATIONS, TURNS)
+        await store.put_blob(chance.randbytes(blob_bytes))
+        await asyncio.sleep(0.1)
+        clock.jump(7_200_000)
+        history.pruned += (await workload.sweep()).deltas
+        await workload.run(2, 1)
+        await store.close()
+
+
+def images(
+    record: Record, moments: Sequence[int], chance: random.Random | None
+) -> Iterator[tuple[int, Files]]:
+    """What is left at each of `moments` (ascending): with `chance`, torn; without, only what was synced."""
+    disk, done = Disk(record.root), 0
+    for moment in moments:
+        for step in record.steps[done:moment]:
+            disk.take(step)
+        done = moment
+        yield moment, disk.after_power_loss(chance)
+
+
+def verdict_on(history: History, files: Files, moment: int, thorough: bool = True) -> Verdict:
+    """Open what is left as any process would, compare it, and go on writing to it."""
+    with scratch() as target:
+        lay_out(files, history.record.root, target)
+        return asyncio.run(_examine(target / STORE, history, moment, thorough))
+
+
+async def _examine(folder: Path, history: History, moment: int, thorough: bool) -> Verdict:
+    store = await SqliteStore.open(folder)
+    try:
+        verdict = history.judge(await read_journals(store), moment)
+        if thorough:
+            verdict.findings = await store.check(False, lambda done, total: None)
+        session_id = Ids(SystemClock()).session()
+        await store.append(Append(session_id, (f.SessionCreated(title="after"),), expect=0))
+        assert await store.head(session_id) == 1
+        return verdict
+    finally:
+        await store.close()

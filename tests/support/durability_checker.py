@@ -1,0 +1,127 @@
+"""Holding a store against what its clients were told: lost, half, altered or invented, by name."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.domain.errors import NoSuchSession
+from holdfast.domain.events.parts import File
+from holdfast.domain.ids import Seq, SessionId
+from holdfast.domain.limits import PAGE_SESSIONS_MAX, READ_EVENTS_MAX
+from holdfast.store.ports import Finding
+from holdfast.store.sqlite.blobs import digest_of as digest_of_blob
+from holdfast.store.sqlite.store import SqliteStore
+from tests.support.store_client import digest_of_event
+
+Journals = Mapping[SessionId, Mapping[Seq, str]]
+"""Per session, each event's digest by its number."""
+
+
+class Promise(msgspec.Struct):
+    """One change that a client asked for; `first` is set once it was acknowledged."""
+
+    members: dict[SessionId, list[str]]
+    first: dict[SessionId, Seq] = {}
+    due_from: int = 0
+    """The moment from which on it must be there, in whatever unit the test counts."""
+
+
+class Verdict(msgspec.Struct):
+    """What is wrong with a store."""
+
+    lost: list[str] = []
+    half: list[str] = []
+    altered: list[str] = []
+    findings: Sequence[Finding] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.half or self.altered or self.findings)
+
+
+def judge(
+    promises: Sequence[Promise],
+    journals: Journals,
+    is_due: Callable[[Promise], bool],
+    may_be_gone: Callable[[SessionId], bool],
+) -> Verdict:
+    """Compare. A session whose deletion was asked for may be gone, a settled message's deltas pruned."""
+    verdict = Verdict()
+    said = Counter(
+        (s, digest) for each in promises for s, digests in each.members.items() for digest in digests
+    )
+    numbers = {session: {digest: seq for seq, digest in each.items()} for session, each in journals.items()}
+    for promise in promises:
+        if any(may_be_gone(session) for session in promise.members):
+            continue
+        there, missing = _look(promise, journals, numbers, verdict, said)
+        if missing and is_due(promise):
+            verdict.lost += missing
+        elif missing and there:
+            verdict.half += missing
+    return verdict
+
+
+def _look(
+    promise: Promise,
+    journals: Journals,
+    numbers: Mapping[SessionId, Mapping[str, Seq]],
+    verdict: Verdict,
+    said: Mapping[tuple[SessionId, str], int],
+) -> tuple[list[str], list[str]]:
+    there: list[str] = []
+    missing: list[str] = []
+    for session, digests in promise.members.items():
+        journal = journals.get(session, {})
+        head = max(journal, default=0)
+        for i, digest in enumerate(digests):
+            seq = promise.first[session] + i if promise.first else numbers.get(session, {}).get(digest, 0)
+            name = f"{session}:{seq}"
+            found = journal.get(seq)
+            if found == digest:
+                # Of a change that nobody heard of again: a fact that another one says too proves nothing.
+                if promise.first or said[session, digest] == 1:
+                    there.append(name)
+            elif found is not None:
+                verdict.altered.append(f"{name} is {found}, was {digest}")
+            elif not (digest.startswith("~") and 0 < seq < head):
+                missing.append(name)
+    return there, missing
+
+
+async def read_journals(store: SqliteStore) -> Journals:
+    """Every event of every session, and proof that each file that they name is there whole."""
+    journals: dict[SessionId, dict[Seq, str]] = {}
+    for archived in (False, True):
+        cursor: str | None = None
+        while True:
+            page = await store.sessions(cursor, PAGE_SESSIONS_MAX, archived)
+            for row in page.sessions:
+                journals[row.id] = await _read_journal(store, row.id)
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return journals
+
+
+async def _read_journal(store: SqliteStore, session_id: SessionId) -> dict[Seq, str]:
+    journal: dict[Seq, str] = {}
+    after = 0
+    try:
+        while events := await store.read(session_id, after, READ_EVENTS_MAX):
+            for event in events:
+                journal[event.seq] = digest_of_event(event)
+                if b'"file"' in event.body:
+                    await _check_files(store, getattr(event.fact, "parts", ()))
+            after = events[-1].seq
+    except NoSuchSession:
+        return {}  # Deleted by a process that is still at work.
+    return journal
+
+
+async def _check_files(store: SqliteStore, parts: Sequence[object]) -> None:
+    for part in parts:
+        if isinstance(part, File):
+            content = await store.get_blob(part.blob)
+            assert digest_of_blob(content) == part.blob and len(content) == part.size_bytes

@@ -1,0 +1,70 @@
+"""A memory behind a webhook whose receiver does as a test says, in the same event loop."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.domain.clock import FakeClock
+from holdfast.memory.providers.webhook import USUAL_PATIENCE, Patience, Webhook
+from tests.support.example_receiver_process import SECRET
+
+AT = 1_700_000_000_500
+PASSWORD = "open-sesame-42"
+TOKEN = "t0ken-in-the-query"
+
+Answers = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Seen(msgspec.Struct):
+    """What a receiver was sent: raw bodies with their headers."""
+
+    requests: list[tuple[bytes, dict[str, str]]]
+
+    def body(self, n: int = -1) -> dict[str, Any]:
+        decoded: dict[str, Any] = msgspec.json.decode(self.requests[n][0])
+        return decoded
+
+    def header(self, name: str, n: int = -1) -> str:
+        return self.requests[n][1][name]
+
+
+@asynccontextmanager
+async def hooked(
+    answers: Answers, patience: Patience = USUAL_PATIENCE, secret: str = SECRET
+) -> AsyncIterator[tuple[Webhook, Seen]]:
+    """A provider, and what the receiver at its address was sent. The address holds two secrets of its own."""
+    seen = Seen([])
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        seen.requests.append((await request.read(), headers))
+        return await answers(request)
+
+    app = web.Application(client_max_size=100_000_000)
+    app.router.add_post("/hook", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    numbers = iter(range(1, 1_000))
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://ada:{PASSWORD}@127.0.0.1:{runner.addresses[0][1]}/hook?token={TOKEN}"
+        it = Webhook(url, secret, FakeClock(AT), lambda: f"fresh_{next(numbers)}", patience)
+        try:
+            yield it, seen
+        finally:
+            await it.close()
+    finally:
+        await runner.cleanup()
+
+
+def saying(body: Any, status: int = 200, **headers: str) -> Answers:
+    """Answers with `body`, as JSON unless it is bytes."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
+
+    return answer

@@ -1,0 +1,123 @@
+"""Streams of Anthropic Messages to test with: constructed from the published reference, none recorded."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.usage import Usage
+from holdfast.models.endpoint import Endpoint, Secret
+from holdfast.models.http_model import Answer
+from holdfast.models.messages.wire import MessagesWire
+from holdfast.models.ports import CallDelta, ModelDelta, ModelFailure, ReasoningDelta, StepEnd, TextDelta
+from tests.support.answer_decoder import decoded
+
+ENDPOINT = Endpoint("http://127.0.0.1:1/v1", "claude-opus-5", Secret(""), protocol="messages")
+MARK = {"type": "ephemeral"}
+
+
+def event(body: Any) -> bytes:
+    """One event, named outside its data as well as inside."""
+    kind = body.get("type", "message") if isinstance(body, dict) else "message"
+    return f"event: {kind}\ndata: ".encode() + msgspec.json.encode(body) + b"\n\n"
+
+
+def begun(index: int, **block: Any) -> bytes:
+    return event({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def grown(index: int, kind: str, **delta: Any) -> bytes:
+    return event({"type": "content_block_delta", "index": index, "delta": {"type": kind, **delta}})
+
+
+def said(text: str, index: int) -> bytes:
+    return grown(index, "text_delta", text=text)
+
+
+def over(index: int) -> bytes:
+    return event({"type": "content_block_stop", "index": index})
+
+
+def ended(reason: str, **more: Any) -> bytes:
+    delta = {"stop_reason": reason, "stop_sequence": None, **more}
+    return event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 15}})
+
+
+START = event(
+    {
+        "type": "message_start",
+        "message": {
+            "id": "msg_01",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "claude-opus-5",
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 7,
+                "cache_creation_input_tokens": 3,
+                "cache_read_input_tokens": 16,
+                "output_tokens": 1,
+            },
+        },
+    }
+)
+STOP = event({"type": "message_stop"})
+EVENTS = (
+    START,
+    begun(0, type="thinking", thinking="", signature=""),
+    event({"type": "ping"}),
+    grown(0, "thinking_delta", thinking="Héllo is "),
+    grown(0, "thinking_delta", thinking="a greeting."),
+    grown(0, "signature_delta", signature="EqQBCgIYAhIM"),
+    over(0),
+    begun(1, type="redacted_thinking", data="EmwKAhgBEgy3"),
+    over(1),
+    begun(2, type="text", text=""),
+    said("Grüße, ", 2),
+    said("世界 🌍", 2),
+    over(2),
+    begun(3, type="tool_use", id="toolu_01", name="shell", input={}),
+    grown(3, "input_json_delta", partial_json=""),
+    grown(3, "input_json_delta", partial_json='{"comm'),
+    grown(3, "input_json_delta", partial_json='and":"ls"}'),
+    over(3),
+    begun(4, type="tool_use", id="toolu_02", name="now", input={}),
+    over(4),
+    ended("tool_use"),
+    STOP,
+)
+"""An answer with everything in it."""
+TALK = b"".join(EVENTS)
+TALKED: list[ModelDelta] = [
+    ReasoningDelta("Héllo is "),
+    ReasoningDelta("a greeting."),
+    ReasoningDelta("", "EqQBCgIYAhIM"),
+    ReasoningDelta("", "redacted_thinking:EmwKAhgBEgy3"),
+    TextDelta("Grüße, "),
+    TextDelta("世界 🌍"),
+    CallDelta(0, "shell", ""),
+    CallDelta(0, "shell", '{"comm'),
+    CallDelta(0, "shell", 'and":"ls"}'),
+    CallDelta(1, "now", ""),
+    CallDelta(1, "now", "{}"),
+    StepEnd("tool_calls", Usage(26, 15, 16, written_tokens=3)),
+]
+"""What it says."""
+
+
+def answered(*chunks: bytes) -> tuple[list[ModelDelta], ModelFailure | None]:
+    """What an answer in these chunks says, and how it failed if it did."""
+    return decoded(Answer(ENDPOINT, MessagesWire()), chunks)
+
+
+def marks(body: dict[str, Any]) -> list[str]:
+    """Where a request is marked, each as the way to its block."""
+    groups = {"tools": body.get("tools", []), "system": body.get("system", [])}
+    groups |= {f"messages.{i}": message["content"] for i, message in enumerate(body["messages"])}
+    return [
+        f"{where}.{i}"
+        for where, blocks in groups.items()
+        for i, block in enumerate(blocks)
+        if block.get("cache_control") == MARK
+    ]

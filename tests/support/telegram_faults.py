@@ -1,0 +1,36 @@
+"""How a request to Telegram's Bot API can go wrong; see `tests/support/telegram_api.py`."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How one request goes wrong. `is_done`: what was asked is done all the same, before it goes wrong."""
+
+    kind: Literal["silent", "dropped", "refused", "slow"]
+    is_done: bool = False
+    status: int = 500
+    words: str = "Internal Server Error"
+    seconds: float = 0.0
+    parameters: Json = field(default_factory=dict)
+
+
+SILENT_AFTER = Fault("silent", is_done=True)
+"""Accepts it and never answers."""
+SILENT = Fault("silent")
+DROPPED_AFTER = Fault("dropped", is_done=True)
+DROPPED = Fault("dropped")
+BROKEN = Fault("refused")
+BROKEN_AFTER = Fault("refused", is_done=True, status=502, words="Bad Gateway")
+
+
+def flood(retry_after_s: int) -> Fault:
+    words = f"Too Many Requests: retry after {retry_after_s}"
+    return Fault("refused", status=429, words=words, parameters={"retry_after": retry_after_s})
+
+
+def slow(seconds: float) -> Fault:
+    return Fault("slow", is_done=True, seconds=seconds)

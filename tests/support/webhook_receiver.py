@@ -1,0 +1,130 @@
+"""A program on loopback that the webhook channel talks to: it checks signatures by itself, and misbehaves."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiohttp import web
+
+from tests.support.loop_thread import beside
+
+WAIT_S = 60.0
+Fault = Literal["silent", "dropped"] | tuple[int, dict[str, str]]
+"""Falls silent or hangs up once it has taken a call; or refuses it with a status and headers."""
+
+
+def headers_for(key: bytes, body: bytes, webhook_id: str = "", at: float | None = None) -> dict[str, str]:
+    """The head of a call that is signed as Standard Webhooks say."""
+    webhook_id = webhook_id or f"msg_{secrets.token_hex(8)}"
+    stamp = str(int(time.time() if at is None else at))
+    made = hmac.new(key, f"{webhook_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": webhook_id,
+        "webhook-timestamp": stamp,
+        "webhook-signature": f"v1,{base64.b64encode(made).decode()}",
+        "content-type": "application/json",
+    }
+
+
+def key_in(text: str) -> bytes:
+    return base64.b64decode(text.strip().removeprefix("whsec_"))
+
+
+@dataclass
+class Receiver:
+    """What each chat shows. `key` is known once the server has made one."""
+
+    url: str = ""
+    key: bytes = b""
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Every call that was rightly signed: its id and what it says."""
+    unsigned: int = 0
+    says_ids: bool = True
+    files: dict[str, bytes] = field(default_factory=dict)
+    _shown: dict[str, dict[str, str]] = field(default_factory=dict)
+    _faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def misbehave(self, kind: str, *faults: Fault) -> None:
+        """The next calls of that type go wrong in these ways, one each."""
+        self._faults[kind].extend(faults)
+
+    def behave(self) -> None:
+        """Nothing goes wrong any more of what was to go wrong."""
+        self._faults.clear()
+
+    def texts(self, chat: str) -> list[str]:
+        """What a chat shows now, in order."""
+        return list(self._shown.get(chat, {}).values())
+
+    async def until(self, holds: Callable[[], Any], within_s: float = WAIT_S) -> Any:
+        deadline = time.monotonic() + within_s
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"not within {within_s} s: {self._shown}, {self.calls[-5:]}"
+            await asyncio.sleep(0.01)
+        return found
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        webhook_id = request.headers.get("webhook-id", "")
+        expected = headers_for(self.key, body, webhook_id, float(request.headers["webhook-timestamp"]))
+        if expected["webhook-signature"] != request.headers["webhook-signature"]:
+            self.unsigned += 1
+            return web.Response(status=401)
+        if request.method == "GET":
+            return web.Response(body=self.files[request.path])
+        told = json.loads(body)
+        self.calls.append((webhook_id, told))
+        faults = self._faults[told["type"]]
+        fault = faults.popleft() if faults else None
+        if isinstance(fault, tuple):
+            return web.Response(status=fault[0], headers=fault[1], text="not now")
+        answered = self._show(webhook_id, told)
+        if fault is not None:
+            assert request.transport is not None
+            if fault == "silent":
+                await self._closing.wait()
+            request.transport.abort()
+        return web.json_response({"id": answered}) if self.says_ids else web.Response(status=204)
+
+    def _show(self, webhook_id: str, told: dict[str, Any]) -> str:
+        chat = self._shown.setdefault(told.get("chat", ""), {})
+        own = f"own-{webhook_id}" if self.says_ids else webhook_id
+        if told["type"] == "message":
+            chat.setdefault(own, told["text"])  # The same id again is the same message.
+        elif told["type"] == "edit":
+            assert told["id"] in chat, f"{told['id']} is not a message here"
+            chat[told["id"]] = told["text"]
+        return own
+
+
+@asynccontextmanager
+async def receiving(receiver: Receiver | None = None) -> AsyncIterator[Receiver]:
+    """A receiver in the running loop."""
+    receiver = receiver or Receiver()
+    receiver._closing = asyncio.Event()
+    app = web.Application(client_max_size=100_000_000)
+    app.router.add_route("*", "/{path:.*}", receiver.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/answers"
+        yield receiver
+    finally:
+        receiver._closing.set()
+        await runner.cleanup()
+
+
+def receiving_on_a_thread(receiver: Receiver | None = None) -> AbstractContextManager[Receiver]:
+    """A receiver beside a test that blocks."""
+    return beside(receiving(receiver))

@@ -1,0 +1,383 @@
+"""Several agents in one server: each with its own model, words and tools, and none with another's."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.context_cache import ContextCache
+from holdfast.agent.factory import OwnTools, instructions_of
+from holdfast.agent.model_pool import Seat, Seats
+from holdfast.agent.model_step import Asking
+from holdfast.agent.prompts import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
+from holdfast.agent.registry import Switchboard
+from holdfast.agent.tool_execution import Calls
+from holdfast.domain.agents import AgentSpec, NoSuchAgent
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.context.context import instructions_digest
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import Text
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import GUIDE_BYTES_MAX
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import OfAgents
+from holdfast.models.ports import Model, NoSuchModel
+from holdfast.tools.files.pdf_text import PdfTexts
+from holdfast.tools.ports import Tool
+from holdfast.tools.sandbox.protected_paths import Vault
+from holdfast.tools.sandbox.sandbox import NO_WALLS
+from tests.support.in_process_app import UNLIMITED, House, Lever, Puppet, calls, house, says
+
+
+class Crew:
+    """Agents that a test writes, and models by their names."""
+
+    def __init__(self, here: House, folder: Path, *levers: Lever) -> None:
+        self.here = here
+        self.folder = folder
+        self.specs = {"": AgentSpec(instructions="Be brief.")}
+        self.models: dict[str, Puppet] = {}
+        self.opened: list[tuple[str, ...]] = []
+        self.tools: dict[str, Tool] = {lever.spec.name: lever for lever in levers}
+        clock = SystemClock()
+        asking, calls = Asking(clock, here.ids, self.tools, lambda: 0.0), Calls(self.tools, "ask", clock)
+        guide = WorkspaceGuide(Vault(folder / "data"))
+
+        def build(spec: AgentSpec, model: Model) -> Agent:
+            own = OwnTools(self.tools, spec)
+            told = instructions_of(spec, "Be useful.", "")
+            return Agent(
+                told, model, own, asking.of(own), calls.of(own, spec.approvals), UNLIMITED, clock, None,
+                guide, pdfs=PdfTexts(NO_WALLS),
+            )  # fmt: skip
+
+        self.own = Puppet()
+        self.board = Switchboard(
+            build, self.own, "", False, crew=self.spec, open_model=self.open, tools=self.tools
+        )
+        self.engine = Engine(
+            here.store, clock, Ids(clock), self.board.of, folder, "auto",
+            None, 10, ContextCache(clock),
+            of_agents=OfAgents(lambda name: self.known(name).resume, lambda name: self.known(name).workspace),
+        )  # fmt: skip
+
+    def spec(self, name: str) -> AgentSpec:
+        if name not in self.specs:
+            raise NoSuchAgent(name=name, known="main")
+        return self.specs[name]
+
+    def known(self, name: str) -> AgentSpec:
+        return self.specs.get(name, AgentSpec())
+
+    async def open(self, name: str, fallbacks: tuple[str, ...]) -> Model:
+        self.opened.append((name, *fallbacks))
+        if name not in self.models:
+            raise NoSuchModel(name=name)
+        return self.models[name]
+
+    def write(self, name: str, **said: object) -> None:
+        self.specs[name] = AgentSpec(name=name or "main", **said)  # type: ignore[arg-type]
+
+    async def begin(self, agent: str = "", model: str = "", workspace: str = "") -> SessionId:
+        return await self.engine.create(f.SessionCreated(agent=agent, model=model, workspace=workspace))
+
+    async def answered(self, session_id: SessionId, text: str, *statuses: str) -> str:
+        sent = await self.engine.send(session_id, (Text(text),))
+        run = await self.here.until_run(sent.run_id, *(statuses or ("completed",)))
+        return run.id
+
+
+@asynccontextmanager
+async def crew(folder: Path, *levers: Lever) -> AsyncIterator[Crew]:
+    async with house(folder, started=False) as here:
+        made = Crew(here, folder, *levers)
+        try:
+            yield made
+        finally:
+            await made.engine.stop(0)
+            await made.board.close()
+
+
+async def test_each_agent_is_asked_by_its_own_model_and_words(tmp_path: Path) -> None:
+    async with crew(tmp_path) as here:
+        small, large = Puppet(), Puppet()
+        here.models = {"a:small": small, "a:large": large}
+        here.write("reader", instructions="You only look.", model="a:small")
+        here.write("writer", more_instructions="Write well.", model="a:large", fallbacks=("a:small",))
+        for agent in ("", "reader", "writer", "reader"):
+            await here.answered(await here.begin(agent), "Hello")
+        assert [each.system for each in here.own.requests] == ["Be brief."]
+        assert [each.system for each in small.requests] == ["You only look."] * 2
+        assert [each.system for each in large.requests] == ["Be useful.\n\nWrite well."]
+        assert here.opened == [("a:small",), ("a:large", "a:small")], "one client for all that share it"
+
+
+async def test_a_conversations_own_model_goes_before_its_agents(tmp_path: Path) -> None:
+    async with crew(tmp_path) as here:
+        here.models = {"a:small": Puppet(), "a:large": Puppet()}
+        here.write("reader", model="a:small")
+        await here.answered(await here.begin("reader", "a:large"), "Hello")
+        assert len(here.models["a:large"].requests) == 1 and not here.models["a:small"].requests
+
+
+@pytest.mark.parametrize("becomes", [None, AgentSpec(name="reader", model="a:none")])
+async def test_a_conversation_whose_agent_or_model_is_gone_fails_and_nobody_else_answers(
+    tmp_path: Path, becomes: AgentSpec | None
+) -> None:
+    async with crew(tmp_path) as here:
+        here.write("reader")
+        session_id = await here.begin("reader")
+        await here.answered(session_id, "Hello")
+        del here.specs["reader"]
+        if becomes is not None:
+            here.specs["reader"] = becomes
+        await here.answered(session_id, "And now?", "failed")
+        (failed,) = [
+            event.fact
+            for event in await here.here.store.read(session_id, 0, 1000)
+            if isinstance(event.fact, f.RunFailed)
+        ]
+        assert failed.failure.code == ("no_such_agent" if becomes is None else "no_such_model")
+        assert len(here.own.requests) == 1
+
+
+async def test_an_agent_without_a_tool_cannot_call_it_even_if_its_model_tries(tmp_path: Path) -> None:
+    lever, look = Lever("lever", "unsafe"), Lever("look", "pure")
+    async with crew(tmp_path, lever, look) as here:
+        here.write("reader", tools=("look",), approvals="allow")
+        here.own.steps = [calls("lever"), says("I cannot."), calls("look"), says("I see.")]
+        session_id = await here.begin("reader")
+        await here.answered(session_id, "Pull it")
+        await here.answered(session_id, "Look then")
+        assert lever.pulled == [] and len(look.pulled) == 1
+        results = [part.text for m in here.own.requests[1].messages if m.__struct_config__.tag == "tool"
+                   for part in m.parts if isinstance(part, Text)]  # fmt: skip
+        assert results == ["There is no tool lever. There are: look."]
+
+
+async def test_a_tool_that_is_taken_from_an_agent_does_not_run_when_a_person_allows_it(
+    tmp_path: Path,
+) -> None:
+    lever = Lever("lever", "unsafe")
+    async with crew(tmp_path, lever) as here:
+        here.write("worker")
+        here.own.steps = [calls("lever"), says("Not then.")]
+        session_id = await here.begin("worker")
+        run_id = await here.answered(session_id, "Pull it", "waiting")
+        here.write("worker", tools=())
+        (tool,) = await here.here.store.tools(session_id, run_id)  # type: ignore[arg-type]
+        await here.engine.resolve(run_id, tool.id, "approve")  # type: ignore[arg-type]
+        await here.here.until_run(run_id, "completed")  # type: ignore[arg-type]
+        assert lever.pulled == []
+
+
+async def test_whether_a_person_is_asked_is_each_agents_own_affair(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with crew(tmp_path, lever) as here:
+        here.write("careful")
+        here.write("quick", approvals="allow")
+        here.own.steps = [calls("lever")]
+        await here.answered(await here.begin("careful"), "Pull it", "waiting")
+        assert lever.pulled == []
+        here.own.steps = [calls("lever"), says("Done.")]
+        await here.answered(await here.begin("quick"), "Pull it")
+        assert len(lever.pulled) == 1
+
+
+async def test_tools_that_come_and_go_are_seen_at_the_next_step(tmp_path: Path) -> None:
+    here_and_gone, look = Lever("files__read", "pure"), Lever("look", "pure")
+    async with crew(tmp_path, look) as here:
+        here.write("reader", tools=("look", "files__*"))
+        held = asyncio.Event()
+        look.hold = held
+        here.own.steps = [calls("look"), calls("files__read"), calls("files__read"), says("Done.")]
+        session_id = await here.begin("reader")
+        sent = await here.engine.send(session_id, (Text("Look"),))
+        await asyncio.wait_for(look.started.wait(), 30)
+        here.tools["files__read"] = here_and_gone
+        held.set()
+        await here.here.until_run(sent.run_id, "completed")
+        assert len(here_and_gone.pulled) == 2
+
+
+async def test_a_changed_agent_answers_from_the_next_run_on(tmp_path: Path) -> None:
+    async with crew(tmp_path) as here:
+        here.write("reader", instructions="First.")
+        session_id = await here.begin("reader")
+        await here.answered(session_id, "One")
+        here.write("reader", instructions="Second.")
+        await here.answered(session_id, "Two")
+        assert [each.system for each in here.own.requests] == ["First.", "Second."]
+
+
+async def test_a_run_that_goes_on_is_told_what_it_was_told_before(tmp_path: Path) -> None:
+    lever = Lever("lever", "unsafe")
+    async with crew(tmp_path, lever) as here:
+        here.write("worker", instructions="First.")
+        here.own.steps = [calls("lever")]
+        session_id = await here.begin("worker")
+        run_id = await here.answered(session_id, "Pull it", "waiting")
+        here.write("worker", instructions="Second.")
+        (tool,) = await here.here.store.tools(session_id, run_id)  # type: ignore[arg-type]
+        here.own.steps = [says("Done.")]
+        await here.engine.resolve(run_id, tool.id, "approve")  # type: ignore[arg-type]
+        await here.here.until_run(run_id, "completed")  # type: ignore[arg-type]
+        assert [each.system for each in here.own.requests] == ["First.", "First."]
+        await here.answered(session_id, "Again")
+        assert here.own.requests[-1].system == "Second."
+        prepared = await here.here.store.prepared(session_id, 1)
+        digests = [e.fact.instructions_digest for e in prepared if isinstance(e.fact, f.ContextPrepared)]
+        assert digests == [instructions_digest("First."), instructions_digest("Second.")]
+
+
+async def test_a_conversation_stays_in_the_folder_that_its_agent_had_when_it_began(tmp_path: Path) -> None:
+    async with crew(tmp_path) as here:
+        here.write("worker", workspace="/anywhere/one")
+        session_id, other = await here.begin("worker"), await here.begin("worker", workspace="/anywhere/own")
+        here.write("worker", workspace="/anywhere/two")
+        store = here.here.store
+        assert (await store.session(session_id)).workspace == "/anywhere/one"
+        assert (await store.session(other)).workspace == "/anywhere/own"
+
+
+# AGENTS.md.
+
+
+async def test_a_workspace_says_what_it_has_to_say_to_whoever_works_there(tmp_path: Path) -> None:
+    (work := tmp_path / "work").mkdir()
+    async with crew(tmp_path / "data") as here:
+        session_id = await here.begin(workspace=str(work))
+        await here.answered(session_id, "One")
+        (work / "AGENTS.md").write_text("Use tabs.\n")
+        await here.answered(session_id, "Two")
+        (work / "AGENTS.md").write_text("Use spaces.\n")
+        await here.answered(session_id, "Three")
+        told = [each.system for each in here.own.requests]
+        head = "Be brief." + GUIDE_HEADING
+        assert told == ["Be brief.", f"{head}Use tabs.", f"{head}Use spaces."]
+
+
+async def test_only_a_regular_file_inside_the_workspace_is_read(tmp_path: Path) -> None:
+    (work := tmp_path / "work").mkdir()
+    (tmp_path / "secret").write_text("outside")
+    (tmp_path / "data").mkdir()
+    guide, path = WorkspaceGuide(Vault(tmp_path / "data")), work / "AGENTS.md"
+    assert await guide(work) == "" and await guide(tmp_path / "none") == ""
+    assert not (tmp_path / "none").exists(), "looking makes nothing"
+    path.symlink_to(tmp_path / "secret")
+    assert await guide(work) == ""
+    path.unlink()
+    path.symlink_to("../secret")
+    assert await guide(work) == ""
+    path.unlink()
+    os.mkfifo(path)
+    assert await guide(work) == ""
+    path.unlink()
+    path.mkdir()
+    assert await guide(work) == ""
+    path.rmdir()
+    path.symlink_to("deep/own.md")
+    (work / "deep").mkdir()
+    (work / "deep" / "own.md").write_text("\ufeffInside.")
+    assert await guide(work) == "Inside.", "a link that stays inside is one's own affair"
+    path.unlink()
+    path.write_bytes(b"a" * (GUIDE_BYTES_MAX + 10))
+    assert await guide(work) == "a" * GUIDE_BYTES_MAX + CUT_OFF
+    path.write_bytes(b"ok \xff")
+    assert await guide(work) == "ok \ufffd"
+    path.write_bytes(b"\x7fELF\0\0")
+    assert await guide(work) == ""
+
+
+async def test_the_servers_own_folder_says_nothing_to_anyone(tmp_path: Path) -> None:
+    (data := tmp_path / "data").mkdir()
+    (data / "AGENTS.md").write_text("Inside the data folder.")
+    assert await WorkspaceGuide(Vault(data))(data) == ""
+
+
+# Models that are open.
+
+
+class Closing(Puppet):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.is_closed = asyncio.Event()
+
+    async def close(self) -> None:
+        self.is_closed.set()
+
+
+async def test_only_so_many_models_are_held_open_that_nobody_uses() -> None:
+    made: dict[str, Closing] = {}
+
+    async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
+        made[name] = Closing(name)
+        return made[name]
+
+    own = Closing("own")
+    seats = Seats(Seat(own, "", False), open_model, most=2)
+    async with seats.used("a:1") as first:
+        for name in ("a:2", "a:3", "a:4"):
+            async with seats.used(name):
+                pass
+        await asyncio.wait_for(made["a:2"].is_closed.wait(), 30)
+        assert not made["a:1"].is_closed.is_set(), "somebody is at it"
+        async with seats.used("a:1") as again:
+            assert again is first
+        async with seats.used("own") as ours:
+            assert ours.model is own, "the server's own by its name is the server's own"
+        seats.put_first(Seat(Closing("new"), "", False))
+        await asyncio.wait_for(own.is_closed.wait(), 30)
+        assert not made["a:1"].is_closed.is_set()
+    await asyncio.wait_for(made["a:1"].is_closed.wait(), 30)
+    await seats.close()
+    assert all(model.is_closed.is_set() for model in made.values())
+
+
+async def test_a_model_that_cannot_be_made_is_tried_again_by_the_next() -> None:
+    tries: list[str] = []
+
+    async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
+        tries.append(name)
+        if len(tries) == 1:
+            raise NoSuchModel(name=name)
+        return Closing(name)
+
+    seats = Seats(Seat(Closing("own"), "", False), open_model)
+    with pytest.raises(NoSuchModel):
+        async with seats.used("a:1"):
+            pass
+    async with seats.used("a:1") as seat:
+        assert seat.model.name == "a:1"
+    await seats.close()
+
+
+async def test_a_model_whose_key_changes_while_it_is_made_is_made_again() -> None:
+    made: list[Closing] = []
+    opening, may_open = asyncio.Event(), asyncio.Event()
+
+    async def open_model(name: str, fallbacks: tuple[str, ...]) -> Model:
+        made.append(Closing(name))
+        opening.set()
+        await may_open.wait()
+        return made[-1]
+
+    seats = Seats(Seat(Closing("own"), "", False), open_model)
+
+    async def use() -> Model:
+        async with seats.used("a:1") as seat:
+            return seat.model
+
+    using = asyncio.create_task(use())
+    await asyncio.wait_for(opening.wait(), 30)
+    seats.renew()
+    may_open.set()
+    assert await asyncio.wait_for(using, 30) is made[1]
+    await asyncio.wait_for(made[0].is_closed.wait(), 30)
+    assert not made[1].is_closed.is_set()
+    await seats.close()

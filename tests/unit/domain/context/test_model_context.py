@@ -1,0 +1,318 @@
+"""What the model is sent: each rule of the context by an example."""
+
+import pytest
+
+from holdfast.domain.context import context
+from holdfast.domain.context.context import (
+    AssistantMessage,
+    Profile,
+    Request,
+    ToolMessage,
+    UserMessage,
+    estimate_tokens,
+    problems,
+    request_of,
+)
+from holdfast.domain.events import facts as f
+from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
+from holdfast.domain.ids import CallId, MessageId, RunId, TurnId
+from holdfast.domain.transcript.transcript import fold
+from tests.support.in_memory_session import Journal
+
+WIDE = Profile("demo", 1_000_000)
+PREFILLS = Profile("demo", 1_000_000, prefill=True)
+
+
+class Telling(Journal):
+    """A journal told in short words."""
+
+    def ask(self, turn: int, text: str) -> RunId:
+        run_id = RunId(f"r_{turn}")
+        self.append(f.TurnAccepted(TurnId(f"t_{turn}"), turn, MessageId(f"u_{turn}"), (Text(text),), run_id))
+        self.append(f.RunStarted(run_id))
+        return run_id
+
+    def say(self, turn: int, place: int, *parts: AnyPart, late: bool = False, partial: bool = False) -> None:
+        status: f.Settlement = "interrupted" if partial else "settled"
+        name, run_id = MessageId(f"m_{turn}_{place}"), RunId(f"r_{turn}")
+        self.append(f.MessageSettled(turn, place, name, "assistant", parts, "", run_id, status, None, late))
+
+    def tool(self, turn: int, place: int, call: str, outcome: f.ToolOutcome, *parts: AnyPart) -> None:
+        message_id, run_id = MessageId("m"), RunId(f"r_{turn}")
+        self.append(f.ToolSettled(turn, place, message_id, CallId(call), "shell", outcome, parts, "", run_id))
+
+    def request(self, profile: Profile = WIDE) -> Request:
+        request = request_of(fold(self.events), "Be brief.", profile)
+        assert problems(request) == []
+        return request
+
+
+def user(*texts: str) -> UserMessage:
+    return UserMessage(tuple(Text(text) for text in texts))
+
+
+def answer(*parts: Text | Reasoning | ToolCall) -> AssistantMessage:
+    return AssistantMessage(parts)
+
+
+def test_live_turns_enter_in_order_and_what_was_taken_back_does_not() -> None:
+    told = Telling()
+    for turn in (1, 2, 3):
+        told.ask(turn, f"question {turn}")
+        told.say(turn, 1, Text(f"answer {turn}"))
+        if turn == 1:
+            told.append(f.SessionCleared(1))
+        if turn == 2:
+            told.append(f.TurnsUndone(2))
+    told.ask(4, "question 4")
+    request = told.request()
+    assert request.messages == (user("question 3"), answer(Text("answer 3")), user("question 4"))
+    assert (request.system, request.cut_turns) == ("Be brief.", ())
+
+
+def test_questions_that_were_never_answered_are_joined() -> None:
+    told = Telling()
+    told.ask(1, "first")
+    told.ask(2, "second")
+    assert told.request().messages == (user("first", "second"),)
+
+
+def test_a_newest_summary_stands_for_its_turns_until_one_of_them_goes() -> None:
+    told = Telling()
+    for turn in (1, 2, 3):
+        told.ask(turn, f"question {turn}")
+        told.say(turn, 1, Text(f"answer {turn}"))
+    told.append(f.SessionCompacted(((1, 1),), "one"), f.SessionCompacted(((1, 2),), "one and two"))
+    summary = Text(context.SUMMARY + "one and two")
+    assert told.request().messages[0] == UserMessage((summary, Text("question 3")))
+    told.append(f.TurnsUndone(2))
+    told.ask(4, "question 4")
+    assert told.request().messages == (user(context.SUMMARY + "one", "question 4"),)
+    told.append(f.TurnsUndone(1))
+    told.ask(5, "question 5")
+    assert told.request().messages == (user("question 5"),)
+
+
+def test_a_summary_of_turns_without_end_costs_nothing() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.append(f.SessionCompacted(((1, 10**12),), "of everything"))
+    assert told.request().messages == (user("question"),)
+
+
+def test_memories_stand_before_their_turn() -> None:
+    told = Telling()
+    run_id = told.ask(1, "question")
+    told.append(f.ContextPrepared(run_id, "digest", ("likes tea", "is in Oslo")))
+    notes = f"{context.MEMORIES}\n- likes tea\n- is in Oslo{context.MEMORIES_END}"
+    assert told.request().messages == (user(notes, "question"),)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "parts", "said", "failed"),
+    [
+        ("done", (Text("42"),), ["42"], False),
+        ("done", (), [context.NO_OUTPUT], False),
+        ("failed", (Text("no such file"),), ["no such file"], True),
+        ("denied", (Text("not today"),), [context.DENIED, "not today"], True),
+        ("not_run", (), [context.NOT_RUN], True),
+        ("unknown", (Text("so far"),), [context.UNKNOWN, "so far"], True),
+    ],
+)
+def test_a_call_is_answered_by_its_outcome(
+    outcome: f.ToolOutcome, parts: tuple[AnyPart, ...], said: list[str], failed: bool
+) -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, ToolCall("c", "shell", "{}"))
+    told.tool(1, 2, "c", outcome, *parts)
+    assert told.request().messages[-1] == ToolMessage("c", tuple(Text(text) for text in said), failed)
+
+
+def test_calls_are_answered_directly_after_their_message_and_steering_comes_after() -> None:
+    told = Telling()
+    run_id = told.ask(1, "question")
+    told.say(1, 1, Text("Looking."), ToolCall("a", "shell", "{}"), ToolCall("b", "shell", "{}"))
+    told.append(f.TurnSteered(run_id, 1, 2, MessageId("s"), (Text("hurry"),)))
+    told.tool(1, 4, "b", "done", Text("B"))
+    told.tool(1, 3, "a", "done", Text("A"))
+    assert [type(message) for message in told.request().messages] == [
+        UserMessage, AssistantMessage, ToolMessage, ToolMessage, UserMessage,
+    ]  # fmt: skip
+    assert [m.call_id for m in told.request().messages if isinstance(m, ToolMessage)] == ["a", "b"]
+
+
+def test_an_open_call_says_whether_it_can_have_run() -> None:
+    told = Telling()
+    run_id = told.ask(1, "question")
+    told.say(1, 1, *(ToolCall(name, "shell", "{}") for name in ("never", "intended", "started")))
+    for place, name in ((2, "intended"), (3, "started")):
+        told.append(f.ToolIntended(run_id, 1, place, MessageId("m"), CallId(name), "shell", "{}", "unsafe"))
+    told.append(f.ToolStarted(run_id, CallId("started")))
+    told.append(f.ToolOutputAppended(run_id, CallId("started"), "begun"))
+    answers = {m.call_id: m.parts for m in told.request().messages if isinstance(m, ToolMessage)}
+    assert answers == {
+        "never": (Text(context.NOT_RUN),),
+        "intended": (Text(context.NOT_RUN),),
+        "started": (Text(context.UNKNOWN), Text("begun")),
+    }
+
+
+def test_a_call_without_whole_arguments_and_a_result_without_a_call_are_left_out() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Text("Let me"), ToolCall("half", "shell", '{"command": "rm'), partial=True)
+    told.tool(1, 2, "half", "not_run")
+    told.tool(1, 3, "orphan", "done", Text("42"))
+    assert told.request().messages[:2] == (user("question"), answer(Text("Let me")))
+    assert not any(isinstance(message, ToolMessage) for message in told.request().messages)
+
+
+def test_a_call_that_is_there_in_two_turns_is_made_once() -> None:
+    told = Telling()
+    for turn in (1, 2):
+        told.ask(turn, "question")
+        told.say(turn, 1, Text("Looking."), ToolCall("c", "shell", "{}"))
+        told.tool(turn, 2, "c", "done", Text(f"seen in {turn}"))
+    said, call = Text("Looking."), ToolCall("c", "shell", "{}")
+    assert told.request().messages == (
+        user("question"), answer(said, call), ToolMessage("c", (Text("seen in 1"),)),
+        user("question"), answer(said), user(context.GO_ON),
+    )  # fmt: skip
+
+
+def test_reasoning_goes_back_whole_and_only_to_its_provider() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    mine, theirs = Reasoning("mine", "sig", "demo"), Reasoning("theirs", "sig", "other")
+    told.say(1, 1, mine, theirs, Reasoning("cut off"), Text("answer"))
+    told.ask(2, "next")
+    assert told.request().messages[1] == answer(Reasoning("mine", "sig", "demo"), Text("answer"))
+    other = told.request(Profile("third", 1_000_000))
+    assert other.messages[1] == answer(Text("answer"))
+
+
+def test_thinking_alone_is_no_answer() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Reasoning("mine", "sig", "demo"), Text(" \n"), partial=True)
+    assert told.request().messages == (user("question"),)
+
+
+def test_a_partial_answer_is_closed_and_told_to_go_on() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Text("Roses are "), partial=True)
+    begun = (user("question"), answer(Text("Roses are ")), user(context.GO_ON))
+    assert told.request().messages == begun
+    told.say(1, 5, Text("red."))
+    told.ask(2, "thanks")
+    # What the model saw when it went on stays a prefix of what it sees later.
+    assert told.request().messages == (*begun, answer(Text("red.")), user("thanks"))
+
+
+def test_a_model_that_takes_prefill_goes_on_in_its_own_words() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Text("Roses are "), partial=True)
+    assert told.request(PREFILLS).messages == (user("question"), answer(Text("Roses are")))
+    told.say(1, 5, Reasoning("thought", "sig", "demo"), Text("red."))
+    told.ask(2, "thanks")
+    assert told.request(PREFILLS).messages[1] == answer(Text("Roses are "), Text("red."))
+
+
+def test_a_message_under_way_is_a_partial_answer() -> None:
+    told = Telling()
+    run_id = told.ask(1, "question")
+    told.append(f.ModelStepStarted(run_id, 1, 1, MessageId("m"), "demo"))
+    told.append(f.TextAppended(run_id, MessageId("m"), "Ro"), f.TextAppended(run_id, MessageId("m"), "ses"))
+    assert told.request().messages[1:] == (answer(Text("Roses")), user(context.GO_ON))
+
+
+def test_late_output_stays_out_and_its_call_is_still_answered() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Text("on time"), ToolCall("c", "shell", "{}"))
+    told.append(
+        f.ToolSettled(
+            1, 2, MessageId("m"), CallId("c"), "shell", "done", (Text("late"),), "", None, late=True
+        )
+    )
+    told.say(1, 3, Text("late too"), late=True)
+    assert told.request().messages[2:] == (ToolMessage("c", (Text(context.UNKNOWN),), True),)
+
+
+def test_whole_turns_are_cut_from_the_front_and_the_last_always_stays() -> None:
+    told = Telling()
+    for turn in (1, 2, 3):
+        told.ask(turn, f"question {turn} " + "x" * 300)
+        told.say(turn, 1, Text("answer"))
+    room = Profile("demo", window_tokens=360, answer_tokens=100)
+    assert told.request(room).cut_turns == (1,)
+    assert "question 2" in told.request(room).messages[0].parts[0].text  # type: ignore[union-attr]
+    tiny = told.request(Profile("demo", window_tokens=10, answer_tokens=9))
+    assert tiny.cut_turns == (1, 2)
+
+
+def test_a_summary_stays_when_turns_are_cut() -> None:
+    told = Telling()
+    for turn in range(1, 6):
+        told.ask(turn, f"question {turn} " + "x" * 150)
+        told.say(turn, 1, Text("answer"))
+    told.append(f.SessionCompacted(((1, 1),), "the first"))
+    request = told.request(Profile("demo", window_tokens=300, answer_tokens=100))
+    assert request.cut_turns == (2, 3)
+    assert request.messages[0].parts[0] == Text(context.SUMMARY + "the first")
+
+
+def test_a_conversation_of_nothing_is_still_a_request() -> None:
+    told = Telling()
+    assert told.request().messages == (user(context.NO_TEXT),)
+    told.append(f.TurnAccepted(TurnId("t"), 1, MessageId("m"), (Text("  "),)))
+    assert told.request().messages == (user(context.NO_TEXT),)
+
+
+def test_a_file_alone_is_something_said() -> None:
+    told = Telling()
+    picture = File("b" * 8, "a.png", "image/png", 10)
+    told.append(f.TurnAccepted(TurnId("t"), 1, MessageId("m"), (picture,)))
+    assert told.request().messages == (UserMessage((picture,)),)
+
+
+def test_a_turn_read_in_part_still_begins_with_the_user() -> None:
+    told = Telling()
+    told.ask(1, "question")
+    told.say(1, 1, Text("answer"))
+    told.ask(2, "next")
+    turns = fold(told.events).turns
+    cut = [type(turns[0])(1, turns[0].entries[1:], True), turns[1]]
+    request = context.assemble(cut, None, {}, "", WIDE)
+    assert problems(request) == []
+    assert request.messages == (user(context.NO_TEXT), answer(Text("answer")), user("next"))
+
+
+@pytest.mark.parametrize("text", ["", "plain English words", "def f(x): return x", "明天的会议", "🎉🎉"])
+def test_tokens_are_estimated_on_the_safe_side(text: str) -> None:
+    assert estimate_tokens(text) >= len(text.encode()) / 3
+    assert (estimate_tokens(text) == 0) == (text == "")
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ((), "does not begin with a user message"),
+        ((answer(Text("hi")),), "does not begin with a user message"),
+        ((user("a"), user("b")), "follows one of its own side"),
+        ((user(" "),), "is empty"),
+        ((UserMessage(()),), "is empty"),
+        ((user("a"), ToolMessage("c", (Text("x"),))), "answers no call"),
+        ((user("a"), answer(ToolCall("c", "shell", "{}")), user("b")), "is not answered directly"),
+        ((user("a"), answer(ToolCall("c", "shell", "{}"))), "is not answered"),
+        ((user("a"), answer(ToolCall("c", "shell", "{"))), "has no whole arguments"),
+        ((user("a"), answer(Reasoning("x"), Text("y"))), "unsigned thinking"),
+    ],
+)
+def test_what_a_provider_would_refuse_is_named(
+    messages: tuple[context.RequestMessage, ...], problem: str
+) -> None:
+    assert any(problem in found for found in problems(Request("", messages)))

@@ -1,0 +1,44 @@
+"""What memory is owed folds to what the vectors say; the page's own fold is held to the same vectors."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.domain.state.projections import fold
+from holdfast.domain.state.rows import DebtRow
+from tests.support.in_memory_session import SESSION
+from tests.unit.domain.transcript.test_transcript_fold import Wire, from_wire
+
+VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "memory").glob("*.json"))
+
+
+class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`told` is what the page says of the whole conversation, by its own name for it."""
+
+    about: str
+    events: list[Wire]
+    stretches: list[Wire]
+    told: str
+
+
+def plain(row: DebtRow) -> Wire:
+    return {
+        "n": row.n,
+        "turns": [list(each) for each in row.turns],
+        "state": row.state,
+        "retraction": row.retraction,
+        "retry_at": row.retry_at,
+        "detail": row.failure.detail if row.failure is not None else "",
+    }
+
+
+def test_there_are_vectors() -> None:
+    assert len(VECTORS) >= 10
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_a_vector_folds_to_its_stretches(path: Path) -> None:
+    vector = msgspec.json.decode(path.read_bytes(), type=Vector)
+    book = fold(SESSION, [from_wire(event) for event in vector.events])
+    assert [plain(book.debts[n]) for n in sorted(book.debts)] == vector.stretches

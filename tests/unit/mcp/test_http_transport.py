@@ -1,0 +1,276 @@
+"""MCP servers over HTTP: a real one made with the SDK, and rude ones that say what HTTP can say wrong."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from holdfast.domain.limits import MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
+from holdfast.domain.mcp import McpTold
+from tests.support.free_ports import own_port
+from tests.support.mcp_fixture import done, effects_of, housed, listening
+
+Act = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+TOOLS = [
+    {"name": "act", "inputSchema": {"type": "object"}},
+    {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+]
+TOLD = {
+    "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+    "serverInfo": {"name": "rude", "version": "1"},
+}  # fmt: skip
+
+
+def at(port: int, **more: Any) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{port}/mcp", **more}
+
+
+class Rude:
+    """A server of the older kind whose answers to calls a test makes."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.calls = 0
+        self.lingers = False
+        self.opened = 0
+        self.ends_notices = False
+        self.headers: list[dict[str, str]] = []
+        self.act: Act = self.fine
+
+    async def fine(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return self.result(body, {"content": [{"type": "text", "text": "did it"}]})
+
+    def result(
+        self, body: dict[str, Any], result: object, headers: dict[str, str] | None = None
+    ) -> web.Response:
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": result}, headers=headers)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "DELETE" and self.lingers:
+            await asyncio.sleep(60)  # Not worth waiting for.
+        if request.method == "GET" and self.ends_notices:
+            self.opened += 1
+            return web.Response(text="retry: 0\nid: 1\ndata:\n\n", content_type="text/event-stream")
+        if request.method != "POST":
+            return web.Response(status=405)
+        self.headers.append(dict(request.headers))
+        body = msgspec.json.decode(await request.read())
+        match body["method"]:
+            case "initialize":
+                return self.result(body, TOLD, {"mcp-session-id": "s1"})
+            case "tools/list":
+                return self.result(body, {"tools": TOOLS})
+            case "tools/call":
+                self.calls += 1
+                return await self.act(request, body)
+        return web.Response(status=202 if "id" not in body else 400)
+
+
+@asynccontextmanager
+async def rude() -> AsyncIterator[Rude]:
+    server = Rude()
+    app = web.Application()
+    app.router.add_route("*", "/mcp", server.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server.port = runner.addresses[0][1]
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_server_is_reached_called_and_heard_of(tmp_path: Path) -> None:
+    port = own_port()
+    with listening(port=port):
+        async with housed(tmp_path, s=at(port)) as house:
+            await house.ready()
+            call = await house.call("s__count", to=3)
+            assert call.text == "counted"
+            assert sorted(call.emitted().splitlines()) == [f"{n} of 3 step {n}" for n in (1, 2, 3)]
+            assert (await house.call("s__fail", why="no")).outcome == "failed"
+            await house.call("s__grow")
+            await house.until(lambda told: "s__grown" in told.tools)
+
+
+async def test_killed_in_the_middle_of_a_call_it_is_not_called_again_and_the_next_call_works(
+    tmp_path: Path,
+) -> None:
+    port, effects = own_port(), tmp_path / "effects"
+    async with housed(tmp_path, s=at(port)) as house:
+        with listening(port=port) as process:
+            await house.ready()
+            until = {"effects": str(effects), "until": str(tmp_path / "never")}
+            calling = asyncio.create_task(house.call("s__act", line="one", **until))
+            await done(effects)
+            process.kill()
+            call = await calling
+            assert call.outcome == "unknown"
+            assert "may have done it" in call.emitted("stderr")
+        with listening(port=port):
+            await house.until(lambda told: told.connections == 2)
+            assert (await house.call("s__act", line="two", effects=str(effects))).text == "did two"
+        assert effects_of(effects) == ["one", "two"]
+
+
+async def test_headers_are_sent_with_the_variables_that_they_name(tmp_path: Path) -> None:
+    async with rude() as server:
+        table = at(server.port, headers={"Authorization": "Bearer ${WIKI_TOKEN}", "X-Plain": "plain"})
+        async with housed(tmp_path, {"WIKI_TOKEN": "for-the-wiki"}, s=table) as house:
+            await house.ready()
+            assert (await house.call("s__act")).text == "did it"
+        for sent in server.headers:
+            assert (sent["Authorization"], sent["X-Plain"]) == ("Bearer for-the-wiki", "plain")
+
+
+async def _status(status: int, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.Response(status=status, text="<html>No.</html>")
+
+
+async def _cut(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def _half(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/json", "content-length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"jsonrpc": "2.0"')
+    return await _cut(request, body)
+
+
+async def _stream_that_ends(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b": hello\n\n")
+    return response
+
+
+async def _too_much(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.Response(body=b"x" * 17_000_000, content_type="application/json")
+
+
+async def _rubbish(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.Response(body=b"[1, 2", content_type="application/json")
+
+
+UNSURE: dict[str, Act] = {
+    "500": lambda request, body: _status(500, request, body),
+    "504": lambda request, body: _status(504, request, body),
+    "408": lambda request, body: _status(408, request, body),
+    "cut": _cut, "half": _half, "stream": _stream_that_ends, "too much": _too_much,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", UNSURE)
+async def test_where_the_answer_does_not_come_the_call_may_have_been_done_and_is_made_once(
+    tmp_path: Path, how: str
+) -> None:
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.act = UNSURE[how]
+        call = await house.call("s__act")
+        assert (call.outcome, server.calls) == ("unknown", 1)
+        assert "it may have done it" in call.emitted("stderr")
+        look = await house.call("s__look")
+        assert (look.outcome, server.calls) == ("failed", 3)
+        server.act = server.fine
+        assert (await house.call("s__act")).text == "did it"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
+async def test_what_is_refused_was_not_done(tmp_path: Path, status: int) -> None:
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.act = lambda request, body: _status(status, request, body)
+        call = await house.call("s__act")
+        assert (call.outcome, server.calls) == ("failed", 1)
+        assert f"HTTP {status}" in call.text
+        server.act = server.fine
+        assert (await house.call("s__act")).text == "did it", "a server that was started anew is reached anew"
+
+
+async def test_an_answer_that_is_no_message_is_not_waited_for(tmp_path: Path) -> None:
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.act = _rubbish
+        call = await house.call("s__act")
+        assert call.outcome == "unknown"
+
+
+async def test_one_that_nobody_listens_for_is_told_and_reached_when_it_is_there(tmp_path: Path) -> None:
+    port = own_port()
+    async with housed(tmp_path, s=at(port)) as house:
+        told: McpTold = await house.failed()
+        assert told.last_error.startswith("it cannot be reached")
+        with listening("--time", port=port):
+            await house.ready()
+            assert set(house.servers) == {"s__get_current_time", "s__convert_time"}
+            assert '"timezone": "UTC"' in (await house.call("s__get_current_time", timezone="UTC")).text
+
+
+async def test_a_redirect_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    async with rude() as server, rude() as other:
+
+        async def away(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            return web.Response(status=307, headers={"location": f"http://127.0.0.1:{other.port}/mcp"})
+
+        async with housed(tmp_path, s=at(server.port, headers={"X-Key": "k"})) as house:
+            await house.ready()
+            server.act = away
+            assert (await house.call("s__act")).outcome == "failed"
+        assert (other.calls, other.headers) == (0, [])
+
+
+async def test_one_that_never_stops_talking_is_listened_to_at_a_pace(tmp_path: Path) -> None:
+    told = MCP_MESSAGES_AT_ONCE + MCP_MESSAGES_PER_S_MAX
+
+    async def chatter(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        token = body["params"]["_meta"]["progressToken"]
+        for n in range(told):
+            params = {"progressToken": token, "progress": n}
+            notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+            await response.write(b"event: message\ndata: " + msgspec.json.encode(notice) + b"\n\n")
+        result = {"jsonrpc": "2.0", "id": body["id"], "result": {"content": [], "isError": False}}
+        await response.write(b"event: message\ndata: " + msgspec.json.encode(result) + b"\n\n")
+        return response
+
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.act = chatter
+        began = asyncio.get_running_loop().time()
+        call = await house.call("s__act")
+        assert call.outcome == "done"
+        assert asyncio.get_running_loop().time() - began > 0.9, "the last of them waited for a second"
+
+
+async def test_a_stream_of_notices_that_always_ends_is_not_opened_all_the_time(tmp_path: Path) -> None:
+    async with rude() as server:
+        server.ends_notices = True
+        async with housed(tmp_path, s=at(server.port)) as house:
+            await house.ready()
+            at_once = MCP_MESSAGES_AT_ONCE // 50
+            await house.until(lambda told: server.opened >= at_once)
+            before, began = server.opened, asyncio.get_running_loop().time()
+            assert (await house.call("s__act")).text == "did it"
+            await house.until(lambda told: server.opened > before + 3)
+            took_s = asyncio.get_running_loop().time() - began
+            assert server.opened - before <= 3 + MCP_MESSAGES_PER_S_MAX / 50 * took_s
+
+
+async def test_one_that_does_not_hear_a_goodbye_keeps_nobody(tmp_path: Path) -> None:
+    async with rude() as server, housed(tmp_path, s=at(server.port)) as house:
+        await house.ready()
+        server.lingers = True
+        house.servers.reconnect("s")
+        await house.until(lambda told: told.connections == 2)
+        server.lingers = False

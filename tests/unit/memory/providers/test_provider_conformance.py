@@ -1,0 +1,317 @@
+"""What a memory provider is, put to every one that there is: the notes, the webhook, and an installed one."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchMemory
+from holdfast.domain.ids import Ids
+from holdfast.domain.limits import MEMORY_CHARS_MAX
+from holdfast.domain.memories import Memory, Origin
+from holdfast.memory.conformance import ProviderCases
+from holdfast.memory.ports import Asking, Health, Provider, ProviderFailure, Segment
+from holdfast.memory.providers.notes import Notes
+from holdfast.memory.providers.webhook import Webhook
+from holdfast.store.sqlite.store import SqliteStore
+from tests.support.example_receiver_process import SECRET, receiving
+from tests.support.fake_installed_package import install
+from tests.support.free_ports import own_port
+from tests.support.source_files import ROOT
+
+EXAMPLE = ROOT / "docs/examples/memory_provider.py"
+
+
+class TestTheWebhook(ProviderCases):
+    """Against the receiver of the docs, as a process of its own."""
+
+    url = ""
+
+    @pytest.fixture(autouse=True)
+    def _receiver(self, tmp_path: Path) -> Iterator[None]:
+        port = own_port()
+        self.url = f"http://127.0.0.1:{port}/"
+        with receiving(tmp_path, port):
+            yield
+
+    async def provider(self) -> Provider:
+        clock = SystemClock()
+        return Webhook(self.url, SECRET, clock, Ids(clock).telling)
+
+
+class NotesOfTheirOwn(Notes):
+    """The notes with a store that nobody else has."""
+
+    def __init__(self, store: SqliteStore, ask: Asking, clock: SystemClock) -> None:
+        super().__init__(store, ask, Ids(clock), clock)
+        self._own = store
+
+    async def close(self) -> None:
+        await super().close()
+        await self._own.close()
+
+
+class TestTheNotes(ProviderCases):
+    """With a model that finds worth noting whatever the person said."""
+
+    folder = Path()
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    async def provider(self) -> Provider:
+        clock = SystemClock()
+        return NotesOfTheirOwn(await SqliteStore.open(self.folder, clock=clock), whatever_they_said, clock)
+
+
+async def whatever_they_said(instructions: str, text: str) -> str:
+    said = re.findall(r"^User: (.+)$", text.partition("The conversation:")[2], re.MULTILINE)
+    return json.dumps({"facts": [{"text": line[:MEMORY_CHARS_MAX]} for line in said]})
+
+
+class Relayed(Webhook):
+    """A webhook whose receiver has every verb, as it stands behind it itself: notes, asked by the format."""
+
+    def __init__(self, notes: Provider, clock: SystemClock) -> None:
+        self._port = own_port()
+        super().__init__(f"http://127.0.0.1:{self._port}/", SECRET, clock, Ids(clock).telling)
+        self._notes = notes
+        app = web.Application(client_max_size=100_000_000)
+        app.router.add_post("/", self._receive)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+
+    async def open(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+
+    async def close(self) -> None:
+        await super().close()
+        await self._runner.cleanup()
+        await self._notes.close()
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        asked = msgspec.json.decode(await request.read())
+        verb = asked.pop("type").removeprefix("memory.")
+        try:
+            return web.Response(body=msgspec.json.encode(await self._answer(verb, asked)))
+        except NoSuchMemory:
+            return web.json_response({"code": "no_such_memory"}, status=404)
+        except BadCursor:
+            return web.json_response({"code": "bad_cursor"}, status=400)
+        except HoldfastError as error:
+            return web.json_response({"detail": str(error)}, status=500)
+
+    async def _answer(self, verb: str, asked: dict[str, Any]) -> object:
+        match verb:
+            case "commit":
+                return {"receipt": await self._notes.commit(msgspec.convert(asked, Segment))}
+            case "recall":
+                return {"memories": await self._notes.recall(**asked)}
+            case "remember":
+                return await self._notes.remember(**asked | {"origin": Origin(**asked["origin"])})
+            case "list":
+                return await self._notes.list_(**asked)
+        return await getattr(self._notes, verb)(**asked)
+
+
+class TestTheWebhookWithEveryVerb(TestTheNotes):
+    """The format has room for all that the notes can do."""
+
+    async def provider(self) -> Provider:
+        relayed = Relayed(await super().provider(), SystemClock())
+        await relayed.open()
+        return relayed
+
+    async def test_nothing_was_left_out_for_want_of_a_way(self) -> None:
+        async with self.opened() as it:
+            made = await it.remember("The jar is blue.", "", Origin("user"), "c_1")
+            assert made.origin == Origin("user") and made.made_at > 0
+            assert (await it.edit(made.id, "The jar is red.")).id == made.id
+            assert [each.text for each in (await it.list_("", "red", None, 5)).memories] == [
+                "The jar is red."
+            ]
+            await it.forget(made.id)
+            assert (await it.list_("", "", None, 5)).memories == ()
+
+
+# An installed one, in a process of its own.
+
+CHILD = """
+import asyncio, json, sys, tempfile
+from pathlib import Path
+from holdfast.memory.conformance import ProviderCases
+from holdfast.memory.providers.installed import open_installed
+
+class Cases(ProviderCases):
+    async def provider(self):
+        return await open_installed("shelf", Path(tempfile.mkdtemp(dir=sys.argv[1])), {}, None)
+
+told = {}
+for name in dir(Cases):
+    if name.startswith("test_"):
+        try:
+            asyncio.run(getattr(Cases(), name)())
+            told[name] = ""
+        except BaseException as error:
+            told[name] = f"{type(error).__name__}: {error}"
+assert "pytest" not in sys.modules
+print(json.dumps(told))
+"""
+
+
+def test_one_that_is_installed_passes_every_case_and_pytest_is_not_needed(tmp_path: Path) -> None:
+    site = install(
+        tmp_path / "site", "hf_shelf", {"shelf": "hf_shelf:make"}, {"hf_shelf": EXAMPLE.read_text("utf-8")}
+    )
+    environ = {**os.environ, "PYTHONPATH": f"{site}:{ROOT / 'src'}"}
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, str] = json.loads(done.stdout)
+    assert len(told) > 15
+    assert {name: why for name, why in told.items() if why} == {}
+
+
+# A suite that nothing fails shows nothing: each of these is wrong in one way.
+
+
+def example() -> Any:
+    spec = spec_from_file_location("memory_provider_of_the_docs", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+Shelf: Any = example().Shelf
+
+
+class Deaf(Shelf):  # type: ignore[misc]
+    async def commit(self, segment: Segment) -> str:
+        return "noted"
+
+
+class Receiptless(Shelf):  # type: ignore[misc]
+    async def commit(self, segment: Segment) -> None:
+        await super().commit(segment)
+
+
+class Twice(Shelf):  # type: ignore[misc]
+    times = 0
+
+    async def commit(self, segment: Segment) -> str:
+        self.times += 1
+        key = f"{segment.key}_{self.times}"
+        self._keep({**self._told, key: {"scope": segment.scope, "text": segment.messages[0].text}})
+        return key
+
+
+class Clinging(Shelf):  # type: ignore[misc]
+    async def retract(self, key: str, receipt: str) -> None:
+        pass
+
+
+class Sweeping(Shelf):  # type: ignore[misc]
+    async def retract(self, key: str, receipt: str) -> None:
+        self._keep({})
+
+
+class Strict(Shelf):  # type: ignore[misc]
+    async def retract(self, key: str, receipt: str) -> None:
+        if key not in self._told:
+            raise ProviderFailure(detail=f"there is no {key}")
+        await super().retract(key, receipt)
+
+
+class Gossip(Shelf):  # type: ignore[misc]
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        others = {told["scope"] for told in self._told.values()} - {scope}
+        return [each for one in (scope, *others) for each in await Shelf.recall(self, query, one, limit)]
+
+
+class Generous(Shelf):  # type: ignore[misc]
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        found: Sequence[Memory] = await super().recall(query, scope, 100)
+        return found
+
+
+class Careless(Shelf):  # type: ignore[misc]
+    async def forget(self, memory_id: str) -> None:
+        pass
+
+
+class Brittle(Shelf):  # type: ignore[misc]
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        if "\0" in query:
+            raise ValueError("embedded null byte")
+        found: Sequence[Memory] = await super().recall(query, scope, limit)
+        return found
+
+
+class Ailing(Shelf):  # type: ignore[misc]
+    async def health(self) -> Health:
+        raise RuntimeError("ill")
+
+
+class Slamming(Shelf):  # type: ignore[misc]
+    is_closed = False
+
+    async def close(self) -> None:
+        if self.is_closed:
+            raise RuntimeError("closed already")
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    "wrong, case",
+    [
+        (Deaf, "test_what_it_was_told_can_be_recalled"),
+        (Receiptless, "test_what_it_was_told_is_answered_with_a_receipt"),
+        (Twice, "test_the_same_key_twice_is_remembered_once"),
+        (Twice, "test_the_same_key_at_the_same_time_is_remembered_once"),
+        (Clinging, "test_what_is_taken_back_is_gone"),
+        (Clinging, "test_taking_back_without_a_receipt_is_enough"),
+        (Sweeping, "test_what_is_taken_back_is_gone"),
+        (Strict, "test_taking_back_what_is_not_there_is_harmless"),
+        (Gossip, "test_one_scope_does_not_see_what_another_was_told"),
+        (Generous, "test_no_more_is_recalled_than_was_asked_for"),
+        (Careless, "test_an_unknown_memory_is_told_as_such"),
+        (Brittle, "test_odd_text_raises_nothing_but_what_is_declared"),
+        (Ailing, "test_its_health_is_told_and_nothing_else"),
+        (Slamming, "test_closing_twice_is_harmless"),
+    ],
+)
+def test_one_that_is_wrong_fails_the_case_for_it(wrong: type[Any], case: str, tmp_path: Path) -> None:
+    class Cases(ProviderCases):
+        async def provider(self) -> Provider:
+            made: Provider = wrong(tmp_path / "told.json")
+            return made
+
+    with pytest.raises((AssertionError, ProviderFailure, ValueError, RuntimeError)):  # And nothing else.
+        asyncio.run(getattr(Cases(), case)())
+
+
+class TestTheExample(ProviderCases):
+    """In this process: what the wrong ones above are made from is right."""
+
+    folder = Path()
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    async def provider(self) -> Provider:
+        made: Provider = Shelf(self.folder / "told.json")
+        return made

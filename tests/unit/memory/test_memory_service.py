@@ -1,0 +1,396 @@
+"""What people ask of memory: answered in time whatever the provider does, and what is owed is told now."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import (
+    DebtRefused,
+    MemoryOff,
+    NoSuchDebt,
+    NoSuchMemory,
+    NoSuchSession,
+    ProviderCannot,
+    ProviderFailure,
+    TooLarge,
+)
+from holdfast.domain.events import facts as f
+from holdfast.domain.ids import Ids, SessionId
+from holdfast.domain.limits import DEBTS_SHOWN_MAX, MEMORY_CHARS_MAX
+from holdfast.domain.memories import Memory, MemoryPage, Origin
+from holdfast.domain.state.rows import Debt
+from holdfast.engine.memory_queue import StoreLedger
+from holdfast.memory.ports import Health, Owner, Provider, Segment
+from holdfast.memory.scheduler import Lifecycle
+from holdfast.memory.service import Desk
+from holdfast.store.ports import Append
+from holdfast.store.sqlite.store import SqliteStore
+from tests.support.api_client import until
+from tests.support.turn_events import IDS, TurnStory
+
+NOBODY = IDS.session()
+OWNER = Owner("scripted")
+
+
+class Scripted:
+    """A provider that does what `act` does before it answers; `answer` is what it gives where that is set."""
+
+    name = "scripted"
+    takes_key = True
+
+    def __init__(self) -> None:
+        self.memories: list[Memory] = []
+        self.told: list[Segment] = []
+        self.error: Exception | None = None
+        self.hold: asyncio.Event | None = None
+        self.answer: Any = None
+
+    async def _act(self, usual: Any) -> Any:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+        return usual if self.answer is None else self.answer
+
+    async def recall(self, query: str, scope: str, limit: int) -> Sequence[Memory]:
+        return ()
+
+    async def commit(self, segment: Segment) -> str:
+        await self._act("")
+        self.told.append(segment)
+        return f"receipt of {segment.key}"
+
+    async def retract(self, key: str, receipt: str) -> None:
+        await self._act(None)
+
+    async def remember(self, text: str, scope: str, origin: Origin, key: str) -> Memory:
+        self.memories.append(Memory(f"n_{len(self.memories)}", text, origin, key=key))
+        found: Memory = await self._act(self.memories[-1])
+        return found
+
+    async def list_(self, scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+        found: MemoryPage = await self._act(MemoryPage(tuple(self.memories)))
+        return found
+
+    async def edit(self, memory_id: str, text: str) -> Memory:
+        raise NoSuchMemory(memory_id=memory_id)
+
+    async def forget(self, memory_id: str) -> None:
+        raise ProviderCannot(verb="forget")
+
+    async def health(self) -> Health:
+        if self.hold is not None:
+            await self.hold.wait()
+        return Health(self.error is None, str(self.error or ""))
+
+    async def close(self) -> None:
+        return
+
+
+class Room:
+    """A desk over a real store."""
+
+    def __init__(self, store: SqliteStore, ask_s: float, wait_s: float) -> None:
+        self.store, self.ledger = store, StoreLedger(store)
+        self.provider: Scripted | None = Scripted()
+        self.owner: Owner | None = OWNER
+        self.lifecycle = Lifecycle(
+            self.ledger, self._build, SystemClock(), Ids(SystemClock()), "ask", lambda: 0.5
+        )
+        self.desk = Desk(
+            self.lifecycle, self.ledger, lambda: self.provider, lambda: self.owner, self.ledger.titles,
+            lambda: {"found": 2}, Ids(SystemClock()), lambda text: text.replace("hush", "[…]"), ask_s, wait_s,
+        )  # fmt: skip
+
+    async def _build(self, owner: Owner) -> Provider:
+        assert self.provider is not None
+        return self.provider
+
+    async def owe(self, title: str = "", turns: int = 1) -> SessionId:
+        """A conversation whose turns are owed by nobody in particular."""
+        session_id = IDS.session()
+        await self.store.append(Append(session_id, (f.SessionCreated(title),)))
+        for turn in range(1, turns + 1):
+            story = TurnStory(turn)
+            told = (*story.opening(), story.says("Much."), story.settles(), story.step_settled())
+            completed = f.RunCompleted(story.run_id, owed=True)
+            await self.store.append(Append(session_id, (*told, completed)))
+        return session_id
+
+    async def waiting(self) -> Sequence[Debt]:
+        return (await self.desk.waiting())[0]
+
+    async def kept(self) -> Sequence[Debt]:
+        return (await self.desk.waiting())[1]
+
+    async def states(self, session_id: SessionId) -> list[str]:
+        return [row.state for row in await self.ledger.debts(session_id)]
+
+
+@asynccontextmanager
+async def room(folder: Path, ask_s: float = 20, wait_s: float = 20) -> AsyncIterator[Room]:
+    store = await SqliteStore.open(folder)
+    here = Room(store, ask_s, wait_s)
+    try:
+        yield here
+    finally:
+        if here.provider is not None and here.provider.hold is not None:
+            here.provider.hold.set()
+        await here.desk.close()
+        await here.lifecycle.stop(1)
+        await store.close()
+
+
+# What is remembered.
+
+
+async def test_what_is_remembered_is_told_with_where_it_comes_from_and_what_waits(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        session_id = await here.owe("Dogs")
+        assert here.provider is not None
+        gone = IDS.session()
+        here.provider.memories = [
+            Memory("n_1", "Rex", Origin("model", session_id, 1, 1)),
+            Memory("n_2", "Tea", Origin("model", gone, 1, 1)),
+        ]
+        added = await here.desk.add("hush: I like jam")
+        assert (added.text, added.origin) == ("[…]: I like jam", Origin("user"))
+        known = await here.desk.known("", None, 50)
+        assert (known.provider, known.is_well, known.detail) == ("scripted", True, "")
+        assert known.shows
+        assert [each.text for each in known.page.memories] == ["Rex", "Tea", "[…]: I like jam"]
+        assert known.titles == {session_id: "Dogs"}
+        (row,) = await here.ledger.debts(session_id)
+        assert (known.waiting, known.waiting_since) == (1, row.owed_at)
+
+
+async def test_without_memory_nothing_is_known_and_nothing_can_be_changed(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        await here.owe()
+        here.provider = here.owner = None
+        known = await here.desk.known("", None, 50)
+        assert (known.provider, known.is_well, known.page.memories, known.waiting) == ("off", True, (), 1)
+        for refused in (here.desk.add("x"), here.desk.edit("n", "x"), here.desk.forget("n")):
+            with pytest.raises(MemoryOff):
+                await refused
+        told = await here.desk.commit(None)
+        assert (told.outcome, told.paid) == ("no_owner", 0)
+
+
+async def test_what_a_provider_is_meant_to_refuse_is_passed_on(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        with pytest.raises(NoSuchMemory):
+            await here.desk.edit("n_0", "x")
+        with pytest.raises(ProviderCannot):
+            await here.desk.forget("n_0")
+        with pytest.raises(TooLarge):
+            await here.desk.add("x" * (MEMORY_CHARS_MAX + 1))
+
+
+async def test_a_provider_that_cannot_show_what_it_knows_is_no_failure(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        here.provider.error = ProviderCannot(verb="list what it knows")
+        here.provider.memories = [Memory("n_1", "Rex", Origin("user"))]
+        known = await here.desk.known("", None, 50)
+        assert known.page.memories == ()
+        assert "no way to list what it knows" in known.detail
+        assert not known.shows
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("broken"), ProviderFailure(detail="away"), TimeoutError(), asyncio.CancelledError()],
+)
+async def test_whatever_a_provider_raises_is_its_failure(error: Exception, tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        here.provider.error = error
+        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+            with pytest.raises(ProviderFailure):
+                await asked
+
+
+@pytest.mark.parametrize("rubbish", [5, "x", object(), MemoryPage((None,)), {"memories": 3}])  # type: ignore[arg-type]
+async def test_rubbish_from_a_provider_is_its_failure(rubbish: object, tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        here.provider.answer = rubbish
+        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+            with pytest.raises(ProviderFailure):
+                await asked
+
+
+async def test_a_provider_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with room(tmp_path, ask_s=0.5) as here:
+        assert here.provider is not None
+        here.provider.hold = asyncio.Event()
+        for asked in (here.desk.known("", None, 50), here.desk.add("x")):
+            async with asyncio.timeout(30):
+                with pytest.raises(ProviderFailure):
+                    await asked
+
+
+async def test_a_provider_that_does_not_say_how_it_is_is_not_well(tmp_path: Path) -> None:
+    async with room(tmp_path, ask_s=0.5) as here:
+        provider = here.provider
+        assert provider is not None
+
+        async def list_(scope: str, words: str, cursor: str | None, limit: int) -> MemoryPage:
+            return MemoryPage(())
+
+        provider.list_ = list_  # type: ignore[method-assign]
+        provider.hold = asyncio.Event()
+        known = await here.desk.known("", None, 50)
+        assert not known.is_well and known.detail
+
+
+# What is owed.
+
+
+async def test_what_is_owed_is_told_now_by_the_present_agent_where_nobody_else_does(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        one, two = await here.owe("One", turns=2), await here.owe("Two")
+        told = await here.desk.commit(two)
+        assert (told.outcome, told.paid) == ("paid", 1)
+        assert await here.states(one) == ["owed"]
+        told = await here.desk.commit(None)
+        assert (told.outcome, told.paid) == ("paid", 1)
+        assert [each.title for each in here.provider.told] == ["Two", "One"]
+        assert (await here.desk.commit(None)).outcome == (await here.desk.commit(one)).outcome == "nothing"
+        assert here.desk.counts() == {"commits": {"paid": 2}, "recalls": {"found": 2}}
+
+
+async def test_more_conversations_than_are_shown_at_once_are_all_told(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        sessions = [await here.owe() for _ in range(DEBTS_SHOWN_MAX + 2)]
+        assert len(await here.waiting()) == DEBTS_SHOWN_MAX
+        told = await here.desk.commit(None)
+        assert (told.outcome, told.paid) == ("paid", len(sessions))
+
+
+async def test_what_fails_is_said_and_stays_owed(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        here.provider.error = RuntimeError("out of order")
+        session_id = await here.owe()
+        told = await here.desk.commit(None)
+        assert (told.outcome, told.paid) == ("failed", 0)
+        assert "out of order" in told.detail
+        (waiting,) = await here.waiting()
+        assert (waiting.session_id, waiting.row.state) == (session_id, "failed")
+        here.provider.error = None
+        # A person does not wait for its time to come.
+        assert (await here.desk.commit(session_id)).outcome == "paid"
+
+
+async def test_telling_that_takes_long_goes_on_when_nobody_waits_any_more(tmp_path: Path) -> None:
+    async with room(tmp_path, wait_s=0.05) as here:
+        assert here.provider is not None
+        here.provider.hold = asyncio.Event()
+        session_id = await here.owe()
+        assert (await here.desk.commit(session_id)).outcome == "working"
+        assert (await here.desk.commit(session_id)).outcome == "working"
+        here.provider.hold.set()
+
+        async def is_paid() -> bool:
+            return await here.states(session_id) == ["paid"]
+
+        await until(is_paid)
+        assert len(here.provider.told) == 1
+
+
+async def test_a_person_decides_what_becomes_of_what_is_owed(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        session_id = await here.owe()
+        for segment in (0, -1, 2, 2**63, 10**30):
+            with pytest.raises(NoSuchDebt):
+                await here.desk.resolve(session_id, segment, "drop")
+        with pytest.raises(NoSuchSession):
+            await here.desk.resolve(NOBODY, 1, "drop")
+        with pytest.raises(DebtRefused):
+            await here.desk.resolve(session_id, 1, "done")
+        assert await here.states(session_id) == ["owed"]
+        await here.desk.resolve(session_id, 1, "drop")
+        assert await here.states(session_id) == ["dropped"]
+        with pytest.raises(DebtRefused):
+            await here.desk.resolve(session_id, 1, "drop")
+
+
+async def test_what_memory_is_to_forget_of_a_deleted_conversation_is_shown_and_can_be_dropped(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path) as here:
+        one, two = await here.owe("One"), await here.owe("Two")
+        assert (await here.desk.commit(None)).paid == 2
+        for session_id in (one, two):
+            await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
+        assert [each.buried for each in await here.waiting()] == [True, True]
+        await here.desk.resolve(one, 1, "drop")
+        assert [each.session_id for each in await here.waiting()] == [two]
+        assert (await here.desk.commit(two)).outcome == "nothing"
+        assert await here.waiting() == []
+
+
+async def test_a_conversation_that_is_not_there_owes_nothing_that_could_be_told(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        for nobody in (NOBODY, SessionId(""), SessionId("\0'")):
+            with pytest.raises(NoSuchSession):
+                await here.desk.commit(nobody)
+
+
+async def test_what_a_provider_answers_is_shown_without_secrets_and_at_a_time_that_there_is(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path) as here:
+        assert here.provider is not None
+        odd = Memory("n_1", "hush: the code is 1234", Origin("user"), -5, 10**30)
+        here.provider.answer = odd
+        assert (await here.desk.add("the code")).text == "[…]: the code is 1234"
+        here.provider.answer = MemoryPage((odd,) * 9)
+        listed = (await here.desk.known("", None, 2)).page.memories
+        assert [(each.text, each.made_at, each.changed_at) for each in listed] == [
+            ("[…]: the code is 1234", 0, 0)
+        ] * 2
+
+
+async def test_a_person_says_whether_the_deleted_one_is_meant(tmp_path: Path) -> None:
+    async with room(tmp_path) as here:
+        session_id = await here.owe("One", turns=1)
+        events = list(await here.store.read(session_id, 0, 100))
+        assert (await here.desk.commit(session_id)).outcome == "paid"
+        await here.store.append(Append(session_id, (f.SessionDeleted(notes=True),)))
+        await here.store.adopt(session_id, events)
+        assert [each.buried for each in await here.waiting()] == [True, False]
+        await here.desk.resolve(session_id, 1, "drop", deleted=True)
+        assert [each.buried for each in await here.waiting()] == [False]
+        with pytest.raises(NoSuchDebt):
+            await here.desk.resolve(session_id, 1, "drop", deleted=True)
+        await here.desk.resolve(session_id, 1, "drop")
+        assert await here.waiting() == []
+
+
+async def test_what_a_provider_cannot_forget_is_shown_until_somebody_has_seen_it(tmp_path: Path) -> None:
+    class Stubborn(Scripted):
+        async def retract(self, key: str, receipt: str) -> None:
+            raise ProviderCannot(verb="forget")
+
+    async with room(tmp_path) as here:
+        here.provider = Stubborn()
+        session_id = await here.owe("Dogs", turns=2)
+        assert (await here.desk.commit(session_id)).outcome == "paid"
+        assert not await here.kept()
+        await here.store.append(Append(session_id, (f.TurnsUndone(2),)))
+        await here.desk.commit(session_id)
+        (kept,) = await here.kept()
+        assert (kept.session_id, kept.title, kept.row.retraction) == (session_id, "Dogs", "cannot")
+        assert kept.row.failure is not None and "no way to forget" in kept.row.failure.detail
+        await here.desk.resolve(session_id, kept.row.n, "drop")
+        assert not await here.kept() and not await here.waiting()

@@ -1,0 +1,245 @@
+"""Who tells memory: which model may be asked, with whose key, and what is said when there is none."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.clock import SystemClock
+from holdfast.domain.errors import ProviderFailure
+from holdfast.domain.ids import Ids
+from holdfast.domain.secrets import Mask
+from holdfast.memory.extraction_models import RememberedModels
+from holdfast.memory.ports import Owner, OwnerGone
+from holdfast.memory.provider_selection import Providers
+from holdfast.memory.providers.installed import BadProvider, NoSuchProvider
+from holdfast.models.connection_file import write_connections
+from holdfast.models.providers import Saved
+from holdfast.settings.settings import ConfigError, Settings
+from holdfast.store.sqlite.store import SqliteStore
+from tests.support.api_client import Speaker, speaking
+from tests.support.fake_installed_package import install
+from tests.support.memory_model_server import Rememberer
+
+HOME, AWAY = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"
+
+
+class Board:
+    """Says which model answers now, and answers for it."""
+
+    def __init__(self, name: str = "openai:small", address: str = HOME) -> None:
+        self.name = name
+        self.address = address
+        self.asked: list[tuple[str, str]] = []
+
+    def is_at(self, name: str, address: str) -> bool:
+        return (self.name, self.address) == (name, address)
+
+    async def ask(self, system: str, text: str) -> str:
+        self.asked.append((system, text))
+        return "from the board"
+
+
+def models(board: Board, folder: Path, mask: Mask | None = None, **environ: str) -> RememberedModels:
+    return RememberedModels(lambda: board, folder, environ, mask or Mask())
+
+
+async def providers(
+    folder: Path, board: Board, note: Callable[[str], None] = lambda text: None, **settings: Any
+) -> tuple[Providers, SqliteStore]:
+    store, clock, mask = await SqliteStore.open(folder), SystemClock(), Mask()
+    chosen = Settings(data=folder, **settings)
+    made = Providers(chosen, store, models(board, folder), clock, Ids(clock), mask, note)
+    return made, store
+
+
+def test_the_present_model_is_named_with_where_its_key_is_and_without_what_is_secret(tmp_path: Path) -> None:
+    board = Board("openai:small", "http://127.0.0.1:1/v1")
+    write_connections(
+        tmp_path, {"openai": Saved("http://me:pass-word@127.0.0.1:1/v1?code=abcdefgh", "sk-mine-alone")}
+    )
+    named = models(board, tmp_path).present()
+    assert named is not None
+    assert (named.model, named.address, named.key) == ("openai:small", HOME, "connection")
+    write_connections(tmp_path, {})
+    environ = {"OPENAI_BASE_URL": HOME, "OPENAI_API_KEY": "sk-of-the-shell"}
+    named = models(board, tmp_path, None, **environ).present()
+    assert named is not None and named.key == "env:OPENAI_API_KEY"
+    named = models(board, tmp_path).present()
+    assert named is not None and named.key == ""
+
+
+async def test_an_agent_with_a_model_of_its_own_tells_memory_by_that_one(tmp_path: Path) -> None:
+    made, store = await providers(tmp_path, Board("openai:small", HOME))
+    assert made.owner() == Owner("notes", model="openai:small", base_url=HOME)
+    assert made.owner_of("", "openai:small", HOME) == made.owner(), "the same configuration is the same owner"
+    other = made.owner_of("reader", "vllm:large", AWAY)
+    assert other == Owner("notes", "reader", "vllm:large", AWAY)
+    assert made.owner_of("reader", "demo", "") is None, "the demo finds nothing to remember"
+    await store.close()
+
+
+async def test_the_model_that_answers_is_asked_where_it_is_the_owners(tmp_path: Path) -> None:
+    board = Board()
+    ask = models(board, tmp_path).asking(Owner("notes", model="openai:small", base_url=HOME))
+    assert await ask("be brief", "hello") == "from the board"
+    assert board.asked == [("be brief", "hello")]
+
+
+async def test_an_earlier_model_is_asked_with_the_key_that_was_given_for_its_server(tmp_path: Path) -> None:
+    with speaking(Rememberer()) as model:
+        write_connections(tmp_path, {"openai": Saved(model.url, "sk-for-this-server")})
+        board, mask = Board("openai:other", AWAY), Mask()
+        owner = Owner("notes", model="openai:early", base_url=model.url, key="connection")
+        remembered = models(board, tmp_path, mask)
+        await remembered.check(owner)
+        await remembered.asking(owner)("be brief", "hello")
+        assert [(body["model"], body["messages"][0]["content"]) for body in _asked(model)] == [
+            ("early", "be brief")
+        ]
+        assert board.asked == [] and mask.whole("sk-for-this-server") == "[secret]"
+
+
+def _asked(model: Speaker) -> list[dict[str, Any]]:
+    titles: list[dict[str, Any]] = getattr(model, "titles", [])
+    return titles or model.asked
+
+
+async def test_a_key_goes_to_no_other_server_than_the_one_it_was_given_for(tmp_path: Path) -> None:
+    write_connections(tmp_path, {"openai": Saved(HOME, "sk-for-home")})
+    remembered = models(Board("openai:small", HOME), tmp_path, OPENAI_API_KEY="sk-of-the-shell")
+    gone = Owner("notes", model="openai:early", base_url=AWAY, key="connection")
+    with pytest.raises(OwnerGone, match=r"openai:early at 127\.0\.0\.1:2 is not connected any more"):
+        await remembered.check(gone)
+    with pytest.raises(OwnerGone):
+        await remembered.asking(gone)("be brief", "hello")
+    # One that never needed a key is asked without one.
+    await remembered.check(Owner("notes", model="openai:early", base_url=AWAY))
+    assert await remembered.key_for(AWAY) == ""
+    assert await remembered.key_for(HOME) == "sk-for-home"
+
+
+async def test_the_demo_finds_no_facts_so_nothing_is_owed_to_the_notes(tmp_path: Path) -> None:
+    demo = Board("demo", "")
+    made, store = await providers(tmp_path, demo)
+    assert made.owner() is None
+    assert made.present is not None
+    # What people write down themselves is there all the same.
+    assert [each.text for each in (await made.present.list_("", "", None, 10)).memories] == []
+    assert (await made.present.health()).ok
+    made, _ = Providers(
+        Settings(data=tmp_path, memory="webhook", memory_webhook_url=AWAY), store, models(demo, tmp_path),
+        SystemClock(), Ids(SystemClock()), Mask(), lambda note: None,
+    ), store  # fmt: skip
+    assert made.owner() == Owner("webhook")
+    await store.close()
+
+
+async def test_each_owner_has_one_provider(tmp_path: Path) -> None:
+    made, store = await providers(tmp_path, Board())
+    owner = made.owner()
+    assert owner == Owner("notes", model="openai:small", base_url=HOME)
+    first, again = await asyncio.gather(made.build(owner), made.build(owner))
+    assert first is again and first.name == "notes"
+    other = await made.build(Owner("notes", model="openai:early", base_url=HOME))
+    assert other is not first
+    await made.close()
+    await store.close()
+
+
+async def test_a_memory_that_cannot_be_is_refused_at_the_start_and_one_that_is_off_is_not(
+    tmp_path: Path,
+) -> None:
+    made, store = await providers(tmp_path, Board(), memory="webhook")
+    with pytest.raises(ConfigError, match="memory_webhook_url"):
+        made.check()
+    with pytest.raises(OwnerGone):
+        await made.build(Owner("webhook"))
+    assert made.present is not None
+    with pytest.raises(ProviderFailure, match="no webhook is set"):
+        await made.present.recall("dog", "", 8)
+    assert not (await made.present.health()).ok
+    await store.close()
+    made, store = await providers(tmp_path, Board(), memory="nobody-has-this")
+    with pytest.raises(NoSuchProvider, match="notes, webhook, off"):
+        made.check()
+    await store.close()
+    made, store = await providers(tmp_path, Board(), memory="off")
+    made.check()
+    assert made.owner() is None and made.present is None
+    with pytest.raises(OwnerGone, match="memory is off"):
+        await made.build(Owner("notes", model="openai:small", base_url=HOME))
+    await store.close()
+
+
+@pytest.mark.parametrize("given, missing", [("url", "model"), ("model", "url")])
+async def test_half_of_what_embeddings_need_is_refused(tmp_path: Path, given: str, missing: str) -> None:
+    made, store = await providers(tmp_path, Board(), **{f"memory_embedding_{given}": HOME})
+    with pytest.raises(ConfigError, match=f"memory_embedding_{missing} must be set too"):
+        made.check()
+    await store.close()
+
+
+async def test_people_are_told_who_remembers(tmp_path: Path) -> None:
+    address = "https://me:pass-word@example.org/memory?code=abc"
+    cases: list[tuple[Board, dict[str, Any], str]] = [
+        (Board(), {}, "on"),
+        (Board("demo", ""), {}, "on, but the demo remembers nothing"),
+        (Board(), {"memory": "off"}, "off"),
+        (Board(), {"memory": "webhook", "memory_webhook_url": address}, "webhook at example.org"),
+        (Board(), {"memory": "shelf"}, "an installed provider, shelf"),
+    ]
+    for board, settings, told in cases:
+        made, store = await providers(tmp_path, board, **settings)
+        assert made.described == told
+        await store.close()
+
+
+async def test_the_key_of_a_webhook_is_there_from_the_start_and_one_who_is_away_is_told_of(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    made, store = await providers(
+        tmp_path, Board(), told.append, memory="webhook", memory_webhook_url="http://127.0.0.1:1/x"
+    )
+    await made.open()
+    assert (tmp_path / "memory-webhook.key").read_text().startswith("whsec_")
+    await made.report()
+    (line,) = told
+    assert line.startswith("holdfast: Memory (webhook at 127.0.0.1:1) does not work now: ")
+    await made.close()
+    await store.close()
+
+
+async def test_one_that_can_never_be_loaded_stops_the_start_and_one_that_may_come_back_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = "def make(given): raise ConnectionError('its database is away')"
+    modules = {"hf_broken": "import hf_not_there", "hf_away": away}
+    entries = {"broken": "hf_broken:make", "away": "hf_away:make"}
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", "hf_two", entries, modules)))
+    made, store = await providers(tmp_path, Board(), memory="broken")
+    with pytest.raises(BadProvider, match="No module named 'hf_not_there'"):
+        await made.open()
+    await store.close()
+    told: list[str] = []
+    made, store = await providers(tmp_path, Board(), told.append, memory="away")
+    await made.open()
+    await made.report()
+    assert len(told) == 1 and "its database is away" in told[0]
+    await store.close()
+
+
+async def test_a_webhook_is_signed_with_a_secret_that_is_masked_from_then_on(tmp_path: Path) -> None:
+    store, clock, mask = await SqliteStore.open(tmp_path), SystemClock(), Mask()
+    settings = Settings(data=tmp_path, memory="webhook", memory_webhook_url=AWAY)
+    board = models(Board(), tmp_path)
+    made = Providers(settings, store, board, clock, Ids(clock), mask, lambda note: None)
+    provider = await made.build(Owner("webhook"))
+    assert provider.name == "webhook"
+    secret = (tmp_path / "memory-webhook.key").read_text().strip()
+    assert mask.whole(secret) == "[secret]"
+    await made.close()
+    await store.close()

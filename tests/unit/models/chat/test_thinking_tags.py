@@ -1,0 +1,118 @@
+"""Chat Completions: thinking that a model writes into its text, between tags, is told apart from its answer.
+
+The streams are constructed as DeepSeek-R1's distills and Qwen3 write where no server reads their tags.
+"""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.models.chat.thinking import BLANK_CHARS_MAX, Opening
+from holdfast.models.chat.wire import ChatDecoder
+from holdfast.models.ports import CallDelta, ModelDelta, ReasoningDelta, StepEnd, TextDelta
+from tests.support.model_server import DONE, call, chunk
+
+CALL = CallDelta(0, "shell", "{}")
+PIECES = st.lists(
+    st.sampled_from(
+        ["<think>", "</think>", "<th", "ink>", "</", "think", ">", "<", " ", "\n", "a", "b <", "`"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+def received(*pieces: bytes, finish: str = "stop") -> list[ModelDelta]:
+    decoder = ChatDecoder()
+    deltas: list[ModelDelta] = []
+    for each in (*pieces, chunk({}, finish), DONE):
+        deltas += decoder.feed(each.removeprefix(b"data: ").strip())
+    deltas += decoder.end()
+    assert isinstance(deltas.pop(), StepEnd)
+    return deltas
+
+
+def told(*texts: str, finish: str = "stop") -> tuple[str, str]:
+    """What an answer that comes in those pieces has of thinking and of text, in that order."""
+    deltas = received(*(chunk({"content": text}) for text in texts), finish=finish)
+    kinds = [type(delta) for delta in deltas]
+    assert kinds == sorted(kinds, key=[ReasoningDelta, TextDelta].index)
+    thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    return thought, "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "said"),
+    [
+        ("<think>\nHm, 2 < 3.\n</think>\n\nYes.", "Hm, 2 < 3.\n", "Yes."),
+        (" \n<think>Hm</think>Yes.", "Hm", "Yes."),
+        ("<think>\n\n</think>\n\nYes.", "", "Yes."),
+        ("<think>Hm</think>", "Hm", ""),
+        ("<think>It never ends", "It never ends", ""),
+        ("<think>It never ends</thin", "It never ends</thin", ""),
+        ("<think>A <think> in it</think>Yes <think>no</think>", "A <think> in it", "Yes <think>no</think>"),
+        ("`<think>` opens it, </think> closes it.", "", "`<think>` opens it, </think> closes it."),
+        ("Yes. <think>no</think>", "", "Yes. <think>no</think>"),
+        ("Inside from the start</think>Yes.", "", "Inside from the start</think>Yes."),
+        ("<thinking>No tag of theirs</thinking>", "", "<thinking>No tag of theirs</thinking>"),
+        ("<think", "", "<think"),
+        ("  \n", "", "  \n"),
+        ("\n\nYes.", "", "\n\nYes."),
+        (" " * BLANK_CHARS_MAX + "<think>Hm</think>Yes.", "Hm", "Yes."),
+        (" " * (BLANK_CHARS_MAX + 1) + "<think>", "", " " * (BLANK_CHARS_MAX + 1) + "<think>"),
+    ],
+)
+def test_only_an_answer_that_begins_with_the_tag_holds_thinking(text: str, thought: str, said: str) -> None:
+    assert told(text) == (thought, said)
+    assert told(*text) == (thought, said), "one character at a time"
+
+
+@given(PIECES, st.lists(st.integers(0, 100), max_size=12))
+@example("<think>a</think>b", [3, 9, 11])
+@example(" " * 200 + "<think>a</think>b", [100])
+def test_any_cutting_of_the_text_gives_the_same(text: str, cuts: list[int]) -> None:
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    assert told(*(text[a:b] for a, b in pairwise(edges))) == told(text)
+
+
+@given(PIECES)
+def test_of_text_that_does_not_begin_so_nothing_is_lost_or_moved(text: str) -> None:
+    if not text.lstrip().startswith("<think>"):
+        assert told(*text) == ("", text)
+
+
+def test_thinking_comes_as_it_is_written_and_what_is_held_back_is_never_more_than_a_tag() -> None:
+    opening = Opening()
+    assert opening.feed("<think>") == []
+    assert opening.feed("One ") == [ReasoningDelta("One ")]
+    assert opening.feed("two <") == [ReasoningDelta("two ")]
+    assert opening.feed("b> </think") == [ReasoningDelta("<b> ")]
+    assert opening.feed(">") == [] and not opening.is_over
+    assert opening.feed("\n\nYes") == [TextDelta("Yes")] and opening.is_over
+
+
+def test_an_answer_cut_at_its_length_while_thinking_has_thought_and_said_nothing() -> None:
+    assert told("<think>Hm, ", "hm, hm", finish="length") == ("Hm, hm, hm", "")
+
+
+def test_a_call_after_the_thinking_leaves_no_blank_text_behind() -> None:
+    called = chunk(call("{}", index=0, id="t_1", name="shell"))
+    thinks = [chunk({"content": text}) for text in ("<think>", "Look.", "</think>\n", "\n")]
+    assert received(*thinks, called, finish="tool_calls") == [ReasoningDelta("Look."), CALL]
+
+
+def test_a_call_lets_go_of_what_was_held_back_and_the_thinking_goes_on_until_it_is_closed() -> None:
+    called = chunk(call("{}", index=0, id="t_1", name="shell"))
+    assert received(chunk({"content": "<th"}), called, chunk({"content": "ink>"}), finish="tool_calls") == [
+        TextDelta("<th"), CALL, TextDelta("ink>"),
+    ]  # fmt: skip
+    thinks, more = chunk({"content": "<think>Look, a <"}), chunk({"content": "b.</think>Yes."})
+    assert received(thinks, called, more, finish="tool_calls") == [
+        ReasoningDelta("Look, a "), ReasoningDelta("<"), CALL, ReasoningDelta("b."), TextDelta("Yes."),
+    ]  # fmt: skip
+
+
+def test_where_a_server_reads_the_thinking_itself_the_text_is_left_as_it_is() -> None:
+    deltas = received(chunk({"reasoning_content": "Hm."}), chunk({"content": "<think> is a tag"}))
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "<think> is a tag"

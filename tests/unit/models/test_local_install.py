@@ -1,0 +1,157 @@
+"""Installing the local model: whole or not at all, with the real pip and packages that stand in."""
+
+import asyncio
+import fcntl
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.models.local.info import LocalInstallFailed, LocalInstallRunning
+from holdfast.models.local.install import DOWNLOAD_BYTES, install, reason_in, uninstall
+from holdfast.models.local.place import Place
+from holdfast.models.local.service import LocalDesk
+from tests.support.fake_llama_packages import BROKEN, Packages
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Packages:
+    return Packages(tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path: Path, packages: Packages) -> Place:
+    return Place(tmp_path / "data", packages.lock)
+
+
+def left_in(place: Place) -> set[str]:
+    return {each.name for each in place.folder.iterdir()} - {"install.lock"}
+
+
+async def tried(place: Place, packages: Packages, **environ: str) -> str:
+    """Why it cannot be installed."""
+    with pytest.raises(LocalInstallFailed) as failed:
+        await install(place, packages.environ | environ, "try", lambda done, total: None)
+    return str(failed.value)
+
+
+async def test_what_the_lock_names_is_installed_once_and_anew_when_it_names_another(
+    place: Place, packages: Packages
+) -> None:
+    assert not place.is_installed
+    told: list[tuple[int, int]] = []
+    await install(place, packages.environ, "a", lambda done, total: told.append((done, total)))
+    assert place.is_installed and place.is_current
+    assert left_in(place) == {"installed"}
+    assert told and all(0 <= done < total == DOWNLOAD_BYTES for done, total in told)
+    # Nothing is fetched for what is there.
+    await install(place, {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/nowhere"}, "b", lambda done, total: None)
+    packages.write(version="2.0")
+    assert place.is_installed and not place.is_current
+    await install(place, packages.environ, "c", lambda done, total: None)
+    assert place.is_current
+    assert (place.library / "xllamacpp-2.0.dist-info").exists()
+    assert not (place.library / "xllamacpp-1.0.dist-info").exists()
+    assert left_in(place) == {"installed"}
+    assert uninstall(place) and not place.is_installed
+    assert left_in(place) == set()
+    assert not uninstall(place)
+
+
+async def test_what_is_not_what_was_expected_is_not_installed_and_can_be_tried_again(
+    place: Place, packages: Packages
+) -> None:
+    named = packages.lock.read_text()
+    packages.lock.write_text(
+        "".join(f"{line[:-8]}00000000\n" for line in named.splitlines())  # Another hash for each.
+    )
+    assert "its hash is another" in await tried(place, packages)
+    assert not place.is_installed and left_in(place) == set()
+    packages.lock.write_text(named)
+    await install(place, packages.environ, "again", lambda done, total: None)
+    assert place.is_installed
+
+
+async def test_without_a_network_it_says_so_and_nothing_is_left(place: Place, packages: Packages) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Bound and not listening: nobody answers here.
+        index = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
+        why = await tried(
+            place, packages, PIP_NO_INDEX="0", PIP_FIND_LINKS="", PIP_INDEX_URL=index, PIP_RETRIES="1"
+        )
+    assert "the packages cannot be reached; check the network" in why
+    assert left_in(place) == set()
+
+
+async def test_a_library_that_does_not_load_here_is_not_installed(place: Place, packages: Packages) -> None:
+    packages.write(BROKEN)
+    assert "it does not run on this machine: ImportError: the C library is too old" in await tried(
+        place, packages
+    )
+    assert left_in(place) == set()
+
+
+async def test_left_off_in_the_middle_it_leaves_nothing_behind(place: Place, packages: Packages) -> None:
+    asked = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as index:
+        port = index.sockets[0].getsockname()[1]
+        environ = {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple"}
+        (packages.wheels / "xllamacpp-1.0-py3-none-any.whl").unlink()
+        installing = asyncio.create_task(
+            install(place, packages.environ | environ, "a", lambda done, total: None)
+        )
+        async with asyncio.timeout(60):
+            await asked.wait()
+        with pytest.raises(LocalInstallRunning):
+            await install(place, packages.environ, "b", lambda done, total: None)
+        installing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await installing
+    assert left_in(place) == set()
+    with (place.folder / "install.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Nothing of pip is left that holds it.
+
+
+async def test_what_an_earlier_process_left_half_done_is_cleared_away(
+    place: Place, packages: Packages
+) -> None:
+    half = place.half("earlier")
+    (half / "coming").mkdir()
+    await install(place, packages.environ, "now", lambda done, total: None)
+    assert left_in(place) == {"installed"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("/usr/bin/python3: No module named pip", "this Python has no pip"),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "full"),
+        ("ERROR: No matching distribution found for xllamacpp==1", "no package for this machine"),
+        ("Collecting x\nERROR: something else\n", "something else"),
+        ("", "pip said nothing"),
+    ],
+)
+def test_why_pip_failed_is_told_in_a_sentence(said: str, why: str) -> None:
+    assert why in reason_in(said)
+
+
+async def test_whoever_did_without_it_is_told_once_it_is_there(tmp_path: Path) -> None:
+    told: list[str] = []
+    desk = LocalDesk(tmp_path, {}, lambda text: text, lambda: "a", installed=lambda: told.append("there"))
+    place = Place(tmp_path)
+    # As an installation leaves it that has come to its end; then nothing is fetched.
+    place.weights.parent.mkdir(parents=True)
+    place.weights.write_bytes(b"")
+    (place.library / "holdfast-lock.txt").write_bytes(place.lock.read_bytes())
+    assert place.is_installed and place.is_current
+    desk.begin()
+    async with asyncio.timeout(30):
+        while not told:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert desk.told().state == "installed"

@@ -1,0 +1,154 @@
+"""OpenAI Responses: what is sent for a request, as the published reference has it."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.domain.context.request import (
+    AssistantMessage,
+    FileContent,
+    Profile,
+    Request,
+    ToolMessage,
+    UserMessage,
+)
+from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
+from holdfast.models.ports import ToolSpec
+from holdfast.models.responses.request import Thought, encode
+from tests.support.model_server import ASKED, SHELL
+from tests.support.responses_streams import SIGNED, THINKING
+
+
+def sent(
+    request: Request,
+    tools: tuple[ToolSpec, ...] = (),
+    without: tuple[str, ...] = (),
+    answer_tokens_max: int = 0,
+) -> dict[str, Any]:
+    profile = Profile("test", 100_000, answer_tokens_max=answer_tokens_max)
+    return msgspec.json.decode(encode("small", profile, request, tools, without), type=dict[str, Any])
+
+
+def test_a_request_streams_and_keeps_nothing_at_the_server() -> None:
+    body = sent(ASKED)
+    assert len(body.pop("prompt_cache_key")) == 32
+    assert body == {
+        "model": "small",
+        "instructions": "Be brief.",
+        "input": [{"type": "message", "role": "user", "content": "Hello?"}],
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"summary": "auto"},
+    }
+
+
+def test_the_cache_key_follows_the_instructions_alone() -> None:
+    longer = Request(ASKED.system, (*ASKED.messages, AssistantMessage((Text("Hi."),)), *ASKED.messages))
+    keys = [sent(asked)["prompt_cache_key"] for asked in (ASKED, longer, Request("", ASKED.messages))]
+    assert keys[0] == keys[1] != keys[2]
+    assert "instructions" not in sent(Request("", ASKED.messages))
+
+
+def test_tools_are_told_as_flat_functions() -> None:
+    body = sent(ASKED, (SHELL,))
+    assert body["parallel_tool_calls"] is True
+    assert body["tools"] == [
+        {
+            "type": "function",
+            "name": "shell",
+            "description": "Run a command.",
+            "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+            "strict": False,
+        }
+    ]
+    assert not {"tools", "parallel_tool_calls"} & set(sent(ASKED, (SHELL,), ("tools",)))
+
+
+def test_a_limit_is_told_only_where_one_is_wanted() -> None:
+    assert "max_output_tokens" not in sent(ASKED)
+    assert sent(ASKED, answer_tokens_max=5_000)["max_output_tokens"] == 5_000
+    assert sent(ASKED, answer_tokens_max=5)["max_output_tokens"] == 16
+    assert "max_output_tokens" not in sent(ASKED, (), ("max_output_tokens",), answer_tokens_max=5)
+
+
+def test_a_conversation_goes_as_items_with_its_thinking_before_what_was_thought_out() -> None:
+    request = Request(
+        "",
+        (
+            UserMessage((Text("Look."), File("b", "a\ncat.png", "image/png", 9))),
+            AssistantMessage(
+                (
+                    Reasoning("**Looking**\n\nFound.", SIGNED, "test"),
+                    Text("I look."),
+                    ToolCall("c_1", "shell", '{"a":1}'),
+                    ToolCall("c_2", "no such/tool é", "{}"),
+                )
+            ),
+            ToolMessage("c_1", (Text("one"), Text("two")), failed=True),
+            ToolMessage("c_2", (Text("no"),)),
+        ),
+    )
+    asked, thought, said, *calls = sent(request)["input"]
+    assert asked["content"] == "Look.\n\n[file a cat.png]"
+    assert thought == THINKING
+    assert said == {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "I look."}],
+    }
+    assert calls == [
+        {"type": "function_call", "call_id": "c_1", "name": "shell", "arguments": '{"a":1}'},
+        {"type": "function_call", "call_id": "c_2", "name": "no_such_tool__", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c_1", "output": "one\n\ntwo"},
+        {"type": "function_call_output", "call_id": "c_2", "output": "no"},
+    ]
+    kinds = [each["type"] for each in sent(request, (), ("conversation.thinking",))["input"]]
+    assert "reasoning" not in kinds and len(kinds) == 6
+
+
+def kinds_sent(*parts: Text | Reasoning | ToolCall) -> list[str]:
+    request = Request("", (*ASKED.messages, AssistantMessage(parts), *ASKED.messages))
+    return [each["type"] for each in sent(request)["input"][1:-1]]
+
+
+def test_thinking_that_nothing_follows_or_that_another_protocol_signed_stays_here() -> None:
+    mine, said = Reasoning("", SIGNED, "test"), Text("Yes.")
+    assert kinds_sent(mine, said, mine) == ["reasoning", "message"]
+    for other in (
+        "EqQBCgIYAhIM",
+        '{"type":"chat","field":"reasoning"}',
+        "[1]",
+        "null",
+        '{"type":"reasoning"}',
+    ):
+        assert kinds_sent(Reasoning("Hm.", other, "test"), said) == ["message"], other
+
+
+def test_thinking_that_is_not_encrypted_goes_back_as_its_text() -> None:
+    raw = Reasoning("Hm.", Thought("rs_2", is_raw=True).signature(), "test")
+    request = Request("", (*ASKED.messages, AssistantMessage((raw, Text("Yes."))), *ASKED.messages))
+    assert sent(request)["input"][1] == {
+        "type": "reasoning",
+        "id": "rs_2",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "Hm."}],
+    }
+
+
+def test_images_and_files_go_beside_the_words() -> None:
+    files = {
+        "b1": (File("b1", "a.png", "image/png", 9), FileContent("image", "aGk=")),
+        "b2": (File("b2", "a.pdf", "application/pdf", 9), FileContent("pdf", "aG8=")),
+        "b3": (File("b3", "a.md", "text/plain", 9), FileContent("text", "x = 1\n")),
+        "b4": (File("b4", "a.bin", "x/y", 9), FileContent("note", "is no longer here")),
+    }
+    parts: tuple[Text | File, ...] = (Text("Look."), *(file for file, _ in files.values()))
+    contents = {blob: content for blob, (_, content) in files.items()}
+    assert sent(Request("", (UserMessage(parts),), files=contents))["input"][0]["content"] == [
+        {"type": "input_text", "text": "Look."},
+        {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,aGk="},
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aG8="},
+        {"type": "input_text", "text": "File a.md:\n```\nx = 1\n```"},
+        {"type": "input_text", "text": "[file a.bin is no longer here]"},
+    ]

@@ -1,0 +1,257 @@
+"""The writer's own promises: what is joined, what waits, what order is kept, and how it ends."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.domain.errors import NoSuchSession, StoreClosed
+from holdfast.domain.events import facts as f
+from holdfast.domain.ids import CallId, SessionId
+from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
+from holdfast.domain.state.changes import Change
+from holdfast.domain.state.session_state import View
+from holdfast.store.ports import Append
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.writer import Ticket
+from tests.support.turn_events import TurnStory, accept, created
+
+
+class Hold:
+    """Keeps the writer busy inside a transaction until it is let go."""
+
+    def __init__(self, store: SqliteStore, session_id: SessionId) -> None:
+        self._busy, self._free = threading.Event(), threading.Event()
+        self.future = store.submit(Append(session_id, self._decide))
+
+    async def begun(self) -> None:
+        assert await asyncio.to_thread(self._busy.wait, 30)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+    def _decide(self, view: View) -> Sequence[f.AnyFact]:
+        self._busy.set()
+        assert self._free.wait(120)
+        return ()
+
+
+async def talking(folder: Path) -> tuple[SqliteStore, SessionId, TurnStory]:
+    store = await SqliteStore.open(folder)
+    new, story = created(), TurnStory()
+    await store.append(new)
+    await store.append(Append(new.session_id, story.opening()))
+    return store, new.session_id, story
+
+
+async def facts_after(store: SqliteStore, session_id: SessionId, head: int) -> list[Any]:
+    return [event.fact for event in await store.read(session_id, head, 1_000)]
+
+
+async def test_all_text_that_waits_for_one_commit_is_one_event(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    waiting = [store.submit(Append(session_id, (story.says(f"{n} "),))) for n in range(500)]
+    assert len(set(map(id, waiting))) == 1, "they share one answer"
+    hold.let_go()
+    receipts = await asyncio.gather(hold.future, *waiting)
+    assert {receipt.last_seq for (receipt,) in receipts[1:]} == {5}
+    (fact,) = await facts_after(store, session_id, 4)
+    assert fact.text == "".join(f"{n} " for n in range(500))
+    await store.close()
+
+
+async def test_what_stands_between_two_texts_keeps_them_apart(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    other = TurnStory(2)
+    other.begins()
+    call, second = CallId("c1"), CallId("c2")
+    told: list[f.AnyFact] = [
+        story.says("a"), story.thinks("b"), story.says("c"), other.says("d"), story.says("e"),
+        story.writes_call(call, "1"), story.writes_call(second, "2"), story.writes_call(call, "3"),
+        f.SessionRenamed("x", "user"), story.says("f"),
+    ]  # fmt: skip
+    hold = Hold(store, session_id)
+    await hold.begun()
+    waiting = [store.submit(Append(session_id, (fact,))) for fact in told]
+    hold.let_go()
+    await asyncio.gather(hold.future, *waiting)
+    assert await facts_after(store, session_id, 4) == told
+    await store.close()
+
+
+async def test_text_of_other_sessions_does_not_keep_texts_apart(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    other = created()
+    await store.append(other)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    waiting = []
+    for _ in range(3):
+        waiting.append(store.submit(Append(session_id, (story.says("a"),))))
+        waiting.append(store.submit(Append(other.session_id, (story.says("b"),))))
+    hold.let_go()
+    await asyncio.gather(hold.future, *waiting)
+    assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["aaa"]
+    assert [fact.text for fact in await facts_after(store, other.session_id, 1)] == ["bbb"]
+    await store.close()
+
+
+async def test_work_inside_the_store_keeps_texts_apart(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    first = store.submit(Append(session_id, (story.says("before"),)))
+    claiming = asyncio.ensure_future(store.claim(story.run_id, 1_000))
+    await asyncio.sleep(0.01)
+    second = store.submit(Append(session_id, (story.says("after"),)))
+    hold.let_go()
+    await asyncio.gather(hold.future, first, claiming, second)
+    assert [fact.text for fact in await facts_after(store, session_id, 4)] == ["before", "after"]
+    await store.close()
+
+
+async def test_room_is_given_back_only_when_something_is_stored(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    delta = Append(session_id, (story.says("x"),))
+    waiting = [store.submit(delta) for _ in range(PENDING_APPENDS_MAX - 2)]
+    await asyncio.wait_for(store.room(), 30)
+    waiting.append(store.submit(delta))
+    blocked = [asyncio.ensure_future(store.room()) for _ in range(3)]
+    appending = asyncio.ensure_future(store.append(accept(session_id, "waits as well")))
+    await asyncio.sleep(0.05)
+    assert not any(each.done() for each in (*blocked, appending))
+    blocked[0].cancel()
+    hold.let_go()
+    await asyncio.wait_for(asyncio.gather(*blocked[1:], appending, *waiting, hold.future), 30)
+    await store.close()
+
+
+async def test_readers_do_not_wait_for_a_busy_writer(tmp_path: Path) -> None:
+    store, session_id, _ = await talking(tmp_path)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    assert await asyncio.wait_for(store.head(session_id), 30) == 4
+    assert len((await asyncio.wait_for(store.messages(session_id, None, 10), 30)).messages) == 2
+    hold.let_go()
+    await hold.future
+    await store.close()
+
+
+async def test_closing_waits_for_what_was_handed_over_and_takes_nothing_more(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    hold = Hold(store, session_id)
+    await hold.begun()
+    waiting = [store.submit(Append(session_id, (story.says("x"),)))]
+    waiting += [store.submit(Append(SessionId("s_none"), (story.says("x"),)))]
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0.01)
+    with pytest.raises(StoreClosed):
+        store.submit(Append(session_id, (story.says("late"),)))
+    hold.let_go()
+    await closing
+    assert (await waiting[0])[0].last_seq == 5
+    with pytest.raises(NoSuchSession):
+        await waiting[1]
+
+
+async def test_a_writer_that_fails_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, session_id, story = await talking(tmp_path)
+    seen: list[type[BaseException] | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda about: seen.append(about.exc_type))
+    hold = Hold(store, session_id)
+    await hold.begun()
+
+    def fail(idle: bool) -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(store._writer._committer, "chores", fail)
+    waiting = store.submit(Append(session_id, (story.says("x"),)))
+    hold.let_go()
+    await hold.future
+    with pytest.raises(StoreClosed):
+        await asyncio.wait_for(waiting, 30)
+    with pytest.raises(StoreClosed):
+        await store.append(accept(session_id, "too late"))
+    await store.close()
+    async with asyncio.timeout(30):
+        while not seen:  # noqa: ASYNC110 - The thread says so last of all.
+            await asyncio.sleep(0.01)
+    assert seen == [ZeroDivisionError]
+
+
+def ticket(fact: f.AnyFact, expect: int | None = None) -> Ticket:
+    return Ticket(asyncio.get_running_loop().create_future(), (Append(SessionId("s"), (fact,), expect),))
+
+
+async def test_joined_text_is_bounded_in_bytes() -> None:
+    story = TurnStory()
+    story.begins()
+    first = ticket(story.says("é" * (DELTA_BYTES_MAX // 2 - 1)))
+    assert first.joins(ticket(story.says("é")))
+    assert not first.joins(ticket(story.says("x")))
+    assert first.weight == 2
+
+
+async def test_what_is_not_one_delta_joins_nothing() -> None:
+    story = TurnStory()
+    story.begins()
+    delta, rename = story.says("x"), f.SessionRenamed("x", "user")
+    assert not ticket(delta).joins(ticket(rename))
+    assert not ticket(rename).joins(ticket(rename))
+    assert not ticket(delta, expect=3).joins(ticket(delta))
+    assert not ticket(delta).joins(ticket(delta, expect=3))
+    assert ticket(delta).joins(ticket(delta))
+
+
+async def test_changes_are_told_in_order_before_whoever_made_them_goes_on(tmp_path: Path) -> None:
+    store, session_id, story = await talking(tmp_path)
+    told: list[Change] = []
+    store.note_changes(told.append)
+    head = await store.head(session_id)
+    (first,) = await store.append(Append(session_id, (story.says("one "),)))
+    assert [change.events[0].seq for change in told] == [head + 1]
+    await asyncio.gather(
+        store.append(Append(session_id, (f.SessionRenamed("A title", "user"),))),
+        store.append(Append(session_id, ())),
+        store.append(accept(session_id, "More", key="k")),
+    )
+    numbers = [(change.first_seq, change.last_seq, len(change.events)) for change in told]
+    assert numbers[:3] == [(head + 1, head + 1, 1), (head + 2, head + 2, 1), (head + 3, head + 2, 0)]
+    assert [change.context_before for change in told[1:]] == [change.context_after for change in told[:-1]]
+    assert told[0].context_after == first.context_after
+    await store.close()
+
+
+async def test_neither_what_was_refused_nor_what_was_sent_twice_is_told(tmp_path: Path) -> None:
+    store, session_id, _ = await talking(tmp_path)
+    await store.append(accept(session_id, "More", key="k"))
+    told: list[Change] = []
+    store.note_changes(told.append)
+    (again,) = await store.append(accept(session_id, "More", key="k"))
+    assert again.repeated is not None
+    with pytest.raises(NoSuchSession):
+        await store.append(Append(SessionId("s_nowhere"), ()))
+    assert told == []
+    await store.close()
+
+
+async def test_an_import_is_told_without_versions(tmp_path: Path) -> None:
+    store, session_id, _ = await talking(tmp_path / "from")
+    there = await SqliteStore.open(tmp_path / "to")
+    told: list[Change] = []
+    there.note_changes(told.append)
+    events = await store.read(session_id, 0, 100)
+    assert await there.adopt(session_id, events) == len(events)
+    assert [change.events[0].seq for change in told] == [event.seq for event in events]
+    assert {change.context_before for change in told} == {None}
+    await store.close()
+    await there.close()
