@@ -315,7 +315,7 @@ async def test_a_memory_page_that_did_not_come_through_is_fetched_again(
 ) -> None:
     visitor.excuse(*GONE)
     page = await sign_in(visitor, server.link)
-    script = re.compile(r"/page/page-[\w-]+\.js")
+    script = re.compile(r"/page/memory_page-[\w-]+\.js")
     await page.route(script, lambda route: route.abort())
     await page.get_by_role("link", name="Memory", exact=True).click()
     await expect(page.get_by_role("alert")).to_contain_text("cannot be shown", timeout=WAIT_MS)

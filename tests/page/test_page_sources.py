@@ -23,9 +23,7 @@ def test_the_types_of_the_page_are_those_of_the_server() -> None:
 def said() -> list[str]:
     """Every piece of text in the files of words; names of fields and code are not said."""
     view = WEB / "src" / "view"
-    source = "\n".join(
-        path.read_text() for path in (view / "strings.ts", *sorted((view / "words").glob("*.ts")))
-    )
+    source = "\n".join(path.read_text() for path in sorted((view / "text").glob("*.ts")))
     source = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
     pieces = re.findall(r'"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`', source)
     return [plain or re.sub(r"\$\{[^}]*\}", " ", filled) for plain, filled in pieces]
@@ -63,7 +61,7 @@ def test_every_file_is_small_enough_to_read() -> None:
 def test_one_file_imports_what_is_loaded_on_demand() -> None:
     """A second place would not know that the first one failed, and could load the same state twice."""
     names = {path.name for path in (WEB / "src").rglob("*.ts*") if re.search(r"\bimport\(", path.read_text())}
-    assert names == {"lazily.tsx"}
+    assert names == {"lazy.tsx"}
 
 
 def test_the_core_knows_nothing_of_the_page() -> None:

@@ -1,4 +1,4 @@
-"""Who may import whom: dependencies point one way, and no two modules need each other."""
+"""Which package may import which: dependencies point one way, and no two modules need each other."""
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
@@ -6,31 +6,55 @@ from types import MappingProxyType
 
 from tests.support.source_files import Source
 
-MAY_USE: Mapping[str, frozenset[str]] = MappingProxyType(
+_BASE = frozenset({"aio", "domain"})
+_MODELS = _BASE | {"settings"}
+_TOOLS = _BASE | {"models"}
+_MEMORY = _BASE | {"settings", "models"}
+_AGENT = _BASE | {"settings", "models", "tools", "memory"}
+_CHANNELS = _BASE | {"store", "settings", "engine", "agent"}
+_FEATURES = frozenset({"models", "tools", "mcp", "memory", "agent", "auth", "channels"})
+_CLIENTS = _BASE | _FEATURES | {"store", "settings", "engine", "status", "services"}
+
+MAY_IMPORT: Mapping[str, frozenset[str]] = MappingProxyType(
     {
+        "aio": frozenset(),
         "domain": frozenset(),
-        "config": frozenset({"domain"}),
-        "overview": frozenset({"domain"}),
-        "office": frozenset({"domain"}),
-        "administration": frozenset({"domain", "config", "office", "agent", "memory", "store", "gateway"}),
-        "hardening": frozenset({"domain"}),
-        "store": frozenset({"domain"}),
-        "agent": frozenset({"domain"}),
-        "memory": frozenset({"domain"}),
-        "engine": frozenset({"domain", "store"}),
-        "gateway": frozenset({"domain", "store", "engine"}),
-        "server": frozenset({"domain", "store", "engine", "overview", "office"}),
-        "cli": frozenset({"domain", "store", "engine", "overview", "office", "config"}),
-        "__main__": frozenset({"main"}),
+        "hardening": _BASE,
+        "status": _BASE,
+        "store": _BASE,
+        "settings": _BASE | {"store"},
+        "engine": _BASE | {"store"},
+        "models": _MODELS,
+        "tools": _TOOLS,
+        "mcp": _TOOLS | {"tools"},
+        "memory": _MEMORY,
+        "agent": _AGENT,
+        "auth": _BASE | {"store"},
+        "channels": _CHANNELS,
+        "services": _BASE | _FEATURES | {"settings", "engine"},
+        "http": _CLIENTS,
+        "cli": _CLIENTS,
+        "__main__": frozenset({"app"}),
     }
 )
-"""Beside itself and the package's version. `main` sees all."""
+"""What each package may import beside itself and the package's version. `app` may import everything."""
+READ_SETTINGS = (
+    "holdfast.settings",
+    "holdfast.cli",
+    "holdfast.channels.access",
+    "holdfast.channels.service",
+    "holdfast.memory.provider_selection",
+    "holdfast.models.connection_file",
+    "holdfast.models.overrides",
+    "holdfast.models.service",
+)
+"""Only these modules, `app` apart, see all settings; every other part receives plain values."""
 ADAPTERS = ("holdfast.store.sqlite", "holdfast.store.postgres")
-"""Known to themselves and to `main`; everyone else is written against the ports."""
+"""Only `app` knows which store there is; everything else is written against the ports."""
 
 
 def imports(source: Source, modules: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Every module of ours that `source` imports, with the line."""
+    """Yield every module of the product that `source` imports, with the line."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -47,22 +71,24 @@ def imports(source: Source, modules: Collection[str]) -> Iterator[tuple[str, int
                     yield (inner if inner in modules else base), node.lineno
 
 
-def wrong_ways(source: Source, modules: Collection[str]) -> Iterator[str]:
-    """Imports that point the wrong way."""
-    if source.room == "main":
+def wrong_imports(source: Source, modules: Collection[str]) -> Iterator[str]:
+    """Yield the imports that point the wrong way."""
+    if source.package == "app":
         return
-    allowed = MAY_USE.get(source.room, frozenset()) | {source.room, ""}
+    allowed = MAY_IMPORT.get(source.package, frozenset()) | {source.package, ""}
     for target, line in imports(source, modules):
-        room = [*target.split("."), ""][1]
-        if room not in allowed:
-            yield f"{source.module}:{line}: {source.room or 'holdfast'} may not use {room}"
+        package = [*target.split("."), ""][1]
+        if package not in allowed:
+            yield f"{source.module}:{line}: {source.package or 'holdfast'} may not import {package}"
         for adapter in ADAPTERS:
             if target.startswith(adapter) and not source.module.startswith(adapter):
-                yield f"{source.module}:{line}: only main knows {adapter}"
+                yield f"{source.module}:{line}: only app may import {adapter}"
+        if target == "holdfast.settings.settings" and not source.module.startswith(READ_SETTINGS):
+            yield f"{source.module}:{line}: pass it plain values, not the settings"
 
 
 def cycle(sources: list[Source]) -> list[str]:
-    """The modules of one import cycle, in order; nothing when there is none."""
+    """Return the modules of one import cycle, in order; nothing if there is none."""
     modules = {each.module for each in sources}
     graph = {each.module: sorted({target for target, _ in imports(each, modules)}) for each in sources}
     done: set[str] = set()

@@ -21,7 +21,7 @@ class Source:
     tree: ast.Module
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         """The second part of the name: `domain` in `holdfast.domain.ids`."""
         return [*self.module.split("."), ""][1]
 

@@ -1,6 +1,6 @@
 // Shares one connection between all tabs. A tab that comes late is given the newest snapshot of the feed.
 
-import { Connection, type Link, type World } from "./connection";
+import { Connection, type Link, type World } from "./stream_connection";
 import type { AnyEvent } from "./protocol";
 
 export type FromTab =

@@ -2,13 +2,13 @@
 
 import { render } from "preact";
 import "./style/page.css";
-import { App } from "./app";
-import { begin, seen, show } from "./following";
-import { applyLook } from "./look";
-import { signInByLink } from "./signin";
-import { watchLook } from "./notify";
-import { about, current, hidden, leaveNotice, loading, me, now, place } from "./state";
-import { watchBack } from "./way";
+import { App } from "./app/app";
+import { begin, seen, show } from "./app/session_sync";
+import { applyLook } from "./app/theme";
+import { signInByLink } from "./app/sign_in";
+import { watchLook } from "./app/notifications";
+import { about, current, hidden, leaveNotice, loading, me, now, place } from "./app/store";
+import { watchBack } from "./app/navigation";
 
 const opened = () => {
   const name = location.hash.slice(1);

@@ -4,11 +4,11 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { AgentText, AgentTold } from "../../core/protocol";
-import { lineOf, rangeOf } from "../../core/written";
-import { api, ask, me, say } from "../state";
-import { s } from "../strings";
-import { at, drafts, look, NO_FILE, read, unchanged, wrongWith, type Kept } from "./desk";
-import { goTo } from "../way";
+import { lineOf, rangeOf } from "../../core/toml_position";
+import { api, ask, me, say } from "../app/store";
+import { s } from "../text/index";
+import { at, drafts, look, NO_FILE, read, unchanged, wrongWith, type Kept } from "./store";
+import { goTo } from "../app/navigation";
 
 export function Editor({ name, agent, tools }: { name: string; agent: AgentTold | undefined; tools: readonly string[] }) {
   const kept = useSignal<Kept | null>(drafts.get(name)?.base ?? null);

@@ -2,13 +2,13 @@
 // word that is written; while it is closed none of this is there.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { giveBack } from "../keyboard";
-import { open, shape } from "../state";
-import { s } from "../strings";
-import { AnswerView } from "./answer";
-import { CallView } from "./call";
-import { beside, pick, picked, roomy } from "./watch";
-import { WholeView } from "./whole";
+import { giveBack } from "../app/focus";
+import { open, shape } from "../app/store";
+import { s } from "../text/index";
+import { AnswerView } from "./answer_details";
+import { CallView } from "./call_details";
+import { beside, pick, picked, roomy } from "./store";
+import { WholeView } from "./session_details";
 
 const PICKABLE = ".transcript .tool[id], .transcript article[id]";
 const LOOKED_AT = "data-looked-at";

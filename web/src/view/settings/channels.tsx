@@ -4,10 +4,10 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { ChannelList, ChannelTold, ChannelTried, SenderList, SenderTold, StrangerList } from "../../core/protocol";
-import { age } from "../../core/times";
-import { attempt } from "../actions";
-import { api, now, say } from "../state";
-import { set } from "../words/settings";
+import { age } from "../../core/format_time";
+import { attempt } from "../app/actions";
+import { api, now, say } from "../app/store";
+import { set } from "../text/settings";
 
 const LOOK_EVERY_MS = 5_000;
 

@@ -3,9 +3,9 @@
 import { useSignal } from "@preact/signals";
 import { Refused } from "../../core/api";
 import type { ModelList, ProviderTold, SettingTold } from "../../core/protocol";
-import { Picker } from "../picker";
-import { api } from "../state";
-import { set } from "../words/settings";
+import { Picker } from "../shared/model_picker";
+import { api } from "../app/store";
+import { set } from "../text/settings";
 import type { Take } from "./model";
 
 interface Given {

@@ -3,13 +3,13 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../core/protocol";
-import { attempt } from "../actions";
-import { answering, api, isDemo, model, models, say } from "../state";
-import { s } from "../strings";
-import { set } from "../words/settings";
-import { Connect } from "./connect";
+import { attempt } from "../app/actions";
+import { answering, api, isDemo, model, models, say } from "../app/store";
+import { s } from "../text/index";
+import { set } from "../text/settings";
+import { Connect } from "./provider_form";
 import { Fallbacks } from "./fallbacks";
-import { LocalModel } from "./local";
+import { LocalModel } from "./local_model";
 
 export type Take = (told: ModelList) => void;
 

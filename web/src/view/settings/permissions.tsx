@@ -4,9 +4,9 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useId } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
-import { attempt } from "../actions";
-import { api } from "../state";
-import { set } from "../words/settings";
+import { attempt } from "../app/actions";
+import { api } from "../app/store";
+import { set } from "../text/settings";
 
 export function Permissions() {
   const rules = useSignal<RuleList["rules"] | null>(null);

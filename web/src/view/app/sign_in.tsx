@@ -1,0 +1,59 @@
+// Signing in: by the link that the server printed, or by a password where one is set.
+
+import { signal, useSignal } from "@preact/signals";
+import { Refused } from "../../core/api";
+import type { Entered } from "../../core/protocol";
+import { begin, keepPageKey } from "./session_sync";
+import { api, hasPassword } from "./store";
+import { s } from "../text/index";
+
+const failed = signal("");
+
+/** A link carries its code behind the #, where no log and no other site sees it. Whether there was one. */
+export async function signInByLink(): Promise<boolean> {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    keepPageKey((await api.post<Entered>("api/sign-in", { code })).page_key);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    failed.value = error.problem.status === 401 ? s.linkUsed : error.message;
+  }
+  return true;
+}
+
+/** The code of a link that was pasted as a whole, or the code itself. */
+const codeIn = (pasted: string) => /code=([^&\s]+)/.exec(pasted)?.[1] ?? pasted.trim();
+
+export function SignIn() {
+  const pasted = useSignal("");
+  const password = useSignal("");
+  const submit = async () => {
+    const code = codeIn(pasted.value);
+    try {
+      keepPageKey((await api.post<Entered>("api/sign-in", code ? { code } : { password: password.value })).page_key);
+      failed.value = "";
+      await begin();
+      // To whatever the address names.
+      dispatchEvent(new HashChangeEvent("hashchange"));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      failed.value = code && error.problem.status === 401 ? s.linkUsed : error.message;
+    }
+  };
+  return (
+    <main class="sign-in">
+      <form onSubmit={(event) => (event.preventDefault(), void submit())}>
+        <img src="./page/icon.svg" alt="" width="40" height="40" />
+        <h1>{s.name}</h1>
+        <p>{s.signInHow}</p>
+        {hasPassword.value && <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>}
+        <label>{s.signInCode} <input autocomplete="off" spellcheck={false} value={pasted.value} onInput={(event) => (pasted.value = event.currentTarget.value)} /></label>
+        {failed.value && <p class="note wrong" role="alert">{failed.value}</p>}
+        <button type="submit" class="strong" disabled={!pasted.value.trim() && !password.value}>{s.signIn}</button>
+        <p class="note quiet">{s.signInLost[0]} <code>{s.signInLost[1]}</code> {s.signInLost[2]}</p>
+      </form>
+    </main>
+  );
+}

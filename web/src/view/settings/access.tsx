@@ -1,0 +1,80 @@
+// Who may come in: a password for browsers, tokens for programs.
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { PasswordTold, TokenList, TokenMade } from "../../core/protocol";
+import { age } from "../../core/format_time";
+import { attempt } from "../app/actions";
+import { api, now, say } from "../app/store";
+import { s } from "../text/index";
+import { set } from "../text/settings";
+
+const RIGHTS = ["read", "write", "approve", "admin"] as const;
+
+export function Entry() {
+  const password = useSignal("");
+  const isSet = useSignal(false);
+  useEffect(() => void attempt(async () => (isSet.value = (await api.get<PasswordTold>("api/password")).is_set)), []);
+  const setPassword = () => attempt(async () => {
+    await api.post("api/password", { password: password.value });
+    password.value = "";
+    say(isSet.value ? set.passwordChanged : set.passwordSet);
+    isSet.value = true;
+  });
+  const remove = () => attempt(async () => {
+    await api.delete("api/password");
+    isSet.value = false;
+    say(set.passwordRemoved);
+  });
+  return (
+    <section aria-labelledby="set-entry">
+      <h3 id="set-entry">{set.entry}</h3>
+      <form class="buttons" onSubmit={(event) => (event.preventDefault(), void setPassword())}>
+        <label>{set.password} <input type="password" autocomplete="new-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>
+        <button type="submit" disabled={!password.value}>{set.setPassword}</button>
+        {isSet.value && <button type="button" class="quiet" onClick={() => void remove()}>{set.removePassword}</button>}
+      </form>
+      <Tokens />
+    </section>
+  );
+}
+
+function Tokens() {
+  const tokens = useSignal<TokenList["tokens"] | null>(null);
+  const name = useSignal("");
+  const rights = useSignal<readonly string[]>(["read", "write"]);
+  const made = useSignal<TokenMade | null>(null);
+  const load = () => attempt(async () => (tokens.value = (await api.get<TokenList>("api/tokens")).tokens));
+  useEffect(() => void load(), []);
+  const add = () => attempt(async () => {
+    made.value = await api.post<TokenMade>("api/tokens", { name: name.value.trim(), rights: rights.value });
+    name.value = "";
+    await load();
+  });
+  const revoke = (id: string) => attempt(async () => {
+    await api.delete(`api/tokens/${id}`);
+    if (made.value?.token.id === id) made.value = null;
+    await load();
+  });
+  const toggle = (right: string) => (rights.value = rights.value.includes(right) ? rights.value.filter((each) => each !== right) : [...rights.value, right]);
+  return (
+    <div>
+      <h4>{set.tokens}</h4>
+      {tokens.value?.length === 0 && <p class="note quiet">{set.noTokens}</p>}
+      <ul>
+        {tokens.value?.map((token) => (
+          <li key={token.id} class="buttons"><b>{token.name}</b> <span class="note quiet">{token.rights.map((each) => set.rights[each]).join(", ")} · {token.last_used_at ? set.lastUsed(age(token.last_used_at, now.value)) : set.neverUsed}</span><span class="spread" />
+            <button type="button" aria-label={`${set.revoke} ${token.name}`} onClick={() => void revoke(token.id)}>{set.revoke}</button></li>
+        ))}
+      </ul>
+      <form class="fields" onSubmit={(event) => (event.preventDefault(), void add())}>
+        <label>{set.tokenName} <input value={name.value} maxLength={100} onInput={(event) => (name.value = event.currentTarget.value)} /></label>
+        <div class="buttons" role="group" aria-label={set.tokenRights}>
+          {RIGHTS.map((right) => <label key={right} class="check"><input type="checkbox" checked={rights.value.includes(right)} onChange={() => toggle(right)} /> {set.rights[right]}</label>)}
+        </div>
+        <p class="buttons"><button type="submit" disabled={!name.value.trim() || !rights.value.length}>{set.addToken}</button></p>
+      </form>
+      {made.value && <p role="status"><code>{made.value.secret}</code> <button type="button" onClick={() => void navigator.clipboard.writeText(made.value?.secret ?? "").then(() => say(s.copied))}>{s.copy}</button> <span class="note">{set.tokenOnce}</span></p>}
+    </div>
+  );
+}
