@@ -23,7 +23,7 @@ def test_all_that_is_loaded_at_once_is_counted() -> None:
 
 
 def test_what_is_loaded_on_demand_is_not_counted() -> None:
-    assert not any(name.startswith("colours") for name in first_load(BUILT))
+    assert not any(name.startswith("syntax_highlight") for name in first_load(BUILT))
     assert list((BUILT / "page").glob("syntax_highlight-*.js")), "the colours are a file of their own"
 
 

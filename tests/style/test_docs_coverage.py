@@ -78,18 +78,6 @@ def test_every_metric_is_in_operations() -> None:
     assert missing(METRICS, document("operations.md")) == []
 
 
-def test_every_file_of_the_product_is_on_the_map_in_architecture_and_no_other() -> None:
-    product = ROOT / "src" / "holdfast"
-    files = {path for path in product.rglob("*.py") if path.stem != "__init__"}
-    _, _, where = document("architecture.md").partition("## Where to look")
-    named = set()
-    for folder, said in re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", where, re.MULTILINE):
-        here = ROOT / folder if folder == "src/holdfast" else product / folder
-        if here.is_dir():
-            named |= {here / f"{name}.py" for name in re.findall(r"`(\w+)`", said)}
-    assert sorted(files ^ named) == [], "each file is named in the row of its folder"
-
-
 def test_every_event_kind_is_in_the_protocol() -> None:
     assert missing(FACTS_BY_KIND, document("protocol.md")) == []
 

@@ -1,6 +1,6 @@
 """Conversations that are held ready: what the model is shown of each, for as long as it is what is stored.
 
-The other half of a cached agent is in `routes`. Only so many conversations are held, and only so
+The other half of a cached agent is in `registry`. Only so many conversations are held, and only so
 many bytes of them; the longest unused goes first, and whatever nobody has used for a while. Nothing here is
 locked: it belongs to one event loop, and what takes time (memory being told) happens after an entry is gone
 from the table.

@@ -169,7 +169,7 @@ class Switchboard(Place):
         return await self._seats.first.model.takes()
 
     async def ask(self, system: str, text: str) -> str:
-        """What the server's own model says to `text`, whichever `main` has. Raises ModelFailure."""
+        """What the server's own model says to `text`, whichever the agent `main` has. Raises ModelFailure."""
         async with self._seats.used("") as seat:
             return await answer_of(seat.model, system, text, ASKED_S_MAX, ASKED_CHARS_MAX)
 

@@ -1,30 +1,29 @@
-"""One at a time for each conversation, in this process: whoever comes meanwhile waits for its turn."""
+"""One lock for each key, for as long as somebody uses it."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.domain.ids import SessionId
 
-
-class Lanes:
-    """A lock for each conversation that is being told of, and none for the others."""
+class KeyedLocks:
+    """Locks by key. A key that nobody uses takes no memory."""
 
     def __init__(self) -> None:
-        self._locks: dict[SessionId, asyncio.Lock] = {}
-        self._users: dict[SessionId, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
 
     @asynccontextmanager
-    async def lane(self, session_id: SessionId) -> AsyncIterator[None]:
-        lock = self._locks.setdefault(session_id, asyncio.Lock())
-        self._users[session_id] = self._users.get(session_id, 0) + 1
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] = self._users.get(key, 0) + 1
         try:
             async with lock:
                 yield
         finally:
-            self._users[session_id] -= 1
-            if not self._users[session_id]:
-                del self._users[session_id], self._locks[session_id]
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._locks[key]
 
-    def is_taken(self, session_id: SessionId) -> bool:
-        return session_id in self._users
+    def is_used(self, key: str) -> bool:
+        """Return whether somebody holds the lock of a key, or waits for it."""
+        return key in self._users

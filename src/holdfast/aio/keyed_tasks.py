@@ -1,4 +1,4 @@
-"""What is done for chats at the same time: for each of them one task, and all of them ended together."""
+"""At most one task for each key, and all of them stopped together."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,8 +8,8 @@ from typing import Any
 Ended = Callable[[str, "asyncio.Task[None]"], None]
 
 
-class ChatTasks:
-    """Tasks by the chat that they are for. `ended` is told of each that is over, however it ended."""
+class KeyedTasks:
+    """Tasks by key. `ended` is called with each task that is done, however it ended."""
 
     def __init__(self, what: str, ended: Ended | None = None) -> None:
         self._what = what
@@ -23,13 +23,13 @@ class ChatTasks:
         return key in self._tasks
 
     def begin(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done, for a chat for which nothing else is being done."""
+        """Start the task of a key that has none."""
         task = asyncio.create_task(work, name=f"{self._what} {key}")
         self._tasks[key] = task
         task.add_done_callback(partial(self._over, key))
 
     async def stop(self, key: str) -> None:
-        """Cancel what is done for one chat, if anything is, and wait until it has ended."""
+        """Cancel the task of a key, if it has one, and wait until it has ended."""
         if key in self._tasks:
             self._tasks[key].cancel()
             await asyncio.wait([self._tasks[key]])
@@ -41,12 +41,12 @@ class ChatTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drained(self) -> None:
-        """Return once nothing is being done."""
+        """Return once no task is left."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
     def _over(self, key: str, task: "asyncio.Task[None]") -> None:
-        # The next may have been begun in the last step of this one, or right after it.
+        # The next task may have been started in the last step of this one, or right after it.
         if self._tasks.get(key) is task:
             del self._tasks[key]
         if self._ended is not None:

@@ -1,26 +1,26 @@
-"""Room for so many at a time, which may become more or fewer while it is used."""
+"""A semaphore whose size can change while it is used."""
 
 import asyncio
 from collections import deque
 from contextlib import suppress
 
 
-class Slots:
+class ResizableSemaphore:
     """First come, first served. Belongs to one event loop."""
 
-    def __init__(self, at_once: int) -> None:
-        self._at_once = at_once
-        self._taken = 0
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
-    def are_taken(self) -> bool:
-        """Whether the next one has to wait."""
-        return self._taken >= self._at_once or any(not each.cancelled() for each in self._waiting)
+    def is_full(self) -> bool:
+        """Whether the next `acquire` has to wait."""
+        return self._held >= self._size or any(not each.cancelled() for each in self._waiting)
 
-    async def take(self) -> None:
-        if not self.are_taken:
-            self._taken += 1
+    async def acquire(self) -> None:
+        if not self.is_full:
+            self._held += 1
             return
         place = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
@@ -28,24 +28,24 @@ class Slots:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                # It was let in at the moment in which it was called off.
-                self.give_back()
+                # It was admitted at the moment in which it was cancelled.
+                self.release()
             with suppress(ValueError):
                 self._waiting.remove(place)
             raise
 
-    def give_back(self) -> None:
-        self._taken -= 1
-        self._let_in()
+    def release(self) -> None:
+        self._held -= 1
+        self._admit()
 
-    def resize(self, at_once: int) -> None:
-        """Nobody who has a place loses it: where there are too many, they become fewer as they end."""
-        self._at_once = at_once
-        self._let_in()
+    def resize(self, size: int) -> None:
+        """Change the size. Nobody who holds it loses it: a smaller size takes effect as they release."""
+        self._size = size
+        self._admit()
 
-    def _let_in(self) -> None:
-        while self._waiting and self._taken < self._at_once:
+    def _admit(self) -> None:
+        while self._waiting and self._held < self._size:
             place = self._waiting.popleft()
             if not place.cancelled():
-                self._taken += 1
+                self._held += 1
                 place.set_result(None)

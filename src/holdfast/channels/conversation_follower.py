@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.aio.keyed_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import KeyedTasks
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import ChannelFailure
 from holdfast.channels.reply_plan import Plan
@@ -65,7 +65,7 @@ class Telling:
         self._at: dict[SessionId, set[str]] = {}
         self._seen: dict[str, Seq] = {}
         self._left: set[str] = set()
-        self._tasks = ChatTasks("telling", self._ended)
+        self._tasks = KeyedTasks("telling", self._ended)
         self._bells: dict[str, Bell] = {}
         self._failures: dict[str, int] = {}
 

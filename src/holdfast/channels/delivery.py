@@ -2,7 +2,7 @@
 
 An edit may be repeated. A first message whose outcome nobody knows is sent again where the app can tell that
 it is the same one; elsewhere an answer or a question is sent again and says so, more slowly each time, and a
-notice is let be. One that its app never takes is passed by in the end: see `stubborn`.
+notice is let be. One that its app never takes is passed by in the end: see `Stubborn`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.aio.keyed_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import KeyedTasks
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import ChannelFailure
 from holdfast.channels.stats import Ledger
@@ -73,7 +73,7 @@ class Delivering:
         self._chance = chance
         self._bell = Bell()
         self._closed = False
-        self._tasks = ChatTasks("delivering", self._ended)
+        self._tasks = KeyedTasks("delivering", self._ended)
         self._next: list[tuple[str, DeliveryRow]] = []
         self._doubts: dict[tuple[str, int], int] = {}
         self._held: dict[str, float] = {}

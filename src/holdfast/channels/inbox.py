@@ -11,7 +11,7 @@ from time import monotonic
 
 from msgspec import structs
 
-from holdfast.aio.keyed_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import KeyedTasks
 from holdfast.channels import question_text, router
 from holdfast.channels.answering import Answering
 from holdfast.channels.commands import Asked, Commands
@@ -99,7 +99,7 @@ class Inbox:
         self._held: set[int] = set()
         """What has come and is not dealt with: none of it is older than what is still to be found."""
         self._lanes: dict[str, deque[InboundRow]] = {}
-        self._tasks = ChatTasks("taking up")
+        self._tasks = KeyedTasks("taking up")
         self._pace = Pace(monotonic)
         self._slots = asyncio.Semaphore(ROUTES_AT_ONCE_MAX)
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE_MAX)

@@ -1,6 +1,6 @@
 """All chat apps of one process: each is served by one process at a time, and by another if that one dies.
 
-Whatever any of them tells is kept before it may forget it; the rest is `inbound` and `outbox`.
+Whatever any of them tells is kept before it may forget it; the rest is `inbox` and `outbox`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What commands are given: the parts they may use, chosen by `main`, and the settings in force."""
+"""What commands are given: the parts they may use, chosen by `app`, and the settings in force."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -163,7 +163,7 @@ class Hire(Protocol):
 
 
 class Wiring(msgspec.Struct, frozen=True):
-    """The parts, as `main` put them together; `wiring_of` finds them from inside a command."""
+    """The parts, as `app` put them together; `wiring_of` finds them from inside a command."""
 
     open_store: OpenStore
     open_door: OpenDoor
@@ -193,7 +193,7 @@ class Wiring(msgspec.Struct, frozen=True):
 
 def wiring_of(context: typer.Context) -> Wiring:
     wiring = context.find_object(Wiring)
-    assert wiring is not None, "main puts the wiring there before any command runs"
+    assert wiring is not None, "app puts the wiring there before any command runs"
     return wiring
 
 

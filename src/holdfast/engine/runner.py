@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.aio.resizable_semaphore import Slots
+from holdfast.aio.resizable_semaphore import ResizableSemaphore
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.decisions import endings, late_output, runs
 from holdfast.domain.decisions.late_output import Unsaved
@@ -71,7 +71,7 @@ class Runner:
         self._again: dict[RunId, Lease | None] = {}
         self._recorders: dict[RunId, RunRecorder] = {}
         self.texts = Instructions(store, clock)
-        self.slots = Slots(at_once)
+        self.slots = ResizableSemaphore(at_once)
         self._in_line: dict[RunId, asyncio.Task[None]] = {}
         self._stopping = False
 
@@ -147,20 +147,20 @@ class Runner:
     async def _take_turn(self, session_id: SessionId, run_id: RunId, lease: Lease | None) -> None:
         task = asyncio.current_task()
         assert task is not None, "it was made for this"
-        if self.slots.are_taken:
+        if self.slots.is_full:
             self._in_line[run_id] = task
         try:
-            if lease is not None and self.slots.are_taken:
+            if lease is not None and self.slots.is_full:
                 # Whoever waits holds nothing: another process may well have room for it.
                 await self.let_go(lease)
                 lease = None
-            await self.slots.take()
+            await self.slots.acquire()
         finally:
             self._in_line.pop(run_id, None)
         try:
             await self._carry_out(session_id, run_id, lease)
         finally:
-            self.slots.give_back()
+            self.slots.release()
 
     async def let_go(self, lease: Lease) -> None:
         with suppress(StoreFault):

@@ -1,9 +1,8 @@
 """When memory is told: at the boundaries of a conversation, in the background, and never in anyone's way.
 
-What is owed is a matter of the store (domain/debts); what is here is who is at hand to pay it, and the
-occasions: a conversation that is over for now, an agent that is let go, idle time, a person who asks, the
-server's start and its stop. Nothing here is needed to know what is owed: whatever is lost with the process is
-found again by the next.
+The store keeps the queue of turns to commit (domain/decisions/memory_queue.py). This module decides when to
+commit: when a conversation is over for now, when an agent is evicted, after idle time, when a person asks, at
+the server's start and at its stop. It holds no state that matters: the next process finds the same queue.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from holdfast.aio.keyed_locks import Lanes
+from holdfast.aio.keyed_locks import KeyedLocks
 from holdfast.domain.clock import Clock, Instant
 from holdfast.domain.decisions import memory_queue
 from holdfast.domain.errors import HoldfastError, NoSuchDebt, NoSuchSession
@@ -59,7 +58,7 @@ class Lifecycle:
         self._owners = Owners(ledger)
         self._roster = Roster(handles_max)
         self._rests = Rests(clock, chance)
-        self._lanes = Lanes()
+        self._locks = KeyedLocks()
         calls = Calls(mask, COMMITS_AT_ONCE_MAX)
         self._tellers = tellers = Tellers(self._owners, build, calls)
         self._telling = Telling(ledger, tellers, clock, ids, in_doubt, self._rests, calls, sleep, commit_s)
@@ -117,7 +116,7 @@ class Lifecycle:
             return Outcome("nothing")
         session_id = SessionId(session_id)
         paid, tried, failed = 0, set[tuple[int, int]](), Outcome("nothing")
-        async with self._lanes.lane(session_id):
+        async with self._locks.lock(session_id):
             while True:
                 at_hand = self.registered(session_id)
                 taken = await self._telling.take_back(session_id, owner, at_hand, asked, tried)
@@ -229,7 +228,7 @@ class Lifecycle:
 
     def _take_up(self, due: Sequence[Debt]) -> list["asyncio.Task[Outcome]"]:
         sessions = dict.fromkeys(debt.session_id for debt in due)
-        free = [each for each in sessions if not self._lanes.is_taken(each)]
+        free = [each for each in sessions if not self._locks.is_used(each)]
         return [self._spawn(self._settle_quietly(each)) for each in free]
 
     async def _settle_quietly(self, session_id: SessionId, asked: bool = False) -> Outcome:

@@ -2,7 +2,7 @@
 
 A store keeps one journal of events per session and the rows projected from it, in one transaction each.
 `tests/conformance` is the meaning of these ports: a store is one when that suite passes.
-What it does for people's attention and for chat apps is in `attention` and `chats`, what it does for the
+What it does for people's attention and for chat apps is in `session_status` and `chats`, what it does for the
 built-in memory in `domain.notebook`.
 """
 

@@ -225,7 +225,7 @@ def _completer(folder: Path, known: Callable[[], Known]) -> Any:
     from prompt_toolkit.completion import Completer, Completion
 
     class Proposing(Completer):
-        """Proposes what `proposals` finds."""
+        """Proposes what `completion` finds."""
 
         def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
             for each in proposals(document.text_before_cursor, folder, known()):

@@ -1,6 +1,6 @@
 """How things look: what is printed for good, by rich, and what changes below it, as pieces with a style.
 
-Everything that comes from a conversation goes through `safe` and through the mask here.
+Everything that comes from a conversation goes through `safe_text` and through the mask here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is answered as JSON, and how it is made of the store's rows. `sent` has what comes in."""
+"""What is answered as JSON, and how it is made of the store's rows. `requests` has what comes in."""
 
 from typing import Literal
 

@@ -1,6 +1,4 @@
-"""Anthropic Messages, as a wire protocol: what is sent is in `request`, what comes back in
-`answer`.
-"""
+"""Anthropic Messages as a wire protocol: requests encoded by `request`, answers decoded here. No I/O."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from holdfast.aio.resizable_semaphore import Slots
+from holdfast.aio.resizable_semaphore import ResizableSemaphore
 
 
 class Line:
     """Those who come in turn, and who of them is in."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: ResizableSemaphore) -> None:
         self.slots = slots
         self.inside: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -21,7 +21,7 @@ class Line:
     async def leave(self, count: int = 1) -> None:
         for _ in range(count):
             self.inside.pop(0)
-            self.slots.give_back()
+            self.slots.release()
         await self.settle()
 
     async def settle(self) -> None:
@@ -29,27 +29,27 @@ class Line:
             await asyncio.sleep(0)
 
     async def _enter(self, number: int) -> None:
-        await self.slots.take()
+        await self.slots.acquire()
         self.inside.append(number)
 
 
 async def test_so_many_are_let_in_and_the_others_in_their_order() -> None:
-    line = Line(Slots(2))
+    line = Line(ResizableSemaphore(2))
     await line.come(1)
-    assert not line.slots.are_taken
+    assert not line.slots.is_full
     await line.come(4)
     assert line.inside == [0, 1]
-    assert line.slots.are_taken
+    assert line.slots.is_full
     await line.leave()
     assert line.inside == [1, 2]
     await line.leave(2)
     assert line.inside == [3, 4]
     await line.leave(2)
-    assert not line.slots.are_taken
+    assert not line.slots.is_full
 
 
 async def test_more_room_lets_those_in_who_wait() -> None:
-    line = Line(Slots(1))
+    line = Line(ResizableSemaphore(1))
     await line.come(4)
     line.slots.resize(3)
     await line.settle()
@@ -57,7 +57,7 @@ async def test_more_room_lets_those_in_who_wait() -> None:
 
 
 async def test_less_room_is_reached_as_they_leave() -> None:
-    line = Line(Slots(3))
+    line = Line(ResizableSemaphore(3))
     await line.come(5)
     line.slots.resize(1)
     await line.settle()
@@ -71,20 +71,20 @@ async def test_less_room_is_reached_as_they_leave() -> None:
 
 
 async def test_who_gives_up_waiting_takes_no_place() -> None:
-    line = Line(Slots(1))
+    line = Line(ResizableSemaphore(1))
     await line.come(3)
     line.tasks[1].cancel()
     await line.leave()
     assert line.inside == [2]
     await line.leave()
-    assert not line.slots.are_taken
+    assert not line.slots.is_full
 
 
 async def test_a_place_given_to_one_who_has_just_given_up_goes_to_the_next() -> None:
-    line = Line(Slots(1))
+    line = Line(ResizableSemaphore(1))
     await line.come(3)
     line.inside.pop(0)
-    line.slots.give_back()
+    line.slots.release()
     line.tasks[1].cancel()
     await line.settle()
     assert line.inside == [2]

@@ -1,12 +1,12 @@
-"""What is done for chats at the same time: one task each, waited for and ended together."""
+"""At most one task for each key: started, waited for and stopped together."""
 
 import asyncio
 
-from holdfast.aio.keyed_tasks import ChatTasks
+from holdfast.aio.keyed_tasks import KeyedTasks
 
 
 async def test_what_is_cancelled_before_it_began_is_not_waited_for() -> None:
-    tasks, begun = ChatTasks("testing"), asyncio.Event()
+    tasks, begun = KeyedTasks("testing"), asyncio.Event()
 
     async def work() -> None:
         begun.set()
@@ -19,7 +19,7 @@ async def test_what_is_cancelled_before_it_began_is_not_waited_for() -> None:
 
 
 async def test_what_follows_at_once_in_the_same_chat_is_waited_for_too() -> None:
-    tasks, done = ChatTasks("testing"), asyncio.Event()
+    tasks, done = KeyedTasks("testing"), asyncio.Event()
 
     async def last() -> None:
         await asyncio.sleep(0)
@@ -36,7 +36,10 @@ async def test_what_follows_at_once_in_the_same_chat_is_waited_for_too() -> None
 
 async def test_one_chat_is_stopped_and_the_others_go_on_and_each_end_is_told() -> None:
     ended: list[tuple[str, bool]] = []
-    tasks, go = ChatTasks("testing", lambda key, task: ended.append((key, task.cancelled()))), asyncio.Event()
+    tasks, go = (
+        KeyedTasks("testing", lambda key, task: ended.append((key, task.cancelled()))),
+        asyncio.Event(),
+    )
 
     async def work() -> None:
         await go.wait()
