@@ -1,4 +1,4 @@
-"""The composition root: the only module that knows which parts are real, and puts them together."""
+"""Put the parts together: the only module that knows which of them are real."""
 
 import asyncio
 import errno
@@ -36,6 +36,7 @@ from holdfast.cli.channels import channels
 from holdfast.cli.chat.command import chat
 from holdfast.cli.command_context import note
 from holdfast.cli.doctor import doctor
+from holdfast.cli.entry import local_token
 from holdfast.cli.help import runnable
 from holdfast.cli.link import link
 from holdfast.cli.local import local as local_commands
@@ -45,7 +46,6 @@ from holdfast.cli.restore import restore
 from holdfast.cli.rules import rules
 from holdfast.cli.serve import serve
 from holdfast.cli.sessions.commands import sessions
-from holdfast.cli.token_file import local_token
 from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
 from holdfast.domain.agents import OPTIONAL_TOOLS

@@ -1,4 +1,4 @@
-"""Everyone who can be asked about a running server, in one place for its doors."""
+"""The services of a running server, in one place for `http` and `cli`."""
 
 import msgspec
 

@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from holdfast.agent.attachments import Attachments
 from holdfast.agent.compaction import draft
 from holdfast.agent.model_step import TRIES_MAX, Asking
 from holdfast.agent.ports import Forgetful, Recorder, Remembering
 from holdfast.agent.prompts import GUIDE_HEADING, Guide, no_guide
-from holdfast.agent.request_builder import Measuring, gauge_of
+from holdfast.agent.request_builder import Attachments, Measuring, gauge_of
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.clock import Clock
 from holdfast.domain.context.context import memories_held

@@ -1,4 +1,4 @@
-"""One conversation as the cache holds it: what the model is shown of it, kept level with the journal.
+"""One cached conversation: what the model is sent of it, kept level with the journal, and its baseline.
 
 It is read back from the store once, and goes along with every change of this process after that. Whatever
 another process changes shows in the next change of this one: the versions do not meet, and the entry is

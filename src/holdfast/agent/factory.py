@@ -1,4 +1,4 @@
-"""Making an agent from what is written of it and a model: its tools, its words, its memory."""
+"""Make an agent from its file and a model: its tools, its instructions, its memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What the agent is told to be, and how a model is asked for a title. The words are here and nowhere else."""
+"""What the agent is told: its instructions, the AGENTS.md of its workspace, the request for a title."""
 
 import asyncio
 import os

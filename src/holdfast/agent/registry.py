@@ -1,4 +1,4 @@
-"""Who answers now: the agent of each conversation, with the model that it has at the moment.
+"""The agents that are ready to answer: one for each agent file and model, found by conversation.
 
 Both can be changed while runs are under way. A run keeps what it began with, and the next one has the new. A
 model that was changed for another is let go of when the last run that uses it has ended.

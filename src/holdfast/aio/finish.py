@@ -1,4 +1,4 @@
-"""Waiting for work that must not be left half done."""
+"""Wait for work that must not be left half done."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""Who may speak in chat apps, and which of those are set up: what needs a store and no server."""
+"""Who may speak in chat apps, and which apps are set up: works without a running server."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may speak: nobody until the owner has confirmed the code that a stranger was told.
+"""Who may speak: nobody until the owner confirms the pairing code that a stranger received.
 
 Kept on the store's shelf, where every process sees it: who waits as `pairing`, who is in as `sender`. Of a
 stranger nothing is kept but who it was that got a code; of the code, a digest.

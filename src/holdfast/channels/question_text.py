@@ -1,4 +1,4 @@
-"""What a person is asked in a chat: the words, the buttons, and what can be typed instead."""
+"""The questions that a chat shows: their text, their buttons, and what can be typed instead."""
 
 import re
 from typing import Literal, get_args

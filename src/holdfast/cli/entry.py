@@ -1,19 +1,21 @@
-"""Who a server lets in, decided from its settings before it answers; and the link that it is reached by."""
+"""Who a server lets in, decided from its settings; its sign-in link and the token of local commands."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.auth.credentials import Keyring
-from holdfast.cli.errors import AuthOff, NeedsPassword
-from holdfast.cli.token_file import local_token
+from holdfast.cli.command_context import note
+from holdfast.cli.errors import AuthOff, BadTokenFile, NeedsPassword
 from holdfast.domain.clock import SystemClock
-from holdfast.domain.credentials import Entrance, Listening, digest_of
+from holdfast.domain.credentials import Entrance, Listening, digest_of, new_secret
 from holdfast.domain.errors import StoreFault
 from holdfast.domain.ids import ProcessId
 from holdfast.settings.settings import ConfigError, Settings
+from holdfast.store.fsync import NotOwn, own_secret
 from holdfast.store.ports import Store
 
 ADDRESS = "address"
@@ -90,3 +92,19 @@ async def servers(store: Store) -> Mapping[str, Listening]:
             await store.take_item(ADDRESS, process_id)
     alive = {key: each for key, each in found.items() if store.is_alive(ProcessId(key))}
     return dict(sorted(alive.items(), key=lambda item: item[1].since))
+
+
+NAME = "token"
+_CHARS_MIN = 32
+
+
+def local_token(folder: Path) -> str:
+    """The token in `folder`, made when it is missing. Raises BadTokenFile or OSError."""
+    path = folder / NAME
+    try:
+        token = own_secret(path, new_secret, note)
+    except NotOwn as wrong:
+        raise BadTokenFile(path=path, why=wrong) from None
+    if len(token) < _CHARS_MIN or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadTokenFile(path=path, why=f"it does not hold one word of {_CHARS_MIN} characters or more")
+    return token

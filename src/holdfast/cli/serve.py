@@ -1,4 +1,4 @@
-"""`holdfast serve`: say in one screen what is there, and answer until told to stop."""
+"""`holdfast serve`: print a one-screen summary, then answer until told to stop."""
 
 import asyncio
 import gc

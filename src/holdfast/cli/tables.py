@@ -1,4 +1,4 @@
-"""Lists as commands tell them: one JSON array for programs, a plain table for people."""
+"""Print lists: one JSON array for programs, a plain table for people."""
 
 from collections.abc import Callable
 from typing import TypeVar

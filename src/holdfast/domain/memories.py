@@ -1,4 +1,4 @@
-"""Something that is remembered, and where it comes from."""
+"""Memories: one remembered thing and its origin, and the store of the built-in notes as a port."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol

@@ -1,4 +1,4 @@
-"""Copies of everything, made while the server runs and kept in the data folder. Going back is a command."""
+"""Backups of everything, made while the server runs. Restoring one is a command."""
 
 import asyncio
 import shlex

@@ -1,4 +1,4 @@
-"""What the engine needs of an agent: someone who carries out a run and says how that went."""
+"""What the engine needs of an agent, and the policies that apply to a conversation."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol

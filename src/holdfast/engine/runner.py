@@ -21,7 +21,6 @@ from holdfast.domain.state.rows import RunRow, SessionRow
 from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.instructions import Instructions
 from holdfast.engine.ports import Contexts, ResumePolicy, Workers
-from holdfast.engine.queueing import next_in_line
 from holdfast.engine.recorder import RunRecorder, Stopped
 from holdfast.engine.workspaces import take_over, workspace_of
 from holdfast.store.ports import Append, Lease, Store
@@ -380,3 +379,21 @@ def _run(view: View, run_id: RunId) -> RunRow:
     if run is None:
         raise NoSuchRun(run_id=run_id)
     return run
+
+
+def next_in_line(view: View) -> RunRow | None:
+    """The queued run whose turn it is: the first that is open, behind one that completed.
+
+    Behind a failed, cancelled or interrupted run it waits, until a person lets it begin.
+    """
+    open_runs = view.open_runs()
+    if not open_runs or open_runs[0].status != "queued":
+        return None
+    first = open_runs[0]
+    for number in range(first.turn - 1, 0, -1):
+        turn = view.turn(number)
+        if turn is None or turn.status != "live" or turn.run_id is None:
+            continue
+        before = view.run(turn.run_id)
+        return first if before is None or before.status == "completed" else None
+    return first

@@ -33,15 +33,13 @@ from holdfast.http.metrics import Metrics
 from holdfast.http.openapi import description
 from holdfast.http.routes.about import HealthRoutes
 from holdfast.http.routes.admin import Table, office_routes
-from holdfast.http.routes.attention import AttentionRoutes
-from holdfast.http.routes.drafts import DraftRoutes
 from holdfast.http.routes.file_changes import ChangeRoutes
 from holdfast.http.routes.files import FileRoutes
 from holdfast.http.routes.page import PageRoutes
 from holdfast.http.routes.password import PasswordRoutes
 from holdfast.http.routes.rules import RuleRoutes
 from holdfast.http.routes.runs import RunRoutes
-from holdfast.http.routes.sessions import SessionRoutes
+from holdfast.http.routes.sessions import AttentionRoutes, DraftRoutes, SessionRoutes
 from holdfast.http.routes.sign_in import SignInRoutes
 from holdfast.http.routes.turns import TurnRoutes
 from holdfast.http.sse.streams import Streams

@@ -1,4 +1,4 @@
-"""All MCP servers of this process: started in the background, stopped in time, their tools as one mapping."""
+"""All MCP servers of this process: started in the background, stopped in time, their tools in one mapping."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""A tool of an MCP server as the agent uses it."""
+"""A tool of an MCP server as the agent uses it, and its name here."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Calls to providers: somebody else's code, which may fail in any way, take for ever, or refuse to stop.
+"""Call memory providers, which are other people's code: in time, a few at once, whatever they raise.
 
 Whatever it does, the caller gets an answer in time.
 """

@@ -1,4 +1,4 @@
-"""From an owner's name to a provider that can be called, or to the reason why there is none."""
+"""From an owner to the memory provider that commits its turns, or to the reason why there is none."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Who remembers: the provider that the settings name, and those of agents that told memory before."""
+"""Which memory provider is used: by the settings, or by an agent that committed turns earlier."""
 
 import asyncio
 import contextlib

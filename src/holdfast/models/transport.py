@@ -1,4 +1,4 @@
-"""A model's server over HTTP: one shared client, requests sent, bodies read. Shared by the wire protocols."""
+"""HTTP to model servers: one shared client, requests, bodies, and short questions beside a run."""
 
 import asyncio
 import contextlib

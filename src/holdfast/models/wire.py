@@ -1,4 +1,4 @@
-"""What a wire protocol is to whoever asks a model over HTTP: requests as bytes, answers read as they stream.
+"""What a wire protocol is: requests as bytes, answers read as they stream; text that all protocols send.
 
 One module per protocol implements it, without I/O. `http_model.HttpModel` does the asking for all of them.
 """

@@ -1,4 +1,4 @@
-"""A few named words in a TOML file that only its owner can read: what was connected, with its key."""
+"""Files in the data folder that only their owner can read: connections with their keys, webhook keys."""
 
 import secrets
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Plain files and folders: bringing them to the disk itself, locking them, removing them."""
+"""Plain files and folders: sync them to the disk, lock, replace and remove them, keep secrets in them."""
 
 import fcntl
 import os

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.attachments import GONE, NO_ROOM
+from holdfast.agent.request_builder import GONE, NO_ROOM
 from holdfast.domain.clock import FakeClock
 from holdfast.domain.context.context import FileContent, Profile, UserMessage, estimate_tokens
 from holdfast.domain.errors import NoSuchBlob

@@ -4,8 +4,7 @@ from holdfast.domain.events.codec import Event
 from holdfast.domain.events.facts import DELTA_KINDS, FACTS_BY_KIND
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import SUBSCRIBER_EVENTS_MAX, WATCH_SESSIONS_MAX
-from holdfast.store.following import following
-from holdfast.store.hub import QUIET_KINDS, Hub
+from holdfast.store.hub import QUIET_KINDS, Hub, following
 
 ONE, TWO = SessionId("s_one"), SessionId("s_two")
 

@@ -1,4 +1,4 @@
-"""Agents and prompts as people are told of them, through whichever door."""
+"""Agents and prompts as clients see them, and the services that read and change them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol

@@ -1,4 +1,4 @@
-"""Files that people write into a folder of the data folder: each is one thing, read again when it changed.
+"""Files that people write in a folder: read again when they change, with a copy of the last valid text.
 
 A look at a file that has not changed costs one question to the system. Of one that cannot be used the last
 good reading stays, the one that was kept from an earlier process included, and what is wrong with it is told.

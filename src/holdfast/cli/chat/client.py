@@ -1,4 +1,4 @@
-"""Talks to a server over HTTP: asks, follows a conversation, and finds the server again when it went.
+"""The client of `holdfast chat`: asks a server, follows a conversation, sends messages until they are kept.
 
 It is the only door of the chat: with a server of the machine and with the chat's own it is the same.
 """

@@ -1,4 +1,4 @@
-"""What happens to a question that the agent puts to a person: a call that nobody carries out but them."""
+"""Facts about questions that the agent asks a person, and about files that were restored."""
 
 from holdfast.domain.events.base import Actor, Fact
 from holdfast.domain.ids import CallId, RunId

@@ -1,4 +1,4 @@
-"""What this server is and stands on, over HTTP."""
+"""What this server is and whether it is well: version, health, which model answers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Connecting a model over HTTP: trying it, having it answer, going back. No answer ever holds the key."""
+"""Models over HTTP: connect, test and choose one; install the local model. No answer holds a key."""
 
 from collections.abc import Sequence
 from types import MappingProxyType

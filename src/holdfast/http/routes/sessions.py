@@ -1,4 +1,4 @@
-"""Conversations over HTTP: begin, list, look at, change, delete."""
+"""Conversations over HTTP: create, list, read, change, delete; drafts, and how far each was read."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,17 @@ from holdfast.domain.credentials import Right
 from holdfast.domain.errors import BadCursor, NoSuchSession, RunRefused, SeqMismatch
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Seq, SessionId
-from holdfast.domain.limits import PAGE_SESSIONS_MAX
+from holdfast.domain.limits import PAGE_SESSIONS_MAX, QUESTIONS_MAX
 from holdfast.domain.state.rows import DebtRow
+from holdfast.engine.drafts import Drafts
 from holdfast.engine.engine import Engine
 from holdfast.engine.workspaces import why_refused
 from holdfast.http.authenticator import Visitor
 from holdfast.http.errors import BadRequest, NotAllowed
 from holdfast.http.openapi import examples
 from holdfast.http.openapi.responses import answers, body
-from holdfast.http.schemas.requests import NAME_CHARS_MAX, NewSession, SessionChange
-from holdfast.http.schemas.responses import Session, SessionList, session_of
+from holdfast.http.schemas.requests import NAME_CHARS_MAX, NewDraft, NewSession, SeenUpTo, SessionChange
+from holdfast.http.schemas.responses import Draft, QuestionList, Session, SessionList, question_of, session_of
 from holdfast.status import Look
 from holdfast.store.ports import SessionPage, Snapshot, Store
 from holdfast.store.session_status import Standing
@@ -210,3 +211,61 @@ def expected(if_match: str | None) -> Seq | None:
 def _check_folder(workspace: str, own: Path) -> None:
     if why := why_refused(own, workspace):
         raise BadRequest(why=f"workspace {why}")
+
+
+_DRAFT = Draft("And the newest ones")
+
+
+class DraftRoutes:
+    """`/api/sessions/{session_id}/draft`."""
+
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        path = "/api/sessions/{session_id:str}/draft"
+        kept = answers(200, Draft, _DRAFT, NoSuchSession, sends=True)
+        return [
+            get(path, responses=answers(200, Draft, _DRAFT, NoSuchSession))(self.show),
+            post(path, status_code=200, responses=kept)(self.keep),
+        ]
+
+    async def show(self, session_id: FromPath[str]) -> Draft:
+        """What somebody was writing in this conversation; empty if there is nothing."""
+        return Draft(await self._drafts.read(SessionId(session_id)))
+
+    async def keep(
+        self, session_id: FromPath[str], data: Annotated[NewDraft, body({"text": "And the newest ones"})]
+    ) -> Draft:
+        """Keep what is being written, in place of what was kept before; an empty text removes it."""
+        return Draft(await self._drafts.keep(SessionId(session_id), data.text))
+
+
+class AttentionRoutes:
+    """`/api/questions`, and the mark of what was read. What is live of both is in the feed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def table(self) -> list[Any]:
+        """The routes with what each is said to answer."""
+        listed = answers(200, QuestionList, examples.QUESTION_LIST)
+        seen = answers(200, Session, examples.SESSION, NoSuchSession, BadCursor, sends=True)
+        return [
+            get("/api/questions", responses=listed)(self.questions),
+            post("/api/sessions/{session_id:str}/seen", status_code=200, responses=seen)(self.see),
+        ]
+
+    async def questions(self) -> QuestionList:
+        """Everything that waits for a person, in all conversations."""
+        found = await self._store.questions(QUESTIONS_MAX)
+        # As many as are ever given: what is beyond them is not counted, only said to be there.
+        return QuestionList(tuple(question_of(each) for each in found), len(found) == QUESTIONS_MAX)
+
+    async def see(
+        self, session_id: FromPath[str], data: Annotated[SeenUpTo, body(*examples.SEEN)]
+    ) -> Session:
+        """Say that everything up to an event was read. What was read stays so."""
+        await self._store.see(SessionId(session_id), data.seq)
+        return await told(self._store, SessionId(session_id))

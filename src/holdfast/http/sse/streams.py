@@ -1,4 +1,4 @@
-"""All streams that are open: who may open one, when each shows a sign of life, and how all are closed."""
+"""Event streams: replay and follow sessions, send heartbeats, limit how many are open, close them all."""
 
 import asyncio
 import re

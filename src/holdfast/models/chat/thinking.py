@@ -1,4 +1,4 @@
-"""Thinking in Chat Completions: what servers send of it, and in which field they want it back. No I/O.
+"""Thinking in Chat Completions: in fields of its own or between tags, and how it is sent back. No I/O.
 
 OpenAI's reference has no field for it, so each server has its own: `reasoning_content` (DeepSeek, and most
 that follow it), `reasoning` (OpenRouter, Groq, vLLM, Ollama), `reasoning_details` beside it (OpenRouter), and

@@ -19,9 +19,8 @@ from holdfast.domain.state.changes import Change
 from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.archive import WORKSPACES
 from holdfast.store.commit_metrics import CommitMeter
-from holdfast.store.following import Follower, following, tail
 from holdfast.store.fsync import keep_own, locked
-from holdfast.store.hub import Hub, News, Watch
+from holdfast.store.hub import Follower, Hub, News, Watch, following, tail
 from holdfast.store.ports import (
     Append,
     Durability,

@@ -1,4 +1,4 @@
-"""`edit_file`: a piece of a text file in the workspace replaced by another, word for word."""
+"""`edit_file`: replace exact text in a file of the workspace."""
 
 import codecs
 from collections.abc import Sequence

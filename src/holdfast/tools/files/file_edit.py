@@ -1,4 +1,4 @@
-"""Changing one file for a call, so that the change can be told, put back, and is made once.
+"""Change one file for a call: once, shown as a diff, and restorable.
 
 Before a file is replaced, a note of it is durable in the data folder: what the file held, and what it is to
 hold. A call that was cut off and is made again finds its note, and so knows whether it had been done: then

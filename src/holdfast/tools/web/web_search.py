@@ -1,4 +1,4 @@
-"""`web_search`: what a search engine finds. There is such a tool only where an engine is set up."""
+"""`web_search`: ask a search engine (SearXNG, Brave Search, Tavily), where one is set up."""
 
 import asyncio
 import re
