@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast.domain.limits import MCP_MESSAGE_BYTES_MAX, MCP_STOP_S_MAX
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.ports import NOT_SENT, NOT_TAKEN, UNREADABLE, Pace
+from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Pace
 
 _CONNECT_S_MAX = 10.0
 _BAD_GATEWAY = 502

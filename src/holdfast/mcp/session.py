@@ -20,20 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.domain.limits import MCP_ERROR_CHARS_MAX, MCP_PAGES_MAX
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.ports import (
-    NOT_SENT,
-    NOT_TAKEN,
-    UNREADABLE,
-    LinkBroken,
-    Listing,
-    Lost,
-    NoAnswer,
-    NotSent,
-    Transport,
-    said_of,
-)
+from holdfast.mcp.ports import LinkBroken, Listing, Lost, NoAnswer, NotSent, said_of
 from holdfast.mcp.results import listing_of, result_of
 from holdfast.mcp.tool_filter import TOOLS_READ_MAX, Sieve
+from holdfast.mcp.transport import NOT_SENT, NOT_TAKEN, UNREADABLE, Transport
 from holdfast.tools.arguments import Refused, failed
 from holdfast.tools.ports import Keep, ToolResult
 

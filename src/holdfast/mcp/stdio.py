@@ -25,8 +25,9 @@ from holdfast.domain.limits import (
     MCP_STOP_S_MAX,
 )
 from holdfast.domain.mcp import McpServer
-from holdfast.mcp.ports import UNREADABLE, LinkBroken, Pace
+from holdfast.mcp.ports import LinkBroken
 from holdfast.mcp.service import Yard
+from holdfast.mcp.transport import UNREADABLE, Pace
 from holdfast.tools.arguments import Refused
 from holdfast.tools.sandbox.protected_paths import Vault
 from holdfast.tools.sandbox.supervised import Order, Supervised

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import MCP_LIST_PAUSE_S, MCP_MESSAGES_AT_ONCE, MCP_MESSAGES_PER_S_MAX
-from holdfast.mcp.ports import Pace
+from holdfast.mcp.transport import Pace
 from holdfast.tools.sandbox.sandbox import confine
 from tests.support.mcp_fixture import done, effects_of, housed, plain, sdk
 from tests.support.tool_fixture import is_alive, open_files

@@ -35,7 +35,7 @@ SLEEPER = "echo $PPID >supervisor.pid; echo $$ >leader.pid; exec sleep 100"
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.agent.ports import ToolRun
+from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.sandbox import NO_WALLS
 from holdfast.tools.shell import Shell
 
@@ -163,6 +163,7 @@ def test_a_server_killed_while_it_starts_a_command_leaves_nothing(bench: Bench) 
     shell = bench.tools["shell"]
     with serving(bench, "echo $$ >leader.pid; exec sleep 100") as (server, call_id):
         while not (bench.store / "calls").exists():
+            assert server.poll() is None, "the server ended before it began the call"
             time.sleep(0.001)
         server.kill()
         server.wait()

@@ -58,10 +58,10 @@ def test_lines_around_are_shown_once(bench: Bench) -> None:
 
 
 def test_names_are_searched_too(bench: Bench) -> None:
-    for name in ("src/app.py", "src/main/x.txt", "README.md"):
+    for name in ("src/main.py", "src/main/x.txt", "README.md"):
         put(bench, name, "main\n")
-    assert found(bench, "main", names=True) == ["src/main/", "src/main/x.txt", "src/app.py"]
-    assert found(bench, "main", names=True, glob="*.py") == ["src/app.py"]
+    assert found(bench, "main", names=True) == ["src/main/", "src/main/x.txt", "src/main.py"]
+    assert found(bench, "main", names=True, glob="*.py") == ["src/main.py"]
 
 
 def test_binary_large_hidden_in_git_and_ignored_files_are_passed_over(bench: Bench) -> None:
