@@ -20,8 +20,8 @@ from holdfast.agent.config.files import AgentFiles, PromptFiles
 from holdfast.agent.config.service import AgentDesk, AgentReader
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.factory import Making
+from holdfast.agent.instructions import WorkspaceGuide
 from holdfast.agent.model_step import Asking
-from holdfast.agent.prompts import WorkspaceGuide
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.channels.access import Porter
@@ -36,7 +36,6 @@ from holdfast.cli.channels import channels
 from holdfast.cli.chat.command import chat
 from holdfast.cli.command_context import note
 from holdfast.cli.doctor import doctor
-from holdfast.cli.entry import local_token
 from holdfast.cli.help import runnable
 from holdfast.cli.link import link
 from holdfast.cli.local import local as local_commands
@@ -45,6 +44,7 @@ from holdfast.cli.password import password
 from holdfast.cli.restore import restore
 from holdfast.cli.rules import rules
 from holdfast.cli.serve import serve
+from holdfast.cli.server_access import local_token
 from holdfast.cli.sessions.commands import sessions
 from holdfast.cli.tokens import tokens
 from holdfast.cli.wiring import Staff, Wiring
@@ -63,11 +63,12 @@ from holdfast.engine.backups import Backups
 from holdfast.engine.engine import Engine
 from holdfast.engine.memory_queue import StoreLedger
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import OfAgents
+from holdfast.engine.resume_policy import OfAgents
 from holdfast.engine.workspaces import why_closed, why_refused, workspace_of
 from holdfast.hardening import harden
 from holdfast.http.server import HttpDoor
-from holdfast.mcp.service import McpServers, Wanted, Yard
+from holdfast.mcp.service import McpServers, Wanted
+from holdfast.mcp.spawn_context import Yard
 from holdfast.memory.extraction_models import RememberedModels
 from holdfast.memory.memory import MemoryOffice
 from holdfast.memory.provider_selection import Providers
@@ -90,7 +91,7 @@ from holdfast.store.sqlite.data_dir import SqlitePremises
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.writer import favour_threads
 from holdfast.tools.builtin import Joined, builtin_tools, by_name, web_tools
-from holdfast.tools.files.file_edit import Restorer
+from holdfast.tools.files.file_changer import Restorer
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.masking import MaskedTool, masked_tools
 from holdfast.tools.ports import Tool

@@ -17,7 +17,7 @@ from holdfast.domain.clock import FakeClock, SystemClock
 from holdfast.domain.credentials import Entrance
 from holdfast.http import authenticator
 from holdfast.http.app import PATHS
-from holdfast.http.authenticator import right_needed
+from holdfast.http.route_rights import right_needed
 from tests.acceptance.conftest import Holdfast, Reply, Running
 from tests.support.api_client import Api, talking, until
 from tests.support.free_ports import own_port

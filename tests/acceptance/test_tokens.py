@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.credentials import RIGHTS
 from holdfast.http.app import PATHS
-from holdfast.http.authenticator import right_needed
+from holdfast.http.route_rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running
 from tests.support.api_client import Api, talking, until
 from tests.support.in_process_app import house

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from holdfast.http.app import PATHS
-from holdfast.http.authenticator import right_needed
+from holdfast.http.route_rights import right_needed
 from tests.acceptance.conftest import Holdfast, Running, environ_of, living_in
 from tests.acceptance.test_sign_in import PASSWORD, by_browser, entered, set_password, sign_in
 from tests.support.api_client import Speaker, talking

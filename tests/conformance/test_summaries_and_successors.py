@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.decisions.compaction import Drafted
-from holdfast.domain.decisions.continuation import move_on
+from holdfast.domain.decisions.successor import move_on
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import Ids, RunId, SessionId

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.domain.decisions.continuation import OPENING, SUMMED_UP
+from holdfast.domain.decisions.successor import OPENING, SUMMED_UP
 from holdfast.domain.errors import Busy, NoSuchSession, SessionMoved, SummaryRefused
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId

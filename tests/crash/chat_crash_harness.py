@@ -18,8 +18,8 @@ from typing import Any, Literal
 import aiohttp
 from aiohttp import web
 
-from holdfast.channels.access import Bot, write_bot
 from holdfast.channels.pairing import Pairing, Sender
+from holdfast.channels.telegram.bot_file import Bot, write_bot
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.webhook_signing import key_of
 from holdfast.settings.secret_file import FOR_CHANNEL, webhook_key

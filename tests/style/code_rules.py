@@ -55,9 +55,9 @@ def too_long(source: Source) -> Iterator[str]:
 
 
 def silent(source: Source) -> Iterator[str]:
-    """A module says what it owns."""
+    """A module says what it does."""
     if not ast.get_docstring(source.tree):
-        yield f"{source.module}: no docstring says what this module owns"
+        yield f"{source.module}: no docstring says what this module does"
 
 
 def hidden_imports(source: Source) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Names: public classes are unique, and no module, class or function is named by a metaphor."""
+"""Names: public classes are unique, and no module or folder is named by a metaphor."""
 
 import ast
 import re

@@ -41,7 +41,7 @@ class Server:
         threading.Thread(target=served.serve_forever, daemon=True).start()
         self.listening_address = f"http://127.0.0.1:{served.server_port}"
 """.replace("\\\\", "\\")
-"""Of the real one it has what `program.py` uses."""
+"""Of the real one it has what `llama_program.py` uses."""
 BROKEN = "raise ImportError('the C library is too old')"
 
 

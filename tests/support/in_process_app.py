@@ -32,7 +32,7 @@ from holdfast.models.fallback import Fallback
 from holdfast.models.ports import CallDelta, Model, ModelDelta, ReasoningDelta, StepEnd, TextDelta, ToolSpec
 from holdfast.store.ports import Durability, Store
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.tools.files.file_edit import Restorer
+from holdfast.tools.files.file_changer import Restorer
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.ports import Tool, ToolResult, ToolRun
 from holdfast.tools.sandbox.protected_paths import Vault

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.mcp import McpTold, expanded, read_servers
-from holdfast.mcp.service import McpServers, Wanted, Yard
+from holdfast.mcp.service import McpServers, Wanted
+from holdfast.mcp.spawn_context import Yard
 from holdfast.tools.sandbox.sandbox import NO_WALLS, Walls
 from tests.support.tool_fixture import Bench, Call
 

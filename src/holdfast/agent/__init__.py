@@ -1,1 +1,1 @@
-"""Who answers: the loop of model and tool steps, models and tools. Reaches the engine by `ports` alone."""
+"""The agent: the loop of model and tool steps, the cache of contexts, the registry. It knows no engine."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.agent.compaction import draft
+from holdfast.agent.instructions import GUIDE_HEADING, Guide, no_guide
 from holdfast.agent.model_step import TRIES_MAX, Asking
 from holdfast.agent.ports import Forgetful, Recorder, Remembering
-from holdfast.agent.prompts import GUIDE_HEADING, Guide, no_guide
 from holdfast.agent.request_builder import Attachments, Measuring, gauge_of
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.clock import Clock

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.instructions import INSTRUCTIONS, MEMORY_INSTRUCTIONS, Guide
 from holdfast.agent.model_step import Asking
-from holdfast.agent.prompts import INSTRUCTIONS, MEMORY_INSTRUCTIONS, Guide
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import AgentSpec
 from holdfast.domain.clock import Clock

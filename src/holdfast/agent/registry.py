@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.agent.agent import Agent, Outcome
+from holdfast.agent.instructions import TitleAsker
 from holdfast.agent.model_pool import Names, OpenModel, Seat, Seats
 from holdfast.agent.ports import Recorder
-from holdfast.agent.prompts import TitleAsker
 from holdfast.domain.agents import AgentSpec, BadAgent, NoSuchAgent
 from holdfast.domain.decisions.allowance import Allowance
 from holdfast.domain.decisions.compaction import Drafted
@@ -33,6 +33,8 @@ from holdfast.tools.ports import Tool
 
 Crew = Callable[[str], AgentSpec]
 """The agent of that name as it is written now. Raises NoSuchAgent, BadAgent."""
+C = TypeVar("C")
+A = TypeVar("A")
 
 
 def only_main(name: str) -> AgentSpec:
@@ -216,10 +218,6 @@ class Switchboard(Place):
     async def close(self) -> None:
         """Let go of every model. Nothing is asked after that."""
         await self._seats.close()
-
-
-C = TypeVar("C")
-A = TypeVar("A")
 
 
 class RouteAgents(Generic[C, A]):

@@ -21,7 +21,7 @@ from holdfast.domain.files import PDF, FileKind, files_among, kind_of, sent_anyw
 from holdfast.domain.limits import REQUEST_FILE_BYTES_MAX
 from holdfast.domain.transcript.transcript import Entry, Transcript
 from holdfast.models.ports import Model, ModelFailure, ToolSpec
-from holdfast.models.wire import NOT_TAKEN, file_words, tools_tokens
+from holdfast.models.request_text import NOT_TAKEN, file_words, tools_tokens
 from holdfast.tools.files.pdf_text import PdfTexts
 
 GONE = FileContent("note", "is no longer here")

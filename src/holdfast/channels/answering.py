@@ -6,8 +6,9 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from holdfast.channels import question_text
-from holdfast.channels.question_text import TOO_LONG, Press, Verb, is_too_long
+from holdfast.channels import button_action
+from holdfast.channels.button_action import Press, Verb
+from holdfast.channels.question_text import TOO_LONG, is_too_long
 from holdfast.channels.router import NOWHERE, Done, Place, said
 from holdfast.domain.chats import DeliveryRow, InboundRow, NewDelivery, Outgoing
 from holdfast.domain.decisions.questions import Reply, typed
@@ -304,7 +305,7 @@ class Answering:
 
 def _asks(row: DeliveryRow, press: Press) -> bool:
     """Whether a message has the button, or one beside it."""
-    found = [question_text.read(button.press) for button in row.body.buttons]
+    found = [button_action.read(button.press) for button in row.body.buttons]
     return any(each is not None and (each.what, each.which) == (press.what, press.which) for each in found)
 
 

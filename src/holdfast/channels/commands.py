@@ -7,10 +7,10 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.agent.config.info import AgentTold
-from holdfast.channels import question_text, router
+from holdfast.channels import button_action, router
 from holdfast.channels.answering import Answering
+from holdfast.channels.button_action import Press
 from holdfast.channels.outbox import Outbox
-from holdfast.channels.question_text import Press
 from holdfast.channels.router import Done, Place, said
 from holdfast.domain import slash
 from holdfast.domain.agents import MAIN
@@ -251,7 +251,7 @@ class Commands:
     async def _numbered(self, place: Place) -> Sequence[SessionId]:
         """The list that the chat was shown last: numbers mean what they meant there."""
         for row in await self._store.deliveries(place.key, _LOOK_BACK):
-            pressed = [question_text.read(button.press) for button in row.body.buttons]
+            pressed = [button_action.read(button.press) for button in row.body.buttons]
             listed = [SessionId(each.what) for each in pressed if each is not None and each.verb == "switch"]
             if listed:
                 return listed

@@ -43,8 +43,10 @@ _WELL_AFTER = 3
 """Tries after which a failure has the app itself asked how it is."""
 _HAND_BACK_S = 2.0
 _NOT_ALLOWED = "not_allowed"
-
 _Over = Literal["in_doubt", "dropped"]
+TOLD = "*One message could not be delivered here. It is in the conversation: see the page.*"
+"""What a chat is told of a message that was let be."""
+_Name = tuple[str, int]
 
 
 def key_of(route: str, row: DeliveryRow) -> str:
@@ -334,11 +336,6 @@ class Delivering:
 
 def _reason(failure: ChannelFailure) -> f.Failure:
     return f.Failure(failure.code, str(failure)[:500])
-
-
-TOLD = "*One message could not be delivered here. It is in the conversation: see the page.*"
-"""What a chat is told of a message that was let be."""
-_Name = tuple[str, int]
 
 
 class Stubborn:

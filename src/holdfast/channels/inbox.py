@@ -12,7 +12,7 @@ from time import monotonic
 from msgspec import structs
 
 from holdfast.aio.keyed_tasks import KeyedTasks
-from holdfast.channels import question_text, router
+from holdfast.channels import button_action, router
 from holdfast.channels.answering import Answering
 from holdfast.channels.commands import Asked, Commands
 from holdfast.channels.outbox import Outbox
@@ -236,7 +236,7 @@ class Inbox:
         """What is done for it. None: it was dealt with before."""
         inbound = row.inbound
         if inbound.press:
-            press = question_text.read(inbound.press)
+            press = button_action.read(inbound.press)
             if press is None:
                 return router.said("This button is not known any more.")
             if press.verb == "welcome":

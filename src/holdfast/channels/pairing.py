@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.channels.question_text import Press
+from holdfast.channels.button_action import Press
 from holdfast.channels.stats import Ledger
 from holdfast.domain.chats import Chat, Inbound, Outgoing
 from holdfast.domain.clock import Clock, Instant

@@ -1,4 +1,4 @@
-"""What a chat app is to the gateway: something that messages come from and can be sent to."""
+"""What a chat app is to the rest of `channels`: something that messages come from and can be sent to."""
 
 from typing import Protocol
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from holdfast.channels import question_text
 from holdfast.channels.activity import line_of
-from holdfast.channels.question_text import Press, Question
+from holdfast.channels.button_action import Press
+from holdfast.channels.question_text import Question
 from holdfast.channels.splitting import split
 from holdfast.channels.streaming_reply import GOES_ON, Writing
 from holdfast.channels.taking_back import Restored, Undone

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Bot, Porter, read_bot, write_bot
+from holdfast.channels.access import TELEGRAM, TOKEN_VARIABLE, WEBHOOK, Porter
 from holdfast.channels.info import ChannelRefused, ChannelTold, ChannelTried, NotListening
 from holdfast.channels.pairing import Pairing
 from holdfast.channels.ports import Channel, ChannelFailure
+from holdfast.channels.telegram.bot_file import Bot, read_bot, write_bot
 from holdfast.channels.worker import Gateway
 from holdfast.domain.chats import Inbound
 from holdfast.domain.errors import HoldfastError, NoSuchChannel

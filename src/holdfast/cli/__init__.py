@@ -1,1 +1,1 @@
-"""Doors in the terminal: one file per command."""
+"""The command line: one module per command."""

@@ -12,8 +12,8 @@ import typer
 
 from holdfast.cli.command_context import Desk, ForceOption, JsonOption, carry_out, give, note
 from holdfast.cli.files import as_problem, check_target
+from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.status import in_bytes
 from holdfast.store import archive

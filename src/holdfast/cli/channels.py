@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.channels.info import ChannelTold, Reception, SenderTold, StrangerTold
+from holdfast.cli.ask_server import from_server
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, screen
-from holdfast.cli.running_server import from_server
-from holdfast.cli.tables import age, table, tell_list
+from holdfast.cli.format import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.transcript.labels import clean

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from holdfast import __version__
 from holdfast.cli.command_context import Desk, JsonOption, Problem, carry_out, give, note, problem, screen
+from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import HoldfastError
 from holdfast.engine.workspaces import sweep

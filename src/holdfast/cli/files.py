@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.cli.errors import CannotWrite, FileExists
 from holdfast.domain.errors import DiskFull, HoldfastError
-from holdfast.store.fsync import replacing
+from holdfast.store.plain_files import replacing
 
 Write = Callable[[bytes], object]
 

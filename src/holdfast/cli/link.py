@@ -4,8 +4,8 @@ import typer
 
 from holdfast.auth.credentials import Keyring
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
-from holdfast.cli.entry import link_to, servers
 from holdfast.cli.errors import NoServer
+from holdfast.cli.server_access import link_to, servers
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give
-from holdfast.cli.tables import age, table, tell_list
+from holdfast.cli.format import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.ids import Ids

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.auth.credentials import Keyring
 from holdfast.cli.command_context import note
-from holdfast.cli.entry import announced, check_keys, entrance_of
+from holdfast.cli.server_access import announced, check_keys, entrance_of
 from holdfast.cli.wiring import Door, Staff, Wiring
 from holdfast.domain.clock import SystemClock
 from holdfast.domain.errors import HoldfastError

@@ -1,4 +1,4 @@
-"""`holdfast serve`: print a one-screen summary, then answer until told to stop."""
+"""`holdfast serve`: open the page, print a one-screen summary, answer until told to stop."""
 
 import asyncio
 import gc
@@ -24,8 +24,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.entry import check_door
 from holdfast.cli.run_server import attend, end_work
+from holdfast.cli.server_access import check_door
 from holdfast.cli.wiring import (
     DataOption,
     DurabilityOption,
@@ -41,6 +41,7 @@ from holdfast.status import COMMANDS, Overview
 LEAVE_S_MAX = 2.0
 """How long the end waits for what does not let itself be stopped: a memory's task or thread, say."""
 GC_THRESHOLDS = (20_000, 20, 50)
+NAME = "open.html"
 
 
 def serve(
@@ -126,7 +127,6 @@ def _shown(settings: Settings) -> Callable[[Overview, str], None]:
     return show
 
 
-NAME = "open.html"
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 

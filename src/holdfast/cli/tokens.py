@@ -9,7 +9,8 @@ from rich.text import Text
 
 from holdfast.auth.credentials import Keyring
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note
-from holdfast.cli.tables import age, table, tell_list
+from holdfast.cli.format import age
+from holdfast.cli.tables import table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.credentials import RIGHTS, USUAL_RIGHTS, Right, Token

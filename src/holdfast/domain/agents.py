@@ -1,6 +1,6 @@
 """Agents as people write them down, in TOML: what can be said of one, and what is wrong with such a text.
 
-Only reading is here. Where the files lie, and when they are looked at, is `administration.agent_files`.
+Only reading is here. Where the files lie, and when they are looked at, is `agent.config.files`.
 """
 
 import re

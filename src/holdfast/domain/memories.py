@@ -80,7 +80,7 @@ class MemoryTold(msgspec.Struct, frozen=True):
 
 
 class Notebook(Protocol):
-    """What the built-in memory remembers; see `memories`."""
+    """The store of the built-in notes."""
 
     async def add_notes(
         self,

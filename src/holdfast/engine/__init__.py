@@ -1,1 +1,1 @@
-"""How a turn is carried out: verbs that change sessions, runs that work, and recovery of what was cut off."""
+"""How a turn is carried out: commands on sessions, the runner, and recovery of interrupted runs."""

@@ -20,15 +20,16 @@ from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.shell.rules import ONCE, Allowing
 from holdfast.domain.state.rows import SessionRow, ToolRow
 from holdfast.engine.compaction import Summaries
-from holdfast.engine.continuation import Moves
 from holdfast.engine.conversation_page import ConversationPage, read_page
 from holdfast.engine.drafts import Drafts
 from holdfast.engine.file_changes import RunChanges
 from holdfast.engine.permissions import Permissions
-from holdfast.engine.ports import NO_AGENTS, NO_FILES, Contexts, Files, OfAgents, ResumePolicy, Workers
+from holdfast.engine.ports import NO_FILES, Contexts, Files, Workers
 from holdfast.engine.recovery import Recovery
+from holdfast.engine.resume_policy import NO_AGENTS, OfAgents, ResumePolicy
 from holdfast.engine.runner import Runner
 from holdfast.engine.session_commands import Accepted, Verbs
+from holdfast.engine.successor import Moves
 from holdfast.engine.titles import Ask, Titles
 from holdfast.store.ports import Snapshot, Store
 from holdfast.store.spool import Spools

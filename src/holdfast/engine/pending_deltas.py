@@ -11,14 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.decisions.late_output import Unsaved
-from holdfast.domain.events.facts import (
-    AnyFact,
-    Delta,
-    MessageSettled,
-    ModelStepStarted,
-    ToolOutputAppended,
-    ToolSettled,
-)
+from holdfast.domain.events.facts import AnyFact, Delta, MessageSettled, ModelStepStarted
+from holdfast.domain.events.tool_facts import ToolOutputAppended, ToolSettled
 
 
 class _Group(msgspec.Struct):

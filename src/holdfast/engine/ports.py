@@ -1,13 +1,10 @@
-"""What the engine needs of an agent, and the policies that apply to a conversation."""
+"""What the engine needs of an agent: to carry out a run, and to keep contexts and files."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-import msgspec
-
 from holdfast.domain.decisions.compaction import Drafted
 from holdfast.domain.decisions.file_changes import PutBack, Restored
-from holdfast.domain.events.facts import Resume
 from holdfast.domain.events.parts import AnyPart
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.state.changes import Change
@@ -90,30 +87,3 @@ NO_FILES = NoFiles()
 
 Workers = Callable[[SessionRow], Worker]
 """Who answers in a session."""
-
-
-class OfAgents(msgspec.Struct, frozen=True):
-    """What agents say, by their names; nothing here raises. `resume` is asked in the middle of transactions.
-
-    `workspace` is the folder that a new conversation works in; empty where it gets one of its own.
-    """
-
-    resume: Callable[[str], Resume | None] = lambda agent: None
-    workspace: Callable[[str], str] = lambda agent: ""
-
-
-NO_AGENTS = OfAgents()
-"""Where nobody has written any."""
-
-
-class ResumePolicy:
-    """What becomes of a run that was cut off; `usual` is the server's own word, and can be changed."""
-
-    def __init__(self, usual: Resume, of_agents: OfAgents) -> None:
-        self.usual = usual
-        self._of_agents = of_agents
-
-    def of(self, session: SessionRow | None) -> Resume:
-        if session is None:
-            return self.usual
-        return session.resume or self._of_agents.resume(session.agent) or self.usual

@@ -10,8 +10,9 @@ from holdfast.domain.decisions import tools
 from holdfast.domain.decisions.endings import output_of
 from holdfast.domain.errors import NoSuchBlob
 from holdfast.domain.events.codec import Event, Unknown
-from holdfast.domain.events.facts import Delta, ToolSettled
+from holdfast.domain.events.facts import Delta
 from holdfast.domain.events.stream_fold import OutputFold
+from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.files import files_among, output_name
 from holdfast.domain.ids import CallId, RunId, SessionId
 from holdfast.domain.state.changes import ReadBack

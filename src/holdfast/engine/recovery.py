@@ -15,7 +15,7 @@ from holdfast.domain.ids import Ids, RunId, SessionId
 from holdfast.domain.limits import RECOVERY_AGE_MS_MAX, RECOVERY_READS_MAX
 from holdfast.domain.state.rows import RunRow
 from holdfast.domain.state.session_state import Facts, View
-from holdfast.engine.ports import ResumePolicy
+from holdfast.engine.resume_policy import ResumePolicy
 from holdfast.engine.runner import Runner, deliver
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools

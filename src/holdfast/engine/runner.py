@@ -20,8 +20,9 @@ from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import RunRow, SessionRow
 from holdfast.domain.state.session_state import Facts, View
 from holdfast.engine.instructions import Instructions
-from holdfast.engine.ports import Contexts, ResumePolicy, Workers
+from holdfast.engine.ports import Contexts, Workers
 from holdfast.engine.recorder import RunRecorder, Stopped
+from holdfast.engine.resume_policy import ResumePolicy
 from holdfast.engine.workspaces import take_over, workspace_of
 from holdfast.store.ports import Append, Lease, Store
 from holdfast.store.spool import Spools

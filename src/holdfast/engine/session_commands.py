@@ -26,7 +26,7 @@ from holdfast.domain.shell.rules import ONCE, Allowing
 from holdfast.domain.state.projections import fold
 from holdfast.domain.state.rows import RunRow, ToolRow, TurnRow
 from holdfast.domain.state.session_state import Facts, MemoryBook, View
-from holdfast.engine.ports import ResumePolicy
+from holdfast.engine.resume_policy import ResumePolicy
 from holdfast.store.ports import Append, Receipt, Store
 
 

@@ -10,7 +10,7 @@ from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.ids import SessionId, is_id
 from holdfast.domain.limits import SUCCESSORS_MAX
 from holdfast.store.archive import WORKSPACES
-from holdfast.store.fsync import remove_tree
+from holdfast.store.plain_files import remove_tree
 from holdfast.store.ports import DELETED, Store, Swept
 
 OF_SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))

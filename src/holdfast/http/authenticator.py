@@ -6,7 +6,6 @@ not known is looked up anew: it may have just been made by another process.
 
 import asyncio
 import hmac
-import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -219,28 +218,3 @@ def _bearer(scope: Scope) -> str | None:
     """The token that is shown. Another scheme is a proxy's business."""
     scheme, _, token = header(scope, b"authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
-
-
-_READS = frozenset({"GET", "HEAD"})
-_PUBLIC = re.compile(r"/|/page/[^/]+|/health/live")
-"""What is there for everyone who may reach the server: it holds nothing of anybody's."""
-_SHOWN = frozenset({"/api/sign-in", "/api/channels/telegram", "/api/channels/webhook"})
-"""Where what is sent shows by itself who sends it."""
-
-
-def right_needed(method: str, path: str) -> Right | None:
-    """The right that a request needs; None where it needs none."""
-    if (method in _READS and _PUBLIC.fullmatch(path)) or (method == "POST" and path in _SHOWN):
-        return None
-    # As routes read a path: empty steps count for nothing.
-    match [step for step in path.split("/") if step]:
-        case ["api", "tokens" | "password" | "sign-ins" | "backup" | "backups", *_]:
-            return "admin"
-        case ["api", "channels" | "pairing" | "senders", *_]:
-            return "admin"
-        case ["api", "settings" | "models" | "agents" | "mcp", *_] if method not in _READS:
-            return "admin"
-        case ["api", "runs", _, "tools" | "changes", *_] | ["api", "rules", *_] if method not in _READS:
-            return "approve"
-        case _:
-            return "read" if method in _READS or method == "OPTIONS" else "write"

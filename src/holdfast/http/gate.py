@@ -11,10 +11,11 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import PUBLIC_BODY_BYTES_MAX
 from holdfast.domain.secrets import Masking, identity
 from holdfast.http.asgi import ALWAYS, Answer, Application, Receive, Scope, Send, header, send_answer
-from holdfast.http.authenticator import Guard, Visitor, right_needed
+from holdfast.http.authenticator import Guard, Visitor
 from holdfast.http.errors import CrossSite, MethodNotAllowed, NotAllowed, NotJson, Stopping, problem
 from holdfast.http.hosts import Hosts, is_same_origin
 from holdfast.http.metrics import Metrics
+from holdfast.http.route_rights import right_needed
 from holdfast.http.routes.channels import CALLED_PATHS
 from holdfast.http.routes.files import FILES_PATH
 from holdfast.http.sse.streams import ABORT, EVENTS_PATH, STREAM_PATH, Streams

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from holdfast.domain.mcp import McpServer
 from holdfast.mcp.http import Http
 from holdfast.mcp.ports import Link
-from holdfast.mcp.service import Yard
 from holdfast.mcp.session import linked
+from holdfast.mcp.spawn_context import Yard
 from holdfast.mcp.stdio import Stdio
 from holdfast.mcp.transport import Transport
 

@@ -26,7 +26,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.mcp import McpServer
 from holdfast.mcp.ports import LinkBroken
-from holdfast.mcp.service import Yard
+from holdfast.mcp.spawn_context import Yard
 from holdfast.mcp.transport import UNREADABLE, Pace
 from holdfast.tools.arguments import Refused
 from holdfast.tools.sandbox.protected_paths import Vault

@@ -20,9 +20,11 @@ from holdfast.tools.ports import ToolResult, ToolRun
 _TRIES_MAX = 2
 """Times that a call is tried which may be repeated, or which did not reach its server."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
-
 Reach = Callable[[], Awaitable[Link]]
 """The connection to the server, once it is ready. Raises NotSent."""
+_CHARS_MAX = 64
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_DIGEST_CHARS = 6
 
 
 class McpTool:
@@ -128,11 +130,6 @@ def _read(text: str) -> Mapping[str, Any]:
         raise Refused("arguments: not valid Unicode text") from None
     except RecursionError:
         raise Refused("arguments: nested too deeply") from None
-
-
-_CHARS_MAX = 64
-_ODD = re.compile(r"[^A-Za-z0-9_-]")
-_DIGEST_CHARS = 6
 
 
 def named(server: str, tool: str) -> str:

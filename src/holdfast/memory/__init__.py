@@ -1,4 +1,4 @@
-"""What is remembered: telling memory what happened, once, and asking it what it knows.
+"""Long-term memory: commit completed turns to a provider, once, and ask it what it knows.
 
-Depends on the domain alone; the engine, the store and the models are reached through `ports`.
+It knows no engine and no store: they are reached through `ports`.
 """

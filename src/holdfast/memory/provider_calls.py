@@ -17,6 +17,9 @@ from holdfast.domain.secrets import Masking
 
 DETAIL_CHARS_MAX = 500
 """What is kept of a receipt, or of what a provider says went wrong."""
+T = TypeVar("T")
+_ANSWER_BYTES_MAX = WEBHOOK_ANSWER_BYTES_MAX
+"""As much as may come over a wire."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -68,9 +71,6 @@ class Calls:
         return self._mask(text.encode("utf-8", "replace").decode())[:DETAIL_CHARS_MAX]
 
 
-T = TypeVar("T")
-_ANSWER_BYTES_MAX = WEBHOOK_ANSWER_BYTES_MAX
-"""As much as may come over a wire."""
 _TOO_MUCH = "it answered with more than is taken"
 
 

@@ -1,4 +1,4 @@
-"""Which memory provider is used: by the settings, or by an agent that committed turns earlier."""
+"""The memory provider in use: by the settings, or of an agent that committed turns earlier."""
 
 import asyncio
 import contextlib

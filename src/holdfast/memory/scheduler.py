@@ -20,14 +20,16 @@ from holdfast.domain.limits import COMMIT_S_MAX, COMMITS_AT_ONCE_MAX, DEBTS_SHOW
 from holdfast.domain.secrets import Masking, identity
 from holdfast.domain.state.rows import Debt
 from holdfast.domain.state.session_state import View
+from holdfast.memory.active_owners import Handle, Roster
 from holdfast.memory.backoff import Rests
 from holdfast.memory.committer import InDoubt, Outcome, Sleep, Telling
 from holdfast.memory.ports import Build, Ledger, Owner
 from holdfast.memory.provider_calls import Calls
-from holdfast.memory.provider_resolver import Handle, Owners, Roster, Tellers
+from holdfast.memory.provider_resolver import Owners, Tellers
 
 STOP_MARGIN_S = 0.5
 """How much longer than asked a stop takes to write down what it has cut off."""
+EVERY_S_MAX = 5.0
 
 
 class Lifecycle:
@@ -260,8 +262,6 @@ def _in_all(paid: int, last: Outcome, before: Outcome) -> Outcome:
         return Outcome(bad.status, paid, bad.detail)
     return Outcome("paid" if paid else "nothing", paid)
 
-
-EVERY_S_MAX = 5.0
 
 TakeUp = Callable[[Sequence[Debt]], list["asyncio.Task[Outcome]"]]
 """Begins to pay what is owed in these conversations, in the background, where that is not being done."""

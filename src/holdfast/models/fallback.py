@@ -25,7 +25,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events.parts import Reasoning
 from holdfast.domain.files import NO_FILES, Takes, sent_anyway
 from holdfast.models.ports import AskedInstead, Model, ModelDelta, ModelFailure, ToolSpec
-from holdfast.models.wire import NOT_TAKEN, tools_tokens
+from holdfast.models.request_text import NOT_TAKEN, tools_tokens
 
 TRIES_MAX = 2
 """Times that each is asked where asking again may help, while there is another."""

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError
 from holdfast.models.catalog import Known
-from holdfast.models.connection_test import tried
+from holdfast.models.connection_check import tried
 from holdfast.models.demo import Demo
 from holdfast.models.endpoint import OPENAI_URL, Endpoint, Secret
 from holdfast.models.factory import made_for

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import Mask, secrets_in
+from holdfast.models.connection_check import heard, tried
 from holdfast.models.connection_file import (
     FILE_NAME,
     FIRST,
@@ -15,7 +16,6 @@ from holdfast.models.connection_file import (
     usable_connections,
     write_connections,
 )
-from holdfast.models.connection_test import heard, tried
 from holdfast.models.demo import Demo
 from holdfast.models.endpoint import Endpoint
 from holdfast.models.factory import Shop, made_for

@@ -18,6 +18,8 @@ BODY_BYTES_MAX = 16_000_000
 """An answer that comes whole instead of streaming."""
 READ_BUFFER_BYTES = 1_000_000
 """What may wait for a slow reader; past that the server is slowed down."""
+ANSWER_BYTES_MAX = 4_000_000
+"""A list of models; that of a large gateway is half of this."""
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -193,10 +195,6 @@ class Body:
 
 def _left(deadline: float) -> float:
     return max(deadline - asyncio.get_running_loop().time(), 0.0)
-
-
-ANSWER_BYTES_MAX = 4_000_000
-"""A list of models; that of a large gateway is half of this."""
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.domain.errors import DiskFull
 from holdfast.domain.toml import NotToml, read_toml
 from holdfast.settings.info import CannotEditSettings
-from holdfast.store.fsync import sync
+from holdfast.store.plain_files import sync
 
 _MODE = 0o600
 _STATEMENT_LINES_MAX = 1_000

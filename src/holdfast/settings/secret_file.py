@@ -12,10 +12,12 @@ from holdfast.domain.toml import NotToml, read_toml
 from holdfast.domain.webhook_signing import key_of, written_of
 from holdfast.settings.edit import spelt, write_whole
 from holdfast.settings.settings import ConfigError
-from holdfast.store.fsync import NotOwn, own_secret
+from holdfast.store.plain_files import NotOwn, own_secret
 
 _MODE = 0o600
 T = TypeVar("T", bound=msgspec.Struct)
+FOR_MEMORY, FOR_CHANNEL = "memory-webhook.key", "channel-webhook.key"
+_CHANCE_BYTES = 32
 
 
 def read_secret(path: Path, kind: type[T], what: str) -> T | None:
@@ -51,10 +53,6 @@ def write_secret(path: Path, saved: msgspec.Struct | None, head: str) -> None:
 
 def _lines(words: Mapping[str, str]) -> list[str]:
     return [f"{name} = {spelt(text)}\n" for name, text in words.items()]
-
-
-FOR_MEMORY, FOR_CHANNEL = "memory-webhook.key", "channel-webhook.key"
-_CHANCE_BYTES = 32
 
 
 class BadWebhookKey(HoldfastError):

@@ -1,7 +1,7 @@
 """Every setting, once: its name, type, default and help. Where a value comes from is decided here alone.
 
 The command line wins over `HOLDFAST_*`, that over `holdfast.toml` in the data folder, that over the default.
-Rooms receive plain values, never these settings.
+Other packages receive plain values, never these settings.
 """
 
 from collections.abc import Iterable, Mapping

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from holdfast.domain.errors import BadBackup, DiskFull
 from holdfast.domain.ids import is_id
 from holdfast.domain.transcript.labels import clean
-from holdfast.store.fsync import replacing
+from holdfast.store.plain_files import replacing
 from holdfast.store.ports import Progress
 
 STORE, WORKSPACES = "holdfast.db", "workspaces"

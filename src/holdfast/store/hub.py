@@ -17,6 +17,9 @@ from holdfast.domain.limits import READ_EVENTS_MAX, SUBSCRIBER_EVENTS_MAX, WATCH
 News = Sequence[tuple[SessionId, Event]]
 QUIET_KINDS = DELTA_KINDS | {"context_prepared", "model_step_started", "model_step_retried", "tool_started"}
 """Events that change nothing a list of sessions shows."""
+Read = Callable[[SessionId, Seq, int], Awaitable[Sequence[Event]]]
+_POLL_S_MAX = 5.0
+"""A tail looks into the store this often even if nobody tells it to."""
 
 
 class Subscription:
@@ -138,11 +141,6 @@ class Hub:
             changed = frozenset(name for name, event in news if event.kind not in QUIET_KINDS)
             if changed:
                 self.touch(changed)
-
-
-Read = Callable[[SessionId, Seq, int], Awaitable[Sequence[Event]]]
-_POLL_S_MAX = 5.0
-"""A tail looks into the store this often even if nobody tells it to."""
 
 
 class Follower:

@@ -1,9 +1,9 @@
-"""What any store can do. Everything above this room is written against these; nothing here knows SQL.
+"""What any store can do. Everything above this package is written against these; nothing here knows SQL.
 
 A store keeps one journal of events per session and the rows projected from it, in one transaction each.
 `tests/conformance` is the meaning of these ports: a store is one when that suite passes.
 What it does for people's attention and for chat apps is in `session_status` and `chats`, what it does for the
-built-in memory in `domain.notebook`.
+built-in memory in `domain.memories`.
 """
 
 from asyncio import Future
@@ -355,7 +355,7 @@ class Views(Protocol):
 
 
 class Debts(Protocol):
-    """What memory is owed. It changes by facts alone: `append`, with a decision of `domain.debts`."""
+    """What memory is owed. It changes by facts alone, decided in `domain.decisions.memory_queue`."""
 
     async def debts(self, session_id: SessionId, buried: bool = False) -> Sequence[DebtRow]:
         """All of a session's, whatever became of them, the oldest first; none if there is no such session."""

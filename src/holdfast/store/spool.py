@@ -15,7 +15,7 @@ from holdfast.domain.events.codec import Unknown, decode, encode
 from holdfast.domain.events.facts import Delta
 from holdfast.domain.ids import ProcessId, RunId
 from holdfast.domain.limits import SPOOL_BYTES_MAX
-from holdfast.store.fsync import sync
+from holdfast.store.plain_files import sync
 
 
 class _Line(msgspec.Struct, frozen=True):

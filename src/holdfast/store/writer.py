@@ -15,7 +15,8 @@ from typing import Any, Protocol, get_args
 from msgspec.structs import replace
 
 from holdfast.domain.errors import StoreClosed
-from holdfast.domain.events.facts import Delta, ToolOutputAppended
+from holdfast.domain.events.facts import Delta
+from holdfast.domain.events.tool_facts import ToolOutputAppended
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import DELTA_BYTES_MAX, PENDING_APPENDS_MAX
 from holdfast.domain.state.changes import Change

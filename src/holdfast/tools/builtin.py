@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.tools.ask_user import AskUser
 from holdfast.tools.files.edit_file import EditFile
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.files.list_files import ListFiles
 from holdfast.tools.files.read_file import ReadFile
 from holdfast.tools.files.search_files import SearchFiles

@@ -14,7 +14,7 @@ from holdfast.domain.events.parts import File, Text
 from holdfast.domain.files import ModelCannotTake, NotKnownToTake, Takes, media_type_of
 from holdfast.domain.limits import PURGE_AFTER_MS, REQUEST_FILE_BYTES_MAX, UNUSED_BLOB_AFTER_MS
 from holdfast.models.ports import ModelFailure
-from holdfast.models.wire import NOT_TAKEN
+from holdfast.models.request_text import NOT_TAKEN
 from tests.support.in_process_app import House, Lever, Puppet, calls, house, says
 from tests.support.sample_files import PDF, pdf, png, words
 

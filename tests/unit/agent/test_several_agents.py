@@ -11,9 +11,9 @@ import pytest
 from holdfast.agent.agent import Agent
 from holdfast.agent.context_cache import ContextCache
 from holdfast.agent.factory import OwnTools, instructions_of
+from holdfast.agent.instructions import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
 from holdfast.agent.model_pool import Seat, Seats
 from holdfast.agent.model_step import Asking
-from holdfast.agent.prompts import CUT_OFF, GUIDE_HEADING, WorkspaceGuide
 from holdfast.agent.registry import Switchboard
 from holdfast.agent.tool_execution import Calls
 from holdfast.domain.agents import AgentSpec, NoSuchAgent
@@ -24,7 +24,7 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import Ids, SessionId
 from holdfast.domain.limits import GUIDE_BYTES_MAX
 from holdfast.engine.engine import Engine
-from holdfast.engine.ports import OfAgents
+from holdfast.engine.resume_policy import OfAgents
 from holdfast.models.ports import Model, NoSuchModel
 from holdfast.tools.files.pdf_text import PdfTexts
 from holdfast.tools.ports import Tool

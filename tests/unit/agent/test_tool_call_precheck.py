@@ -11,7 +11,7 @@ from holdfast.domain.secrets import Mask
 from holdfast.domain.state.rows import ToolRow
 from holdfast.models.ports import CallDelta
 from holdfast.tools.files.edit_file import EditFile
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.files.write_file import WriteFile
 from holdfast.tools.masking import masked_tools
 from holdfast.tools.sandbox.protected_paths import Vault

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.entry import NAME, local_token
 from holdfast.cli.errors import BadTokenFile
+from holdfast.cli.server_access import NAME, local_token
 
 
 def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:

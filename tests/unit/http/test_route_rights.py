@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.domain.credentials import Right
 from holdfast.http.app import PATHS
-from holdfast.http.authenticator import right_needed
+from holdfast.http.route_rights import right_needed
 
 PUBLIC = {
     ("GET", "/"), ("GET", "/page/x"), ("GET", "/health/live"), ("POST", "/api/sign-in"),

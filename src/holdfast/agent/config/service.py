@@ -25,7 +25,7 @@ from holdfast.domain.errors import DiskFull, HoldfastError
 from holdfast.domain.ids import SessionId
 from holdfast.domain.limits import AGENT_FILE_BYTES_MAX
 from holdfast.domain.state.rows import SessionRow
-from holdfast.models.wire import tools_tokens
+from holdfast.models.request_text import tools_tokens
 from holdfast.settings.edit import write_whole
 from holdfast.settings.info import CannotEditSettings
 

@@ -22,9 +22,12 @@ from holdfast.domain.secrets import Masking, identity
 from holdfast.settings.edit import write_whole
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
 FOLDER = ".last-good"
+T = TypeVar("T")
+Stamp = tuple[int, int, int, int]
+SETTLED_MS = 2_000
+"""A file that was changed less long ago may change again without its times showing it."""
+NAMED = "a name has only small letters, digits, - and _, and at most 40 of them"
 
 
 class KeptCopies:
@@ -66,12 +69,6 @@ class KeptCopies:
 
     def _path_of(self, name: str) -> Path:
         return self._folder / f"{name}{self._suffix}"
-
-
-T = TypeVar("T")
-Stamp = tuple[int, int, int, int]
-SETTLED_MS = 2_000
-"""A file that was changed less long ago may change again without its times showing it."""
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
@@ -219,9 +216,6 @@ class WrittenFiles(Generic[T]):
         except OSError as error:
             why = "this is a link; put the file itself here" if self.path_of(name).is_symlink() else ""
             raise self._kind.bad(shown, why or f"this cannot be read: {error.strerror}") from None
-
-
-NAMED = "a name has only small letters, digits, - and _, and at most 40 of them"
 
 
 def digest_of(text: str) -> str:

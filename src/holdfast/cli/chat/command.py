@@ -13,7 +13,6 @@ import typer
 from aiohttp.hdrs import METH_DELETE
 
 from holdfast.cli.chat.client import Away, Client, Refused
-from holdfast.cli.chat.commands import find
 from holdfast.cli.chat.prompt import is_terminal
 from holdfast.cli.chat.render import Drawing
 from holdfast.cli.chat.repl import Talk
@@ -29,6 +28,7 @@ from holdfast.cli.chat.script import (
     exit_code,
 )
 from holdfast.cli.chat.server_locator import reaching
+from holdfast.cli.chat.slash_commands import find
 from holdfast.cli.chat.wire import Session, SessionList
 from holdfast.cli.command_context import Desk, JsonOption, note
 from holdfast.cli.errors import AmbiguousId

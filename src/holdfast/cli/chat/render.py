@@ -16,8 +16,8 @@ from holdfast.cli.chat.answers import arguments_of, choices
 from holdfast.cli.chat.safe_text import one_line, safe
 from holdfast.cli.chat.view_model import Block, Call, Notice, Said, Scene, Shown, Thought, Tool, messages
 from holdfast.cli.chat.wire import Asked, Question
+from holdfast.cli.format import counted
 from holdfast.cli.rendering import rendered
-from holdfast.cli.tables import counted
 from holdfast.domain.agents import MAIN
 from holdfast.domain.secrets import Masking
 from holdfast.domain.transcript.labels import MAY_HAVE_RUN, STATUS, title_of

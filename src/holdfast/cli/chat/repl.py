@@ -22,11 +22,11 @@ from holdfast.cli.chat.answers import (
     read_answer,
 )
 from holdfast.cli.chat.client import Away, Client, Letter, Outbox, Refused
-from holdfast.cli.chat.commands import Commands
 from holdfast.cli.chat.completion import TooMany, attached
 from holdfast.cli.chat.prompt import Prompt
 from holdfast.cli.chat.render import Drawing, Pieces
 from holdfast.cli.chat.safe_text import safe
+from holdfast.cli.chat.slash_commands import Commands
 from holdfast.cli.chat.view_model import Contact, Notice, Scene, Shown
 from holdfast.cli.chat.wire import Happened, Listed, Page, Question, Session
 from holdfast.domain.events import facts as f

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.cli.chat.client import Client, Place
 from holdfast.cli.command_context import Desk
-from holdfast.cli.entry import local_token, servers
 from holdfast.cli.run_server import attend, end_work
+from holdfast.cli.server_access import local_token, servers
 from holdfast.cli.wiring import Staff
 from holdfast.domain.context.request import DEMO
 from holdfast.domain.errors import HoldfastError

@@ -7,8 +7,8 @@ import typer
 
 from holdfast.cli.command_context import Desk, JsonOption, YesOption, carry_out, give
 from holdfast.cli.errors import NoStore
+from holdfast.cli.format import counted
 from holdfast.cli.sessions.find import Found, IdArgument, find
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.decisions import turns
 from holdfast.domain.errors import NoSuchSession

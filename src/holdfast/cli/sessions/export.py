@@ -12,9 +12,9 @@ import typer
 from holdfast.cli.command_context import Desk, ForceOption, JsonOption, carry_out, give, note
 from holdfast.cli.errors import NoStore
 from holdfast.cli.files import Write, check_target, written
+from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
 from holdfast.cli.sessions.find import Found, every, find, slices, transcript
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchBlob, NoSuchSession
 from holdfast.domain.secrets import Mask, masked

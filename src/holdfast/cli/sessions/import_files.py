@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note
+from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import BadImport, ImportConflict, NoSuchSession
 from holdfast.domain.secrets import Mask

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, note, screen
+from holdfast.cli.format import age
 from holdfast.cli.sessions.find import listed, openings
-from holdfast.cli.tables import age, bare_table
+from holdfast.cli.tables import bare_table
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId

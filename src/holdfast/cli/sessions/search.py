@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, note
+from holdfast.cli.format import age
 from holdfast.cli.sessions.find import openings
 from holdfast.cli.sessions.list_sessions import Listed, summary
-from holdfast.cli.tables import age, bare_table, tell_list
+from holdfast.cli.tables import bare_table, tell_list
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.clock import Instant, SystemClock
 from holdfast.domain.ids import SessionId

@@ -10,11 +10,11 @@ from rich.text import Text as Styled
 
 from holdfast.cli.command_context import Desk, JsonOption, carry_out, give, screen
 from holdfast.cli.errors import NoStore
+from holdfast.cli.format import counted
 from holdfast.cli.progress import Bar
 from holdfast.cli.rendering import rendered
 from holdfast.cli.sessions.find import Found, IdArgument, find, transcript
 from holdfast.cli.sessions.list_sessions import summary
-from holdfast.cli.tables import counted
 from holdfast.cli.wiring import DataOption, DurabilityOption
 from holdfast.domain.errors import NoSuchSession
 from holdfast.domain.events.parts import AnyPart, Change, File, Reasoning, Text, ToolCall

@@ -36,20 +36,29 @@ from holdfast.domain.events.memory_facts import (
     MemoryResolved,
 )
 from holdfast.domain.events.parts import AnyPart
-from holdfast.domain.events.question_facts import (
+from holdfast.domain.events.tool_facts import (
+    ApprovalRequested,
+    ApprovalResolved,
     FilesRestored,
     QuestionAnswered,
     QuestionAsked,
     QuestionClosed,
+    ToolInDoubt,
+    ToolIntended,
+    ToolOutputAppended,
+    ToolResolved,
+    ToolSettled,
+    ToolStarted,
 )
 from holdfast.domain.ids import CallId, MessageId, ProcessId, RunId, Seq, SessionId, TurnId
 from holdfast.domain.usage import Rate, Usage
 
 __all__ = (
-    "Actor", "Decision", "Effect", "Fact", "Failure", "FilesRestored", "MemoryCommitFailed",
-    "MemoryCommitStarted", "MemoryCommitted", "MemoryForgotten", "MemoryInDoubt", "MemoryResolved", "Pace",
-    "QuestionAnswered", "QuestionAsked", "QuestionClosed", "Ranges", "Resume", "Role", "Scope",
-    "Settlement", "ToolOutcome", "Waiting", "Weight",
+    "Actor", "ApprovalRequested", "ApprovalResolved", "Decision", "Effect", "Fact", "Failure",
+    "FilesRestored", "MemoryCommitFailed", "MemoryCommitStarted", "MemoryCommitted", "MemoryForgotten",
+    "MemoryInDoubt", "MemoryResolved", "Pace", "QuestionAnswered", "QuestionAsked", "QuestionClosed",
+    "Ranges", "Resume", "Role", "Scope", "Settlement", "ToolInDoubt", "ToolIntended", "ToolOutcome",
+    "ToolOutputAppended", "ToolResolved", "ToolSettled", "ToolStarted", "Waiting", "Weight",
 )  # fmt: skip
 """What is declared elsewhere and read here: whoever needs facts needs them by one name."""
 
@@ -343,90 +352,6 @@ class MessageSettled(Fact, frozen=True):
     model: str = ""
     weight: Weight = ()
     began_at: Instant = 0
-
-
-# Tool calls: the ledger of effects.
-
-
-class ToolIntended(Fact, frozen=True):
-    """A call is to be made, with these arguments. `edited`: a person changed them; this is said anew then."""
-
-    run_id: RunId
-    turn: int
-    place: int
-    message_id: MessageId
-    call_id: CallId
-    name: str
-    arguments: str
-    effect: Effect
-    edited: bool = False
-
-
-class ToolStarted(Fact, frozen=True):
-    """Durable before any tool that is not pure starts: intended without started has certainly not run."""
-
-    run_id: RunId
-    call_id: CallId
-
-
-class ToolOutputAppended(Fact, frozen=True):
-    run_id: RunId
-    call_id: CallId
-    text: str
-    stream: Literal["stdout", "stderr"] = "stdout"
-
-
-class ToolSettled(Fact, frozen=True):
-    """A call's outcome and its whole output. `message_id` is the message that made the call.
-
-    `arguments` is what it ran with, where a person changed what the model had written. `ms` is how long it
-    ran, without what it waited for.
-    """
-
-    turn: int
-    place: int
-    message_id: MessageId
-    call_id: CallId
-    name: str
-    outcome: ToolOutcome
-    parts: tuple[AnyPart, ...]
-    digest: str
-    run_id: RunId | None = None
-    status: Settlement = "settled"
-    late: bool = False
-    pace: Pace = ()
-    arguments: str = ""
-    ms: int = 0
-
-
-class ToolInDoubt(Fact, frozen=True):
-    run_id: RunId
-    call_id: CallId
-
-
-class ToolResolved(Fact, frozen=True):
-    run_id: RunId
-    call_id: CallId
-    decision: Decision
-    by: Actor = "user"
-
-
-class ApprovalRequested(Fact, frozen=True):
-    run_id: RunId
-    call_id: CallId
-    reason: str = ""
-
-
-class ApprovalResolved(Fact, frozen=True):
-    """A yes or a no. `scope` is how far a yes reaches; `rule` is what it, or an earlier one, allows."""
-
-    run_id: RunId
-    call_id: CallId
-    decision: Literal["approve", "deny"]
-    by: Actor = "user"
-    reason: str = ""
-    scope: Scope = "once"
-    rule: str = ""
 
 
 # Deliveries.

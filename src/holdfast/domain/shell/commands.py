@@ -2,7 +2,7 @@
 
 A rule is for one simple command: a program and its words. Whatever could make a shell do anything else is
 not understood here, on purpose; then a person is asked. What is never run is looked for the other way
-round, by `domain.forbidden`.
+round, by `domain.shell.denylist`.
 """
 
 import json
@@ -71,7 +71,7 @@ RUNS_ANYTHING = frozenset({
     # Options of theirs name a program to run, before any word that says what they are to do.
     "git", "tar", "make", "gmake", "curl", "wget",
 })  # fmt: skip
-"""Programs that a rule with a last word `*` would let do anything; it is refused (see `domain.rules`)."""
+"""Programs that a rule with a last word `*` would let do anything; it is refused: see `rules`."""
 RUNNERS: Mapping[str, frozenset[str]] = MappingProxyType({
     "npm": frozenset({"exec", "x", "explore"}), "pnpm": frozenset({"exec", "dlx"}),
     "yarn": frozenset({"exec", "dlx", "node"}), "uv": frozenset({"run", "tool", "x"}),

@@ -1,7 +1,7 @@
 """Rules: what a person has allowed for good, or for one conversation, so that it is not asked about again.
 
 A rule for commands holds words: exactly those of a command, or those it begins with and then a last word
-`*`. It covers a command only where that is one simple command (`domain.commands`); whatever is not
+`*`. It covers a command only where that is one simple command (`domain.shell.commands`); whatever is not
 understood is asked about. A rule for pages (`fetch_url`) holds the host that is asked, or `*` for any. A rule
 for another tool covers all its calls.
 """

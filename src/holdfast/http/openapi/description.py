@@ -10,9 +10,9 @@ from litestar.openapi.config import OpenAPIConfig
 
 from holdfast import __version__
 from holdfast.domain.errors import BadCursor, HoldfastError, NoSuchSession, TooLarge
-from holdfast.http.authenticator import right_needed
 from holdfast.http.errors import MEDIA_TYPE, document
 from holdfast.http.openapi.responses import ANYWHERE, sample
+from holdfast.http.route_rights import right_needed
 from holdfast.http.routes.backups import BACKUPS_PATH
 from holdfast.http.routes.backups import MEDIA_TYPE as BACKUP_TYPE
 from holdfast.http.routes.channels import CALLED_PATHS

@@ -16,12 +16,15 @@ from holdfast.http.sse.frames import HEARTBEAT, START, Frames, of_session, of_se
 from holdfast.store.ports import Follower, Store
 
 Cursor = tuple[SessionId, Seq]
-
 _HEADERS = ((b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *ALWAYS)
 _LOOK_BEATS = 4
 """Every so many heartbeats a silent stream asks the store itself."""
 _LAST_KIND = "session_deleted"
 _PIECE_BYTES = 32_000
+EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
+STREAM_PATH = "/api/stream"
+_SLOTS = 60
+_SEQ = re.compile(r"[0-9]{1,18}")
 
 
 class Stream:
@@ -154,11 +157,6 @@ class Stream:
 
 ABORT = "holdfast.abort"
 """The extension of a scope whose `call` ends the connection at once."""
-EVENTS_PATH = re.compile(r"/api/sessions/([^/]+)/events")
-STREAM_PATH = "/api/stream"
-
-_SLOTS = 60
-_SEQ = re.compile(r"[0-9]{1,18}")
 
 
 class Streams:

@@ -17,7 +17,8 @@ from holdfast.domain.context.request import (
 from holdfast.domain.events.parts import AnyPart, File, ToolCall
 from holdfast.models.chat.thinking import EXTRA, extras, thinking_fields, with_calls
 from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT, file_words, on_one_line, tool_name, words
+from holdfast.models.request_text import file_words, on_one_line, tool_name, words
+from holdfast.models.wire import EFFORT
 
 MAX_TOKENS = "max_tokens"
 LONG_IDS = "ids of calls as long as ours"

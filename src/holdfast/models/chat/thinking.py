@@ -27,6 +27,11 @@ _CONTENT = "reasoning_content"
 _DETAILS = "reasoning_details"
 _SHOWN = ("text", "summary")
 """Where details hold text; all else in them is opaque."""
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, Any]])
+OPENS, CLOSES = "<think>", "</think>"
+BLANK_CHARS_MAX = 64
+"""As much blank space may come before the tag; text that begins with more does not begin with it."""
 
 
 class Kept(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defaults=True):
@@ -50,8 +55,6 @@ class Kept(msgspec.Struct, frozen=True, tag_field="type", tag="chat", omit_defau
 
 
 _KEPT = msgspec.json.Decoder(Kept)
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
-_OBJECTS = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 def kept_in(part: Reasoning) -> Kept | None:
@@ -189,11 +192,6 @@ def _is_more_of(piece: dict[str, Any], last: dict[str, Any]) -> bool:
     same = all(piece.get(key) == last.get(key) for key in ("type", "index"))
     other_id = piece.get("id") and last.get("id") and piece["id"] != last["id"]
     return same and not other_id and piece.get("type") != "reasoning.encrypted"
-
-
-OPENS, CLOSES = "<think>", "</think>"
-BLANK_CHARS_MAX = 64
-"""As much blank space may come before the tag; text that begins with more does not begin with it."""
 
 
 class Opening:

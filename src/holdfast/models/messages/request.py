@@ -24,7 +24,8 @@ from holdfast.domain.context.request import (
 from holdfast.domain.decisions.tools import is_complete
 from holdfast.domain.events.parts import File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION, file_words, on_one_line, tool_name, words
+from holdfast.models.request_text import file_words, on_one_line, tool_name, words
+from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
 
 REDACTED = "redacted_thinking:"
 THOUGHTS = OF_THE_CONVERSATION + "thinking"

@@ -31,6 +31,7 @@ _PIECES = frozenset({
     "text", "text_delta", "thinking", "thinking_delta", "signature_delta", "redacted_thinking", "tool_use",
     "input_json_delta",
 })  # fmt: skip
+_CONTENT = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Block(msgspec.Struct):
@@ -97,7 +98,6 @@ class _Call(msgspec.Struct):
 
 _EVENT = msgspec.json.Decoder(_Event)
 _USED = msgspec.json.Decoder(_Used)
-_CONTENT = msgspec.json.Decoder(list[msgspec.Raw])
 _BLOCK = msgspec.json.Decoder(_Block)
 
 

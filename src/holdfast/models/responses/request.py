@@ -21,7 +21,8 @@ from holdfast.domain.context.request import (
 )
 from holdfast.domain.events.parts import AnyPart, File, Reasoning, Text, ToolCall
 from holdfast.models.ports import ToolSpec
-from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION, file_words, on_one_line, tool_name, words
+from holdfast.models.request_text import file_words, on_one_line, tool_name, words
+from holdfast.models.wire import EFFORT, OF_THE_CONVERSATION
 
 ENCRYPTED = "reasoning.encrypted_content"
 THINKING = OF_THE_CONVERSATION + "thinking"

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import StoreInUse
-from holdfast.store.fsync import replacing
+from holdfast.store.plain_files import replacing
 from holdfast.store.ports import Progress
 from holdfast.store.sqlite.connection import Place, connect, translated
 from holdfast.store.sqlite.write_lock import WriteTurn

@@ -20,17 +20,17 @@ from holdfast.domain.errors import (
     StoreReadOnly,
     StoreUnreadable,
 )
-from holdfast.store.fsync import make_own
+from holdfast.store.plain_files import make_own
 from holdfast.store.ports import Durability
 
 SQLITE_MIN = (3, 51, 3)
 APPLICATION_ID = 0x484F4C44  # "HOLD"
 WRITE_WAIT_S = 30.0
 """How long a stall of another writer is borne before it is called a fault."""
-
 _MAGIC = b"SQLite format 3\x00"
 _HEAD_BYTES = 100
 _WRITER_CACHE_KIB, _READER_CACHE_KIB = 32_000, 8_000
+T = TypeVar("T")
 
 
 class Place:
@@ -167,9 +167,6 @@ def _cannot_open(error: BaseException, path: Path) -> HoldfastError:
     if folder.is_dir() and not os.access(folder, os.W_OK):
         return StoreReadOnly(path=folder)
     return StoreUnreadable(path=path, detail=str(error))
-
-
-T = TypeVar("T")
 
 
 async def opened(opens: Callable[[], T], closes: Callable[[T], None]) -> T:

@@ -27,11 +27,11 @@ from holdfast.domain.events.facts import (
     Delta,
     MessageSettled,
     SessionCreated,
-    ToolSettled,
     TurnAccepted,
     TurnSteered,
 )
 from holdfast.domain.events.parts import blobs_in
+from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.ids import Position, Seq, SessionId
 from holdfast.domain.limits import EVENT_BYTES_MAX, FACTS_PER_APPEND_MAX
 from holdfast.domain.state.projections import key_digest, project

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.domain.errors import NotAStore, StoreCorrupt, StoreTooNew
-from holdfast.store.fsync import make_own, replacing, sync, sync_names
+from holdfast.store.plain_files import make_own, replacing, sync, sync_names
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place
 from holdfast.store.sqlite.sql import read, run
 

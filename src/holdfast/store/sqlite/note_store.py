@@ -10,7 +10,7 @@ from holdfast.store.sqlite.access import Access
 
 
 class NoteStore(Access):
-    """What `domain.notebook` promises, over one file."""
+    """What `domain.memories` promises, over one file."""
 
     async def add_notes(
         self,

@@ -22,7 +22,7 @@ from holdfast.domain.errors import DiskFull, NotAStore, StoreCorrupt, StoreInUse
 from holdfast.domain.ids import ProcessId
 from holdfast.store import archive
 from holdfast.store.archive import WORKSPACES
-from holdfast.store.fsync import locked, remove_tree, sync
+from holdfast.store.plain_files import locked, remove_tree, sync
 from holdfast.store.ports import DELETED, Progress, Replaced
 from holdfast.store.sqlite.backup import steps
 from holdfast.store.sqlite.connection import APPLICATION_ID, Place, translated

@@ -10,15 +10,9 @@ import apsw
 import msgspec
 
 from holdfast.domain.events.codec import decode
-from holdfast.domain.events.facts import (
-    BODY_KINDS,
-    Body,
-    MessageSettled,
-    ToolSettled,
-    TurnAccepted,
-    TurnSteered,
-)
+from holdfast.domain.events.facts import BODY_KINDS, Body, MessageSettled, TurnAccepted, TurnSteered
 from holdfast.domain.events.parts import text_of
+from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.ids import Position, SessionId
 from holdfast.domain.limits import SEARCH_HITS_MAX
 from holdfast.domain.search_text import index_text, match_query, snippet

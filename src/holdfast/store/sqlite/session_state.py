@@ -1,4 +1,4 @@
-"""A session's rows in SQLite, as `domain.projections` reads and writes them inside a transaction."""
+"""A session's rows in SQLite, as `domain.state.projections` reads and writes them inside a transaction."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic

@@ -1,4 +1,4 @@
-"""The `.sql` files of this folder, as named statements."""
+"""The `.sql` files of this folder as named statements, and rows as the structs of `domain`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,7 @@ import msgspec
 from holdfast.domain.state.rows import DebtRow, MessageRow, RunRow, SessionRow, ToolRow, TurnRow
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 def _load() -> Mapping[str, str]:
@@ -71,9 +72,6 @@ def each(db: apsw.Connection, name: str, *args: Any) -> Iterator[tuple[Any, ...]
 def value(db: apsw.Connection, name: str, *args: Any) -> Any:
     """The only value of the query called `name`, which always has one row."""
     return db.execute(SQL[name], args).fetchall()[0][0]
-
-
-R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Columns(Generic[R]):

@@ -1,4 +1,4 @@
-"""SQLite behind the ports: puts the parts of this room together and adds nothing of its own.
+"""SQLite behind the ports: puts the parts of this package together and adds nothing of its own.
 
 Notes and chats, which are ports of their own, are in `note_store` and `chat_store`.
 """
@@ -19,8 +19,8 @@ from holdfast.domain.state.changes import Change
 from holdfast.domain.state.rows import Debt, DebtRow, RunRow, SessionRow, ToolRow
 from holdfast.store.archive import WORKSPACES
 from holdfast.store.commit_metrics import CommitMeter
-from holdfast.store.fsync import keep_own, locked
 from holdfast.store.hub import Follower, Hub, News, Watch, following, tail
+from holdfast.store.plain_files import keep_own, locked
 from holdfast.store.ports import (
     Append,
     Durability,

@@ -7,8 +7,9 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.domain.events.codec import Event
-from holdfast.domain.events.facts import Delta, MessageSettled, ToolSettled
+from holdfast.domain.events.facts import Delta, MessageSettled
 from holdfast.domain.events.stream_fold import digest_of_message, digest_of_tool
+from holdfast.domain.events.tool_facts import ToolSettled
 from holdfast.domain.limits import (
     CHATS_KEPT_MS,
     NOTES_REPLACED_MAX,

@@ -8,7 +8,8 @@ import apsw
 
 from holdfast.domain.errors import BadCursor, NoSuchRun, NoSuchSession
 from holdfast.domain.events.codec import Event
-from holdfast.domain.events.facts import DELTA_KINDS, SessionCompacted, ToolOutputAppended
+from holdfast.domain.events.facts import DELTA_KINDS, SessionCompacted
+from holdfast.domain.events.tool_facts import ToolOutputAppended
 from holdfast.domain.ids import Position, RunId, Seq, SessionId
 from holdfast.domain.limits import PAGE_MESSAGES_MAX, PAGE_SESSIONS_MAX, READ_EVENTS_MAX
 from holdfast.domain.state.rows import MessageRow, RunRow, SessionRow, ToolRow, TurnRow
@@ -208,15 +209,12 @@ def count_sessions(db: apsw.Connection) -> int:
     return int(value(db, "count_sessions"))
 
 
-_LAST = 1 << 62
-
-
 def content(db: apsw.Connection, no: int, row: MessageRow) -> tuple[Event, ...]:
     """What a message says: its body, or the event that opened it and its deltas so far."""
     if row.body_seq:
         return tuple(event_of(columns) for columns in rows(db, "read_event", no, row.body_seq))
     first = [event_of(columns) for columns in rows(db, "read_event", no, row.first_seq)]
-    return (*first, *deltas_of(db, no, row, _LAST))
+    return (*first, *deltas_of(db, no, row, LAST))
 
 
 def deltas_of(db: apsw.Connection, no: int, row: MessageRow, until: Seq) -> list[Event]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.domain.errors import StoreBusy
-from holdfast.store.fsync import try_lock
+from holdfast.store.plain_files import try_lock
 
 _RETRY_S = 0.0003
 _NEWS_EVERY_S = 0.025

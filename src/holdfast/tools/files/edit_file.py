@@ -16,9 +16,15 @@ from holdfast.domain.ids import CallId
 from holdfast.domain.limits import EDIT_FILE_BYTES_MAX
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
 from holdfast.tools.files.atomic_replace import Seen
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.files.workspace import shown
 from holdfast.tools.ports import ToolResult, ToolRun
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_LINES_NAMED_MAX = 10
+_LINES_COMPARED_MAX = 2_000
+_LINES_WANTED_MAX = 50
+_LINE_CHARS_MAX = 120
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,13 +108,6 @@ def _edited(arguments: Arguments, counts: list[int], seen: Seen | None) -> bytes
         raise Refused(f"{path} would have {len(after):,} bytes; edit_file takes {EDIT_FILE_BYTES_MAX:,}")
     counts.append(count)
     return after
-
-
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_LINES_NAMED_MAX = 10
-_LINES_COMPARED_MAX = 2_000
-_LINES_WANTED_MAX = 50
-_LINE_CHARS_MAX = 120
 
 
 class Miss(Exception):

@@ -12,7 +12,7 @@ from holdfast.domain.events.parts import Text
 from holdfast.domain.ids import CallId
 from holdfast.domain.limits import WRITE_FILE_BYTES_MAX
 from holdfast.tools.arguments import Refused, failed, flaw_in, read_arguments, spec_of
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.files.workspace import shown
 from holdfast.tools.ports import ToolResult, ToolRun
 

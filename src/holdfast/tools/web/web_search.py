@@ -30,6 +30,8 @@ BRAVE_URL = "https://api.search.brave.com/res/v1"
 TAVILY_URL = "https://api.tavily.com"
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
 T = TypeVar("T")
+_TITLE_CHARS_MAX = 300
+_URL_CHARS_MAX = 2_000
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -208,10 +210,6 @@ def _hits(found: _Results) -> tuple[Hit, ...]:
 
 def _plain(text: str) -> str:
     return unescaped(_TAG.sub("", text[:20_000]))
-
-
-_TITLE_CHARS_MAX = 300
-_URL_CHARS_MAX = 2_000
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

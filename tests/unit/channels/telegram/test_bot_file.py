@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.channels.access import BOT_FILE, Bot, read_bot, write_bot
+from holdfast.channels.telegram.bot_file import BOT_FILE, Bot, read_bot, write_bot
 from holdfast.settings.settings import ConfigError
 
 

@@ -27,7 +27,7 @@ from holdfast.domain.ids import MessageId, RunId, TurnId
 from holdfast.domain.transcript.transcript import Transcript, fold
 from holdfast.domain.usage import Usage
 from holdfast.models.ports import CallDelta, ModelFailure, StepEnd, TextDelta, ToolSpec
-from holdfast.models.wire import tools_tokens
+from holdfast.models.request_text import tools_tokens
 from tests.support.in_memory_session import Journal
 from tests.support.in_process_app import Lever, Puppet, house, says
 

@@ -17,7 +17,7 @@ from holdfast.domain.limits import CHANGE_BYTES_MAX, EDIT_FILE_BYTES_MAX
 from holdfast.tools.arguments import Refused
 from holdfast.tools.files.atomic_replace import Seen
 from holdfast.tools.files.edit_file import Document, Miss, replaced
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.ports import ToolRun
 from holdfast.tools.sandbox.protected_paths import Vault
 from tests.support.tool_fixture import Bench, Call, bench

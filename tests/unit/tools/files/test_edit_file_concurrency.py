@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools.arguments import Refused
-from holdfast.tools.files.file_edit import Changing
+from holdfast.tools.files.file_changer import Changing
 from holdfast.tools.sandbox.protected_paths import Vault
 from tests.support.tool_fixture import Bench, bench
 

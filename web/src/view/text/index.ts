@@ -1,4 +1,4 @@
-// Every word that people read on the page, but for those of the settings, which come with them. The longer parts are in `words`.
+// Every word that people read on the page, but for those of the settings, which come with them. The longer parts are in the other files of this folder.
 
 import { agents } from "./agents";
 import { conversation } from "./conversation";

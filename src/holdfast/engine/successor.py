@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.domain.decisions.compaction import Drafted
-from holdfast.domain.decisions.continuation import Moving, beginning, lead_on, move_on
+from holdfast.domain.decisions.successor import Moving, beginning, lead_on, move_on
 from holdfast.domain.errors import (
     NoSuchSession,
     SessionMoved,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.clock import FakeClock
-from holdfast.domain.decisions.continuation import SUMMED_UP
+from holdfast.domain.decisions.successor import SUMMED_UP
 from holdfast.domain.errors import NoSuchSession, SessionMoved, SuccessorDeleted
 from holdfast.domain.events import facts as f
 from holdfast.domain.ids import SessionId

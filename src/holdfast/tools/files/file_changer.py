@@ -32,6 +32,8 @@ _TRIES_MAX = 8
 _SUFFIX = ".change"
 Make = Callable[[Seen | None], bytes]
 """The new content, from what was found; None is no file. Raises Refused."""
+_LOOKS = 2
+"""Whoever puts the same file back at the same time is met once."""
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -216,8 +218,6 @@ class Changing:
 _CHANGED = "it was changed since"
 _GONE = "it is no longer there"
 _NO_FOLDER = "the folder that the run worked in is no longer there"
-_LOOKS = 2
-"""Whoever puts the same file back at the same time is met once."""
 
 
 class Restorer:

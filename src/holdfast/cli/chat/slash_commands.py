@@ -23,7 +23,7 @@ from holdfast.cli.chat.wire import (
     Session,
     SessionList,
 )
-from holdfast.cli.tables import age, counted
+from holdfast.cli.format import age, counted
 from holdfast.domain.agents import MAIN
 from holdfast.domain.slash import Command, NotACommand, told
 from holdfast.domain.transcript.labels import STATUS, title_of

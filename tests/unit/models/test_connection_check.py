@@ -6,7 +6,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from holdfast.models.connection_test import Trial, tried
+from holdfast.models.connection_check import Trial, tried
 from holdfast.models.endpoint import Endpoint, Secret
 from tests.support.model_server import KEY, TALK, Answers, refusing, serving, streaming
 

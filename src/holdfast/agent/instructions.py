@@ -1,4 +1,4 @@
-"""What the agent is told: its instructions, the AGENTS.md of its workspace, the request for a title."""
+"""What the agent is told to be: its instructions, the AGENTS.md of its workspace, how to give a title."""
 
 import asyncio
 import os
@@ -25,7 +25,6 @@ the user knows or may decide, ask with `ask_user`, with choices where you can na
 can find out yourself.
 
 Be brief: answer first, explain only what is needed. Say plainly when something failed or you are not sure."""
-
 MEMORY_INSTRUCTIONS = """\
 
 
@@ -34,13 +33,17 @@ Unless the user keeps this conversation out of memory, what is said is remembere
 conversations may stand before a message, and `recall` looks for more of them: they may be outdated, and what
 the user says now counts for more."""
 """Follows them where there is a memory."""
-
 TITLE_INSTRUCTIONS = """\
 Give the conversation below a title of two to six words, in its own language. \
 Answer with the title alone: no quotation marks, no full stop."""
 TITLE_S_MAX = 30.0
 _CHARS_MAX = 4_000
 _TITLE_CHARS_MAX = 300
+GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"
+CUT_OFF = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+Guide = Callable[[Path], Awaitable[str]]
+"""What is to be told of a workspace; nothing where it says nothing. Never raises."""
 
 
 class TitleAsker:
@@ -56,12 +59,6 @@ class TitleAsker:
 
 
 FILE_NAME = "AGENTS.md"
-GUIDE_HEADING = "\n\n# What AGENTS.md in the workspace says\n\n"
-CUT_OFF = f"\n\n(The file goes on; only its first {GUIDE_BYTES_MAX:,} bytes are shown here.)"
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-Guide = Callable[[Path], Awaitable[str]]
-"""What is to be told of a workspace; nothing where it says nothing. Never raises."""
 
 
 async def no_guide(workspace: Path) -> str:

@@ -15,12 +15,13 @@ from holdfast.domain.credentials import Entrance, Listening, digest_of, new_secr
 from holdfast.domain.errors import StoreFault
 from holdfast.domain.ids import ProcessId
 from holdfast.settings.settings import ConfigError, Settings
-from holdfast.store.fsync import NotOwn, own_secret
+from holdfast.store.plain_files import NotOwn, own_secret
 from holdfast.store.ports import Store
 
 ADDRESS = "address"
 """The kind on the shelf under which each server says where it listens."""
 _OWN_STEPS = frozenset({"api", "page", "health", "metrics", "openapi.json", "v1"})
+_CHARS_MIN = 32
 
 
 def check_door(settings: Settings, is_local: bool) -> None:
@@ -95,7 +96,6 @@ async def servers(store: Store) -> Mapping[str, Listening]:
 
 
 NAME = "token"
-_CHARS_MIN = 32
 
 
 def local_token(folder: Path) -> str:

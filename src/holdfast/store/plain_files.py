@@ -11,6 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _LOCK_POLL_S = 0.02
+_MODE = 0o600
+_OTHERS = 0o077
+_BYTES_MAX = 1_000
 
 
 def sync(path: Path) -> None:
@@ -108,11 +111,6 @@ def _make_writable(folder: Path) -> None:
             os.chmod(f"/proc/self/fd/{handle}" if hasattr(os, "O_PATH") else handle, 0o700)  # noqa: PTH101
         finally:
             os.close(handle)
-
-
-_MODE = 0o600
-_OTHERS = 0o077
-_BYTES_MAX = 1_000
 
 
 class NotOwn(Exception):

@@ -1,0 +1,21 @@
+"""Amounts as people write them."""
+
+from holdfast.cli.tables import _DAY, _HOUR, _MINUTE
+
+
+def age(ms: int) -> str:
+    """How long ago, as people say it."""
+    seconds = max(0, ms) // 1000
+    if seconds < _MINUTE:
+        return "just now"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE} min ago"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR} h ago"
+    days = seconds // _DAY
+    return "yesterday" if days == 1 else f"{days:,} days ago"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 conversation`, `2 conversations`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
