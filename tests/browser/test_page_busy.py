@@ -41,6 +41,9 @@ async def test_what_is_told_now_is_heard_before_the_next_step_of_the_same_answer
     await chat.allow.click()
     await chat.reads("running")
     await _press(chat, "listen to this", "Add now")
+    # Once it is accepted: before that, the command could end first, and this would be a turn of its own.
+    await chat.reads("listen to this")
+    await expect(chat.log.get_by_text("Not saved yet")).to_have_count(0, timeout=WAIT_MS)
     go.touch()
     await chat.answered()
     # One turn: the command, what was told meanwhile, and the answer to that.
