@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.channels import question_text
+from holdfast.channels import button_action
 from holdfast.channels.answering import IN_WORDS
 from holdfast.channels.pairing import Pairing, Sender
 from holdfast.channels.telegram.channel import Telegram
@@ -220,7 +220,7 @@ async def test_a_button_that_names_no_choice_answers_nothing(tmp_path: Path, num
     async with house(tmp_path, others=[AskUser()]) as home, desk(home) as at:
         home.model.steps = [asks("Which colour?", *COLOURS)]
         await asked(at, "Which colour?\n\n1. Red\n2. Green\n3. Blue")
-        press = question_text.read(at.app.chats["42"][0].body.buttons[0].press)
+        press = button_action.read(at.app.chats["42"][0].body.buttons[0].press)
         assert press is not None
         at.app.say("", press=f"pick {press.what} {press.which} {number}".rstrip())
         await says_last(at, "This was answered already, or is no longer asked.")
