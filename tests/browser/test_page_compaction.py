@@ -108,7 +108,7 @@ async def test_a_conversation_goes_on_in_a_new_one_and_both_say_so(guest: Guest,
     await chat.reads("two")
     await expect(chat.page.get_by_role("heading", name="Painting the door")).to_be_visible(timeout=WAIT_MS)
     await expect(chat.log).not_to_contain_text("where are we?")
-    there = chat.page.locator(".elsewhere").get_by_role("link")
+    there = chat.page.locator(".continuation").get_by_role("link")
     await there.click()
     await expect(chat.page).to_have_url(re.compile(f"#{new}$"), timeout=WAIT_MS)
 
@@ -140,7 +140,7 @@ async def test_the_foot_tells_how_full_the_window_is_and_what_is_known_of_the_pr
     guest: Guest, inn: Inn
 ) -> None:
     chat = await talk(guest, inn, "one", "two", "three")
-    foot = chat.page.locator(".composer .spent")
+    foot = chat.page.locator(".composer .usage")
     ring = foot.get_by_role("img", name=re.compile(r"^Context: 19 of [\d,]+ tokens \(1%\)"))
     await expect(ring).to_be_visible(timeout=WAIT_MS)
     await expect(foot).to_contain_text("free")
@@ -167,7 +167,7 @@ async def test_axe_finds_nothing_wrong_with_it(scheme: Any, guest: Guest, inn: I
     await expect(chat.log.get_by_text("Continued from")).to_be_visible(timeout=WAIT_MS)
     found.append(await violations(chat.page))
     await chat.page.goto(f"{chat.page.url.partition('#')[0]}#{old}")
-    await expect(chat.page.locator(".elsewhere")).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.page.locator(".continuation")).to_be_visible(timeout=WAIT_MS)
     found.append(await violations(chat.page))
     assert found == [[], [], []]
 
@@ -185,5 +185,5 @@ async def test_a_thumb_gets_from_one_to_the_other(guest: Guest, inn: Inn) -> Non
     assert await too_small(chat.page) == []
     await chat.log.get_by_role("link").first.tap()
     await expect(chat.page).to_have_url(re.compile(f"#{old}$"), timeout=WAIT_MS)
-    await expect(chat.page.locator(".elsewhere")).to_be_visible(timeout=WAIT_MS)
+    await expect(chat.page.locator(".continuation")).to_be_visible(timeout=WAIT_MS)
     assert await too_small(chat.page) == []

@@ -16,7 +16,7 @@ NOT_SAVED = "Not saved yet"
 WATCH = """words => {
     window.seen = [];
     const look = () => {
-        const asked = [...document.querySelectorAll("article.asked")];
+        const asked = [...document.querySelectorAll("article.user-message")];
         const shown = asked.filter((each) => each.innerText.includes(words));
         const now = [shown.length, Boolean(document.querySelector(".banner"))].join();
         if (window.seen.at(-1) !== now) window.seen.push(now);

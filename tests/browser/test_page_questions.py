@@ -25,7 +25,7 @@ async def put(chat: Chat, question: dict[str, Any]) -> Locator:
 
 def exchange(chat: Chat) -> Locator:
     """What was asked and answered, in the conversation."""
-    return chat.log.locator(".exchange")
+    return chat.log.locator(".answered-question")
 
 
 async def test_a_choice_is_made_by_its_button_and_stays_in_the_conversation(chat: Chat) -> None:

@@ -41,7 +41,7 @@ RUN_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"] 
     .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`))"""
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 TARGET_PX = 44
-PRESSED = "button, a, .button, summary, input:not(.unseen), textarea"
+PRESSED = "button, a, .button, summary, input:not(.visually-hidden), textarea"
 MEASURE = """([pressed, least]) => [...document.querySelectorAll(pressed)]
     .map((each) => [each.ariaLabel || each.innerText || each.title, each.getBoundingClientRect()])
     .filter(([, box]) => box.width > 1 && box.height > 1 && box.right > 0 && box.left < innerWidth)

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { AnyEvent, WaitingMemory } from "../src/core/protocol";
-import { Remembering } from "../src/core/memory_commits";
+import { MemoryCommits } from "../src/core/memory_commits";
 
 const FOLDER = new URL("../../tests/vectors/memory/", import.meta.url);
 
@@ -22,88 +22,88 @@ function ranges(numbers: readonly number[]): [number, number][] {
   return found;
 }
 
-function told(memory: Remembering) {
-  return [...memory.stretches.values()].map(({ n, turns, state, retraction, retry_at, detail }) => ({ n, turns: ranges(turns), state, retraction, retry_at, detail }));
+function toVector(memory: MemoryCommits) {
+  return [...memory.segments.values()].map(({ n, turns, state, retraction, retry_at, detail }) => ({ n, turns: ranges(turns), state, retraction, retry_at, detail }));
 }
 
 const VECTORS = readdirSync(FOLDER).map((name) => ({ name, ...(JSON.parse(readFileSync(new URL(name, FOLDER), "utf8")) as Vector) }));
 
-for (const { name, about, events, stretches, told: state } of VECTORS) {
+for (const { name, about, events, stretches: segments, told: state } of VECTORS) {
   test(`${name}: ${about}`, () => {
-    const memory = new Remembering();
+    const memory = new MemoryCommits();
     for (const event of events) memory.add(event);
-    expect(told(memory)).toEqual(stretches);
-    expect(memory.told()?.state).toBe(state);
+    expect(toVector(memory)).toEqual(segments);
+    expect(memory.status()?.state).toBe(state);
   });
 }
 
-describe("a conversation that is opened in the middle", () => {
-  const begun = (segment: number, turn: number) => ({ kind: "memory_commit_started", segment, turns: [[turn, turn]], owner: "o_1", at: 40 }) as unknown as AnyEvent;
-  const told = (segment: number) => ({ kind: "memory_committed", segment, at: 50 }) as unknown as AnyEvent;
+describe("a session whose earlier events are not loaded", () => {
+  const started = (segment: number, turn: number) => ({ kind: "memory_commit_started", segment, turns: [[turn, turn]], owner: "o_1", at: 40 }) as unknown as AnyEvent;
+  const committed = (segment: number) => ({ kind: "memory_committed", segment, at: 50 }) as unknown as AnyEvent;
   const completed = (run_id: string) => ({ kind: "run_completed", run_id, owed: true, owner: "o_1", at: 30 }) as unknown as AnyEvent;
   const row: WaitingMemory = {
     session_id: "s_1", title: "", segment: 7, from_turn: 8, through_turn: 9, state: "failed", since: 5, attempts: 1, retry_at: 99, detail: "Away.", deleted: false,
   };
 
-  test("knows nothing until it is told", () => {
-    expect(new Remembering().told()).toBeNull();
+  test("has no status before any event", () => {
+    expect(new MemoryCommits().status()).toBeNull();
   });
 
-  test("is what waits of it, and then what comes after that", () => {
-    const memory = new Remembering();
-    memory.addWaiting([row]);
-    expect(memory.told()).toEqual({ state: "failed", at: 5, retry_at: 99, detail: "Away." });
-    memory.add(begun(7, 8));
-    memory.add(told(7));
-    expect(memory.told()).toMatchObject({ state: "remembered", at: 50 });
+  test("has the status of its queue entries, and then of later events", () => {
+    const memory = new MemoryCommits();
+    memory.addQueueEntries([row]);
+    expect(memory.status()).toEqual({ state: "failed", at: 5, retry_at: 99, detail: "Away." });
+    memory.add(started(7, 8));
+    memory.add(committed(7));
+    expect(memory.status()).toMatchObject({ state: "remembered", at: 50 });
   });
 
-  test("does not go back to what was read before the last event", () => {
-    const memory = new Remembering();
-    memory.add(begun(7, 8));
-    memory.add(told(7));
-    memory.addWaiting([row]);
-    expect(memory.told()?.state).toBe("remembered");
+  test("does not return to a queue entry read before the last event", () => {
+    const memory = new MemoryCommits();
+    memory.add(started(7, 8));
+    memory.add(committed(7));
+    memory.addQueueEntries([row]);
+    expect(memory.status()?.state).toBe("remembered");
   });
 
-  test("learns from the server which stretch a new turn is in", () => {
-    const memory = new Remembering();
+  test("takes the number of a new turn's segment from the server", () => {
+    const memory = new MemoryCommits();
     memory.noteRun("r_9", 9);
     memory.add(completed("r_9"));
-    expect(memory.told()?.state).toBe("waiting");
-    memory.add(begun(5, 9));
-    memory.add(told(5));
-    expect(memory.told()?.state).toBe("remembered");
-    expect([...memory.stretches.keys()]).toEqual([5]);
+    expect(memory.status()?.state).toBe("waiting");
+    memory.add(started(5, 9));
+    memory.add(committed(5));
+    expect(memory.status()?.state).toBe("remembered");
+    expect([...memory.segments.keys()]).toEqual([5]);
   });
 
-  test("says when it was remembered before, until turns are taken back", () => {
-    const memory = new Remembering();
-    memory.rememberedAt = 40;
-    expect(memory.told()).toMatchObject({ state: "remembered", at: 40 });
+  test("has the time of an earlier commit until turns are undone", () => {
+    const memory = new MemoryCommits();
+    memory.committedAt = 40;
+    expect(memory.status()).toMatchObject({ state: "remembered", at: 40 });
     memory.add({ kind: "memory_resolved", segment: 3, decision: "drop", at: 60 } as unknown as AnyEvent);
-    expect(memory.told()?.state).toBe("dropped");
-    const other = new Remembering();
-    other.rememberedAt = 40;
+    expect(memory.status()?.state).toBe("dropped");
+    const other = new MemoryCommits();
+    other.committedAt = 40;
     other.add({ kind: "turns_undone", from_turn: 1, at: 60 } as unknown as AnyEvent);
-    expect(other.told()).toBeNull();
+    expect(other.status()).toBeNull();
   });
 
-  test("does not count a turn twice that the list of what waits has already", () => {
-    const memory = new Remembering();
-    memory.addWaiting([{ ...row, state: "owed", retry_at: null, detail: "" }]);
+  test("does not add a turn twice that a queue entry contains", () => {
+    const memory = new MemoryCommits();
+    memory.addQueueEntries([{ ...row, state: "owed", retry_at: null, detail: "" }]);
     memory.noteRun("r_9", 9);
     memory.add(completed("r_9"));
-    expect([...memory.stretches.keys()]).toEqual([7]);
+    expect([...memory.segments.keys()]).toEqual([7]);
   });
 
-  test("knows a turn again that it saw completed before it read what waits", () => {
-    const memory = new Remembering();
+  test("matches a completed turn with a queue entry read later", () => {
+    const memory = new MemoryCommits();
     memory.noteRun("r_9", 9);
     memory.add(completed("r_9"));
-    memory.addWaiting([{ ...row, state: "owed", retry_at: null, detail: "" }]);
-    expect([...memory.stretches.keys()]).toEqual([7]);
+    memory.addQueueEntries([{ ...row, state: "owed", retry_at: null, detail: "" }]);
+    expect([...memory.segments.keys()]).toEqual([7]);
     memory.add({ kind: "memory_resolved", segment: 7, decision: "drop", at: 60 } as unknown as AnyEvent);
-    expect(memory.told()).toMatchObject({ state: "dropped" });
+    expect(memory.status()).toMatchObject({ state: "dropped" });
   });
 });

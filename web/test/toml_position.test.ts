@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { expect, test } from "vitest";
-import { lineOf, rangeOf } from "../src/core/toml_position";
+import { errorLine, lineRange } from "../src/core/toml_position";
 
 const TEXT = 'description = "x"\nmodle = "y"\ntools = [\n  "read_file",\n  "fly",\n]\n\n[more]\nx = 1\n';
 
@@ -16,11 +16,11 @@ test.each([
   ["agents/a.toml: this has more than 100 bytes.", 0],
   ["agents/a.toml: workspace must be the whole path of a folder.", 0],
 ])("%s", (problem, line) => {
-  expect(lineOf(problem, TEXT)).toBe(line);
+  expect(errorLine(problem, TEXT)).toBe(line);
 });
 
-test("a line is found again where it stands", () => {
-  expect(TEXT.slice(...rangeOf(TEXT, 2))).toBe('modle = "y"');
-  expect(TEXT.slice(...rangeOf(TEXT, 1))).toBe('description = "x"');
-  expect(rangeOf(TEXT, 10)).toEqual([TEXT.length, TEXT.length]);
+test("the range of a line contains its text", () => {
+  expect(TEXT.slice(...lineRange(TEXT, 2))).toBe('modle = "y"');
+  expect(TEXT.slice(...lineRange(TEXT, 1))).toBe('description = "x"');
+  expect(lineRange(TEXT, 10)).toEqual([TEXT.length, TEXT.length]);
 });

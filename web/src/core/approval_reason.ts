@@ -1,29 +1,29 @@
-// Why a call is put to a person: where it works, and what may go wrong.
+// Why a call needs approval: its folder, and the risks.
 
-interface Reason {
+interface ApprovalReason {
   folder: string;
   /** About this call. Always shown. */
-  own: string;
+  detail: string;
   /** About every command on this machine. Shown once a day. */
-  caution: string;
+  warning: string;
 }
 
-/** Divide the server's reason, which begins with the folder where cautions follow; `known` is the folder that was chosen. */
-export function divide(reason: string, known: string): Reason {
-  const begins = (folder: string) => reason.startsWith(`It works in ${folder}.`);
-  const folder = known && begins(known) ? known : (/^It works in (.*?)\.(?: (?=[A-Z])|$)/s.exec(reason)?.[1] ?? "");
-  if (!folder) return { folder: known, own: reason, caution: "" };
-  return { folder, own: "", caution: reason.slice(`It works in ${folder}.`.length).trim() };
+/** Parse the server's reason, which begins with the folder if warnings follow; `workspace` is the session's folder, if known. */
+export function parseReason(reason: string, workspace: string): ApprovalReason {
+  const startsWith = (folder: string) => reason.startsWith(`It works in ${folder}.`);
+  const folder = workspace && startsWith(workspace) ? workspace : (/^It works in (.*?)\.(?: (?=[A-Z])|$)/s.exec(reason)?.[1] ?? "");
+  if (!folder) return { folder: workspace, detail: reason, warning: "" };
+  return { folder, detail: "", warning: reason.slice(`It works in ${folder}.`.length).trim() };
 }
 
-type Store = Pick<Storage, "getItem" | "setItem">;
-const KEY = "holdfast.caution";
+type ReasonStorage = Pick<Storage, "getItem" | "setItem">;
+const STORAGE_KEY = "holdfast.caution";
 
-/** Return whether this call shows the caution: the first call of a day does, however often it is drawn. */
-export function isDue(caution: string, call: string, day: string, store: Store): boolean {
-  const today = `${day} ${caution}`;
-  const [said, on] = (store.getItem(KEY) ?? "").split("\n");
-  if (said === today) return on === call;
-  store.setItem(KEY, `${today}\n${call}`);
+/** Return whether this call shows the warning: only the first call of a day does, however often it is rendered. */
+export function isWarningDue(warning: string, callId: string, day: string, storage: ReasonStorage): boolean {
+  const today = `${day} ${warning}`;
+  const [shownWarning, shownFor] = (storage.getItem(STORAGE_KEY) ?? "").split("\n");
+  if (shownWarning === today) return shownFor === callId;
+  storage.setItem(STORAGE_KEY, `${today}\n${callId}`);
   return true;
 }

@@ -1,4 +1,4 @@
-// Times as people read them.
+// Format times for people.
 
 const MINUTE = 60_000;
 const DAY = 86_400_000;
@@ -15,8 +15,8 @@ export function clock(at: number): string {
   return new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
-/** A time of today by the clock, any other by its day. */
-export function moment(at: number, now: number): string {
+/** Return the clock time of a moment today, the date of any other. */
+export function shortTime(at: number, now: number): string {
   return dayOf(at, now) === "today" ? clock(at) : date(at, now);
 }
 

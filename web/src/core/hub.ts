@@ -1,54 +1,54 @@
-// Shares one connection between all tabs. A tab that comes late is given the newest snapshot of the feed.
+// Share one connection between all tabs. A tab that opens later receives the newest snapshot of the feed.
 
-import { Connection, type Link, type World } from "./stream_connection";
+import { StreamConnection, type ConnectionStatus, type StreamEnvironment } from "./stream_connection";
 import type { AnyEvent } from "./protocol";
 
-export type FromTab =
+export type TabMessage =
   | { type: "follow"; session: string; after: number }
   | { type: "leave"; session: string }
   | { type: "retry"; pageKey: string }
   | { type: "reachable" }
   | { type: "bye" };
 
-export type ToTab =
+export type HubMessage =
   | { type: "events"; session: string; events: AnyEvent[] }
   | { type: "feed"; name: string; content: unknown }
-  | { type: "link"; state: Link }
+  | { type: "link"; state: ConnectionStatus }
   | { type: "gone"; session: string };
 
-export type Post = (message: ToTab) => void;
+export type PostToTab = (message: HubMessage) => void;
 
-export class Hub {
-  private readonly tabs = new Map<Post, Set<string>>();
-  private readonly connection: Connection;
-  private link: Link = "connecting";
+export class StreamHub {
+  private readonly tabs = new Map<PostToTab, Set<string>>();
+  private readonly connection: StreamConnection;
+  private status: ConnectionStatus = "connecting";
 
-  constructor(base: string, world: World) {
-    this.connection = new Connection(base, {
-      events: (session, events) => this.tell(session, { type: "events", session, events }),
-      feed: (name, content) => this.tellAll({ type: "feed", name, content }),
-      gone: (session) => this.tell(session, { type: "gone", session }),
-      link: (state) => {
-        if (state === this.link) return;
-        this.link = state;
-        this.tellAll({ type: "link", state });
+  constructor(base: string, environment: StreamEnvironment) {
+    this.connection = new StreamConnection(base, {
+      onEvents: (session, events) => this.post(session, { type: "events", session, events }),
+      onFeed: (name, content) => this.broadcast({ type: "feed", name, content }),
+      onGone: (session) => this.post(session, { type: "gone", session }),
+      onStatus: (state) => {
+        if (state === this.status) return;
+        this.status = state;
+        this.broadcast({ type: "link", state });
       },
-    }, world);
+    }, environment);
   }
 
-  /** A tab has opened. Its first `retry` tells everyone the feed anew: one connection, and no bookkeeping. */
-  attach(post: Post): void {
+  /** Add a tab. Its first `retry` reopens the connection, so every tab receives the feed again and none needs bookkeeping. */
+  attach(post: PostToTab): void {
     this.tabs.set(post, new Set());
-    post({ type: "link", state: this.link });
+    post({ type: "link", state: this.status });
   }
 
-  detach(post: Post): void {
+  detach(post: PostToTab): void {
     const followed = this.tabs.get(post) ?? [];
     this.tabs.delete(post);
     for (const session of followed) this.leave(session);
   }
 
-  take(post: Post, message: FromTab): void {
+  handle(post: PostToTab, message: TabMessage): void {
     switch (message.type) {
       case "follow":
         this.tabs.get(post)?.add(message.session);
@@ -60,19 +60,19 @@ export class Hub {
         this.connection.pageKey = message.pageKey;
         return this.connection.reopen();
       case "reachable":
-        return this.connection.hurry();
+        return this.connection.retryNow();
       case "bye":
         return this.detach(post);
     }
   }
 
-  /** The machine is online again. */
-  wake(): void {
+  /** Reconnect: the machine is online again. */
+  reconnect(): void {
     this.connection.reopen();
   }
 
-  look(): void {
-    this.connection.look();
+  checkAlive(): void {
+    this.connection.checkAlive();
   }
 
   private leave(session: string): void {
@@ -80,17 +80,17 @@ export class Hub {
     this.connection.leave(session);
   }
 
-  private tell(session: string, message: ToTab): void {
+  private post(session: string, message: HubMessage): void {
     for (const [post, followed] of this.tabs) if (followed.has(session)) post(message);
   }
 
-  private tellAll(message: ToTab): void {
+  private broadcast(message: HubMessage): void {
     for (const post of this.tabs.keys()) post(message);
   }
 }
 
-export const realWorld: World = {
-  fetch: (...given) => fetch(...given),
+export const browserEnvironment: StreamEnvironment = {
+  fetch: (...args) => fetch(...args),
   wait: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
   random: Math.random,
   now: () => performance.now(),

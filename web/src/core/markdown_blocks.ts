@@ -1,50 +1,50 @@
-// Markdown that is still being written, cut where nothing that follows can change what came before: the closed
-// blocks are drawn once, only the last one is drawn again.
+// Split Markdown that is still being written where later text cannot change earlier blocks: closed blocks are
+// rendered once, only the last one is rendered again.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
-const LISTED = /^\s*(?:[-*+]|\d{1,9}[.)])\s|^\s{2,}\S/;
+const LIST_LINE = /^\s*(?:[-*+]|\d{1,9}[.)])\s|^\s{2,}\S/;
 
 export class BlockSplitter {
-  /** Blocks that will not change any more. */
+  /** Blocks that cannot change any more. */
   readonly closed: string[] = [];
-  private seen = 0;
+  private consumed = 0;
   private fence = "";
   private line = "";
   private block: string[] = [];
 
-  /** The block under way, given the whole text so far, which may only have grown. */
+  /** Return the open block, given the whole text so far, which may only have grown. */
   feed(text: string): string {
-    for (const piece of text.slice(this.seen).split(/(?<=\n)/)) {
-      this.line += piece;
+    for (const chunk of text.slice(this.consumed).split(/(?<=\n)/)) {
+      this.line += chunk;
       if (this.line.endsWith("\n")) {
-        this.take(this.line);
+        this.addLine(this.line);
         this.line = "";
       }
     }
-    this.seen = text.length;
+    this.consumed = text.length;
     return this.block.join("") + this.line;
   }
 
-  private take(line: string): void {
-    const mark = FENCE.exec(line)?.[1];
+  private addLine(line: string): void {
+    const fence = FENCE.exec(line)?.[1];
     if (this.fence) {
       this.block.push(line);
-      if (mark && mark[0] === this.fence[0] && mark.length >= this.fence.length && line.trim() === mark) this.fence = "";
+      if (fence && fence[0] === this.fence[0] && fence.length >= this.fence.length && line.trim() === fence) this.fence = "";
       return;
     }
-    if (mark) this.fence = mark;
-    // A blank line ends a block, unless it may lie inside a list, a table's note or a quotation.
+    if (fence) this.fence = fence;
+    // A blank line ends a block, unless the block is a list that continues.
     const blank = line.trim() === "";
-    if (!blank && this.block.length && this.block.at(-1)?.trim() === "" && !this.goesOn(line)) this.close();
+    if (!blank && this.block.length && this.block.at(-1)?.trim() === "" && !this.continuesList(line)) this.closeBlock();
     this.block.push(line);
   }
 
-  private goesOn(line: string): boolean {
+  private continuesList(line: string): boolean {
     const first = this.block.find((each) => each.trim() !== "") ?? "";
-    return LISTED.test(first) && LISTED.test(line);
+    return LIST_LINE.test(first) && LIST_LINE.test(line);
   }
 
-  private close(): void {
+  private closeBlock(): void {
     this.closed.push(this.block.join(""));
     this.block = [];
   }

@@ -1,138 +1,138 @@
-// Messages that the conversation does not show yet: kept in the browser until the server has them, sent in order, each
-// once; and until the event stream brings their turns, so that none disappears on the way.
+// Messages that the conversation does not show yet: stored in the browser until the server has saved them, sent in
+// order and once each, and shown until the event stream brings their turns.
 
-import { Refused } from "./api";
+import { ApiError } from "./api";
 
 export type IfBusy = "queue" | "steer" | "interrupt";
 
-export interface Letter {
+export interface OutgoingMessage {
   key: string;
-  /** The conversation; a new one has none until its first letter goes out. */
+  /** The session; null until the first message of a new session is sent. */
   session: string | null;
-  /** The conversation that was open before a new one. */
+  /** The session that was open before a new one. */
   previous?: string;
-  /** Who is to answer in a new one; without them it is as the server has it. */
+  /** The agent and model of a new session; without them, the server's defaults apply. */
   agent?: string;
   model?: string;
   text: string;
-  /** `anyway`: an image that goes also to a model that is not known to read images. */
+  /** `anyway`: send this image even to a model that is not known to read images. */
   attachments: { id: string; name: string; media_type?: string; anyway?: boolean }[];
   if_busy: IfBusy;
   at: number;
-  /** Why the server will not take it; a person decides what becomes of it. */
+  /** Why the server refused it. The user decides what to do. */
   refused?: string;
-  /** The event that the server saved it as, once it has. */
+  /** The sequence number of the event that saved it. */
   seq?: number;
 }
 
-/** The place of a letter in the server's journal. */
-export interface Receipt {
+/** Where the server's journal saved a message. */
+export interface DeliveryReceipt {
   session: string;
   seq: number;
 }
 
-export interface Drawer {
+export interface OutboxStorage {
   read(): string | null;
   write(text: string): void;
 }
 
-export interface Postman {
-  begin(letter: Letter): Promise<string>;
-  send(session: string, letter: Letter): Promise<Receipt>;
+export interface MessageTransport {
+  createSession(message: OutgoingMessage): Promise<string>;
+  send(session: string, message: OutgoingMessage): Promise<DeliveryReceipt>;
 }
 
 export class Outbox {
   private busy = false;
-  /** Letters that the server has and the conversation does not show yet. A reloaded page reads those from the server. */
-  private arriving: (Letter & Receipt)[] = [];
+  /** Messages that the server saved and the conversation does not show yet. A reloaded page reads those from the server. */
+  private unconfirmed: (OutgoingMessage & DeliveryReceipt)[] = [];
 
   /**
-   * `changed` is called after every change with all letters to show; `isShown` tells whether the conversation shows a
-   * saved letter; `exclusively` keeps two tabs from carrying letters at once.
+   * `onChange` is called after every change with all messages to show; `isShown` returns whether the conversation shows
+   * a saved message; `withLock` prevents two tabs from sending at once.
    */
   constructor(
-    private readonly drawer: Drawer,
-    private readonly postman: Postman,
-    private readonly changed: (letters: Letter[]) => void,
-    private readonly isShown: (receipt: Receipt) => boolean = () => true,
-    private readonly exclusively: (work: () => Promise<void>) => Promise<void> = (work) => work(),
+    private readonly storage: OutboxStorage,
+    private readonly transport: MessageTransport,
+    private readonly onChange: (messages: OutgoingMessage[]) => void,
+    private readonly isShown: (receipt: DeliveryReceipt) => boolean = () => true,
+    private readonly withLock: (action: () => Promise<void>) => Promise<void> = (work) => work(),
   ) {}
 
-  letters(): Letter[] {
+  messages(): OutgoingMessage[] {
     try {
-      const found: unknown = JSON.parse(this.drawer.read() ?? "[]");
-      return Array.isArray(found) ? (found as Letter[]) : [];
+      const parsed: unknown = JSON.parse(this.storage.read() ?? "[]");
+      return Array.isArray(parsed) ? (parsed as OutgoingMessage[]) : [];
     } catch {
       return [];
     }
   }
 
-  /** Drop the letters that the conversation shows now; `keys` are those of turns that the event stream brought. */
-  arrived(keys: readonly string[] = []): void {
-    const before = this.arriving.length;
-    this.arriving = this.arriving.filter((letter) => !keys.includes(letter.key) && !this.isShown(letter));
-    const waiting = this.letters();
-    const rest = waiting.filter((letter) => !keys.includes(letter.key));
-    if (rest.length < waiting.length || this.arriving.length < before) this.keep(rest);
+  /** Remove the messages that the conversation shows now; `keys` are those of the turns that the event stream brought. */
+  confirm(keys: readonly string[] = []): void {
+    const before = this.unconfirmed.length;
+    this.unconfirmed = this.unconfirmed.filter((message) => !keys.includes(message.key) && !this.isShown(message));
+    const waiting = this.messages();
+    const remaining = waiting.filter((message) => !keys.includes(message.key));
+    if (remaining.length < waiting.length || this.unconfirmed.length < before) this.save(remaining);
   }
 
-  add(letter: Letter): void {
-    this.keep([...this.letters(), letter]);
+  add(message: OutgoingMessage): void {
+    this.save([...this.messages(), message]);
   }
 
   remove(key: string): void {
-    this.keep(this.letters().filter((letter) => letter.key !== key));
+    this.save(this.messages().filter((message) => message.key !== key));
   }
 
-  /** Send what waits, in order. Returns whether all of it is saved or refused; else try again later. */
+  /** Send the waiting messages in order. Return whether all are saved or refused; otherwise try again later. */
   async flush(): Promise<boolean> {
     if (this.busy) return true;
     this.busy = true;
-    let all = true;
+    let isDone = true;
     try {
-      await this.exclusively(async () => {
-        for (let next = this.next(); next && all; next = this.next()) all = await this.carry(next);
+      await this.withLock(async () => {
+        for (let next = this.nextSendable(); next && isDone; next = this.nextSendable()) isDone = await this.sendOne(next);
       });
     } finally {
       this.busy = false;
     }
-    return all;
+    return isDone;
   }
 
-  private next(): Letter | undefined {
-    const letters = this.letters();
-    const held = new Set(letters.filter((letter) => letter.refused).map((letter) => letter.session));
-    return letters.find((letter) => !letter.refused && (letter.session === null || !held.has(letter.session)));
+  private nextSendable(): OutgoingMessage | undefined {
+    const messages = this.messages();
+    const blocked = new Set(messages.filter((message) => message.refused).map((message) => message.session));
+    return messages.find((message) => !message.refused && (message.session === null || !blocked.has(message.session)));
   }
 
-  private async carry(letter: Letter): Promise<boolean> {
+  private async sendOne(message: OutgoingMessage): Promise<boolean> {
     try {
-      const session = letter.session ?? (await this.begin(letter));
-      const receipt = await this.postman.send(session, letter);
-      const isWaiting = this.letters().some(({ key }) => key === letter.key);
-      if (isWaiting && !this.isShown(receipt)) this.arriving.push({ ...letter, ...receipt });
-      this.remove(letter.key);
+      const session = message.session ?? (await this.createSession(message));
+      const receipt = await this.transport.send(session, message);
+      const isWaiting = this.messages().some(({ key }) => key === message.key);
+      if (isWaiting && !this.isShown(receipt)) this.unconfirmed.push({ ...message, ...receipt });
+      this.remove(message.key);
       return true;
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      if (error.passes || error.problem.status === 401) return false;
-      this.change(letter.key, { refused: error.message });
+      if (!(error instanceof ApiError)) throw error;
+      if (error.isRetryable || error.problem.status === 401) return false;
+      this.change(message.key, { refused: error.message });
       return true;
     }
   }
 
-  private async begin(letter: Letter): Promise<string> {
-    const session = await this.postman.begin(letter);
-    this.change(letter.key, { session });
+  private async createSession(message: OutgoingMessage): Promise<string> {
+    const session = await this.transport.createSession(message);
+    this.change(message.key, { session });
     return session;
   }
 
-  private change(key: string, changes: Partial<Letter>): void {
-    this.keep(this.letters().map((letter) => (letter.key === key ? { ...letter, ...changes } : letter)));
+  private change(key: string, changes: Partial<OutgoingMessage>): void {
+    this.save(this.messages().map((message) => (message.key === key ? { ...message, ...changes } : message)));
   }
 
-  private keep(letters: Letter[]): void {
-    this.drawer.write(JSON.stringify(letters));
-    this.changed([...this.arriving, ...letters]);
+  private save(messages: OutgoingMessage[]): void {
+    this.storage.write(JSON.stringify(messages));
+    this.onChange([...this.unconfirmed, ...messages]);
   }
 }

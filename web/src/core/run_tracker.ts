@@ -1,48 +1,48 @@
-// The work on turns: how far each run is, what it waits for and what it has used. A turn whose work has moved reads
-// differently, and what a run was writing when it ended stays as far as it came.
+// The runs of a conversation: status, what each waits for, and its usage. A change of a run marks its turn as
+// changed. When a run ends, its unfinished messages keep the text that they have.
 
-import { begun, workOf, type Work } from "./transcript_types";
+import { newRunInfo, runInfo, type RunInfo } from "./transcript_types";
 import type { AnyEvent, Run, Usage } from "./protocol";
-import type { Turns } from "./turn_store";
+import type { TurnStore } from "./turn_store";
 
-const OVER = { run_completed: "completed", run_cancelled: "cancelled", run_failed: "failed" } as const;
+const END_STATUSES = { run_completed: "completed", run_cancelled: "cancelled", run_failed: "failed" } as const;
 
-export class Runs {
-  readonly work = new Map<string, Work>();
+export class RunTracker {
+  readonly runs = new Map<string, RunInfo>();
 
-  constructor(private readonly told: Turns) {}
+  constructor(private readonly turnStore: TurnStore) {}
 
-  /** Take in a run as a page has it. */
-  put(run: Run): void {
-    this.told.turn(run.turn).run_id = run.id;
-    this.work.set(run.id, workOf(run));
+  /** Add a run of a page. */
+  addRun(run: Run): void {
+    this.turnStore.turn(run.turn).run_id = run.id;
+    this.runs.set(run.id, runInfo(run));
   }
 
   add(event: AnyEvent): void {
     switch (event.kind) {
       case "turn_accepted":
-        if (event.run_id) this.work.set(event.run_id, { ...begun(event.run_id, event.turn), steers: event.steers ?? null });
+        if (event.run_id) this.runs.set(event.run_id, { ...newRunInfo(event.run_id, event.turn), steers: event.steers ?? null });
         return;
       case "turn_queued":
-        return this.move(event.run_id, { status: "queued" });
+        return this.update(event.run_id, { status: "queued" });
       case "turn_dequeued":
-        return this.move(event.run_id, { status: "accepted" });
+        return this.update(event.run_id, { status: "accepted" });
       case "run_started":
-        return this.move(event.run_id, { status: "running", started_at: event.at });
+        return this.update(event.run_id, { status: "running", started_at: event.at });
       case "run_resumed":
-        return this.move(event.run_id, { status: "running", waiting: null, detail: "" });
+        return this.update(event.run_id, { status: "running", waiting: null, detail: "" });
       case "run_waiting":
-        return this.move(event.run_id, { status: "waiting", waiting: event.reason, detail: event.detail ?? "" });
+        return this.update(event.run_id, { status: "waiting", waiting: event.reason, detail: event.detail ?? "" });
       case "context_prepared":
-        return this.bring(event.run_id, event.memories ?? []);
+        return this.setMemories(event.run_id, event.memories ?? []);
       case "model_step_started":
-        return this.move(event.run_id, { retrying: "" });
+        return this.update(event.run_id, { retrying: "" });
       case "model_step_retried":
-        return this.move(event.run_id, { retrying: event.failure.detail });
+        return this.update(event.run_id, { retrying: event.failure.detail });
       case "files_restored":
-        return this.move(event.run_id, {});
+        return this.update(event.run_id, {});
       case "model_step_settled":
-        return this.count(event.run_id, event.usage ?? {});
+        return this.addUsage(event.run_id, event.usage ?? {});
       default:
         this.end(event);
     }
@@ -52,53 +52,53 @@ export class Runs {
     switch (event.kind) {
       case "run_interrupted":
         this.interrupt(event.run_id);
-        this.move(event.run_id, { status: "interrupted", waiting: null });
-        return this.moveUp();
+        this.update(event.run_id, { status: "interrupted", waiting: null });
+        return this.refreshQueued();
       case "run_completed":
       case "run_cancelled":
       case "run_failed":
         this.interrupt(event.run_id);
-        this.move(event.run_id, {
-          status: OVER[event.kind], waiting: null, retrying: "", ended_at: event.at,
+        this.update(event.run_id, {
+          status: END_STATUSES[event.kind], waiting: null, retrying: "", ended_at: event.at,
           failure: event.kind === "run_failed" ? event.failure : null,
         });
-        return this.moveUp();
+        return this.refreshQueued();
     }
   }
 
   private interrupt(run_id: string): void {
-    this.told.interrupt(this.work.get(run_id)?.turn ?? 0, run_id);
+    this.turnStore.interruptRun(this.runs.get(run_id)?.turn ?? 0, run_id);
   }
 
-  private bring(run_id: string, memories: readonly string[]): void {
-    const turn = this.told.turns.get(this.work.get(run_id)?.turn ?? 0);
+  private setMemories(run_id: string, memories: readonly string[]): void {
+    const turn = this.turnStore.turns.get(this.runs.get(run_id)?.turn ?? 0);
     if (!turn || !memories.length) return;
     turn.memories = memories;
-    this.told.redraw(turn);
+    this.turnStore.markTurnChanged(turn);
   }
 
-  private move(run_id: string, changes: Partial<Work>): void {
-    const work = this.work.get(run_id);
-    if (!work) return;
-    Object.assign(work, changes);
-    const turn = this.told.turns.get(work.turn);
-    if (turn) this.told.redraw(turn);
+  private update(run_id: string, changes: Partial<RunInfo>): void {
+    const run = this.runs.get(run_id);
+    if (!run) return;
+    Object.assign(run, changes);
+    const turn = this.turnStore.turns.get(run.turn);
+    if (turn) this.turnStore.markTurnChanged(turn);
   }
 
-  /** What waits for others reads differently once one of them has ended. */
-  private moveUp(): void {
-    for (const work of this.work.values()) if (work.status === "queued") this.move(work.id, {});
+  /** Mark queued turns as changed: their text depends on the runs ahead of them. */
+  private refreshQueued(): void {
+    for (const run of this.runs.values()) if (run.status === "queued") this.update(run.id, {});
   }
 
-  private count(run_id: string, used: Usage): void {
-    const work = this.work.get(run_id);
-    if (!work) return;
-    this.move(run_id, {
-      input_tokens: work.input_tokens + (used.input_tokens ?? 0),
-      output_tokens: work.output_tokens + (used.output_tokens ?? 0),
-      cached_tokens: work.cached_tokens + (used.cached_tokens ?? 0),
-      estimated_tokens: work.estimated_tokens + (used.estimated_tokens ?? 0),
-      cost_micros: used.cost_micros == null ? work.cost_micros : (work.cost_micros ?? 0) + used.cost_micros,
+  private addUsage(run_id: string, usage: Usage): void {
+    const run = this.runs.get(run_id);
+    if (!run) return;
+    this.update(run_id, {
+      input_tokens: run.input_tokens + (usage.input_tokens ?? 0),
+      output_tokens: run.output_tokens + (usage.output_tokens ?? 0),
+      cached_tokens: run.cached_tokens + (usage.cached_tokens ?? 0),
+      estimated_tokens: run.estimated_tokens + (usage.estimated_tokens ?? 0),
+      cost_micros: usage.cost_micros == null ? run.cost_micros : (run.cost_micros ?? 0) + usage.cost_micros,
     });
   }
 }

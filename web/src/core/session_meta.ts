@@ -1,16 +1,16 @@
-// The course that a conversation takes beside its messages: summed up, gone on elsewhere, its files put back.
+// The state of a session beside its messages: summaries, its successor, restored files.
 
 import type { AnyEvent, Summary } from "./protocol";
 
-export class Course {
-  /** Every summary that was seen, and whether the last turn that it covers is live: then all of them are. */
+export class SessionMeta {
+  /** Every summary seen, and whether the last turn that it covers is live; then all of its turns are. */
   private summaries: { readonly summary: Summary; isLive: boolean }[] = [];
-  /** Where the conversation goes on, if it does in another. */
+  /** The session that continues this one, if any. */
   successor = "";
-  /** The files that were put back as they were before a run, by the run. */
-  readonly restored = new Map<string, ReadonlySet<string>>();
+  /** Paths of restored files by the run that had changed them. */
+  readonly restoredFiles = new Map<string, ReadonlySet<string>>();
 
-  /** The summary that the model is sent in place of older turns. */
+  /** The summary that the model receives in place of older turns. */
   get summary(): Summary | null {
     return this.summaries.findLast((each) => each.isLive)?.summary ?? null;
   }
@@ -25,9 +25,9 @@ export class Course {
         this.summaries.push({ summary: { through_turn: event.covers.at(-1)?.[1] ?? 0, text: event.summary, at: event.at }, isLive: true });
         return;
       case "turns_undone":
-        return this.remove(event.from_turn);
+        return this.endSummaries(event.from_turn);
       case "turns_restored":
-        if (event.from_turn) this.remove(event.from_turn);
+        if (event.from_turn) this.endSummaries(event.from_turn);
         for (const each of this.summaries) {
           if (event.turns.some(([first, last]) => first <= each.summary.through_turn && each.summary.through_turn <= last)) each.isLive = true;
         }
@@ -39,12 +39,12 @@ export class Course {
         this.successor = event.successor_session_id;
         return;
       case "files_restored":
-        this.restored.set(event.run_id, new Set([...(this.restored.get(event.run_id) ?? []), ...event.paths]));
+        this.restoredFiles.set(event.run_id, new Set([...(this.restoredFiles.get(event.run_id) ?? []), ...event.paths]));
         return;
     }
   }
 
-  private remove(from_turn: number): void {
+  private endSummaries(from_turn: number): void {
     for (const each of this.summaries) if (each.summary.through_turn >= from_turn) each.isLive = false;
   }
 }

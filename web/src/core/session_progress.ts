@@ -1,4 +1,4 @@
-// The progress of a conversation's work, as two messages of the feed show it.
+// The progress of a session's work, as two events of the feed report it.
 
 export interface Progress {
   state: string;
@@ -10,7 +10,7 @@ export function isOver(state: string): boolean {
   return state === "idle" || state === "failed";
 }
 
-/** Return whether the work ended between the two. The feed may leave out that it began, or that it went on after a question. */
+/** Return whether work ended between the two. The feed may omit that work began, or that it went on after a question. */
 export function hasEnded(was: Progress, is: Progress): boolean {
   return isOver(is.state) && (!isOver(was.state) || (is.unread && (!was.unread || is.turns > was.turns)));
 }

@@ -1,4 +1,4 @@
-// Server-sent events out of a stream of text, wherever it was cut into pieces.
+// Parse server-sent events from a stream of text, however it is cut into chunks.
 
 export interface Frame {
   id: string;
@@ -7,13 +7,13 @@ export interface Frame {
 }
 
 export class SseParser {
-  private rest = "";
+  private buffer = "";
   private frame: Frame = { id: "", event: "", data: "" };
 
-  /** The frames that are whole now. */
+  /** Return the frames that are complete now. */
   feed(text: string): Frame[] {
-    const lines = (this.rest + text).split("\n");
-    this.rest = lines.pop() ?? "";
+    const lines = (this.buffer + text).split("\n");
+    this.buffer = lines.pop() ?? "";
     const frames: Frame[] = [];
     for (const line of lines) {
       if (line === "") {
@@ -22,7 +22,7 @@ export class SseParser {
         continue;
       }
       const colon = line.indexOf(":");
-      if (colon === 0) continue; // A comment: a sign of life.
+      if (colon === 0) continue; // A comment: a keep-alive.
       const name = colon < 0 ? line : line.slice(0, colon);
       const value = colon < 0 ? "" : line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
       if (name === "data") this.frame.data += (this.frame.data ? "\n" : "") + value;

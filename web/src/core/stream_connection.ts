@@ -1,45 +1,45 @@
-// One connection for everything that is followed: conversations by their cursors, and the feed. It comes back by
-// itself, with its cursors, however it was lost.
+// One connection for all followed sessions, each by its cursor, and the feed. It reconnects by itself and resumes
+// from its cursors.
 
-import { pageHeader } from "./api";
+import { pageKeyHeader } from "./api";
 import type { AnyEvent } from "./protocol";
 import { SseParser, type Frame } from "./sse";
 
-export type Link = "connecting" | "connected" | "lost" | "signed_out";
+export type ConnectionStatus = "connecting" | "connected" | "lost" | "signed_out";
 
-export interface Told {
-  events(session: string, events: AnyEvent[]): void;
-  feed(name: string, content: unknown): void;
-  link(state: Link): void;
-  gone(session: string): void;
+export interface StreamListener {
+  onEvents(session: string, events: AnyEvent[]): void;
+  onFeed(name: string, content: unknown): void;
+  onStatus(state: ConnectionStatus): void;
+  onGone(session: string): void;
 }
 
-export interface World {
+export interface StreamEnvironment {
   fetch: typeof fetch;
   wait(ms: number): Promise<void>;
   random(): number;
   now(): number;
 }
 
-const SILENT_MS_MAX = 40_000;
+const SILENCE_MS_MAX = 40_000;
 const BACKOFF_MS = 250;
 const BACKOFF_MS_MAX = 2_000;
 
-export class Connection {
+export class StreamConnection {
   private readonly cursors = new Map<string, number>();
-  private aborting: AbortController | null = null;
-  private tries = 0;
-  private heardAt = 0;
+  private abortController: AbortController | null = null;
+  private attempts = 0;
+  private lastReceivedAt = 0;
   private running = false;
   private isLost = false;
-  private nudged: (() => void) | null = null;
+  private wake: (() => void) | null = null;
 
-  /** What the page shows beside the browser's cookie. */
+  /** The key that the page sends in addition to the browser's cookie. */
   pageKey = "";
 
-  constructor(private readonly base: string, private readonly told: Told, private readonly world: World) {}
+  constructor(private readonly base: string, private readonly listener: StreamListener, private readonly environment: StreamEnvironment) {}
 
-  /** Follow a conversation from `after` on; what was followed further already is told again. */
+  /** Follow a session from `after` on. Events after an earlier cursor are sent again. */
   follow(session: string, after: number): void {
     const cursor = this.cursors.get(session);
     if (cursor !== undefined && cursor <= after) return;
@@ -51,85 +51,85 @@ export class Connection {
     if (this.cursors.delete(session)) this.reopen();
   }
 
-  /** Try now: the machine is online again, someone signed in, or what is followed has changed. */
+  /** Reconnect now: the machine is online, the user signed in, or the followed sessions have changed. */
   reopen(): void {
-    this.tries = 0;
-    this.aborting?.abort();
-    this.nudged?.();
+    this.attempts = 0;
+    this.abortController?.abort();
+    this.wake?.();
     if (!this.running) void this.run();
   }
 
-  /** The server was reached otherwise: wait no longer, and leave an attempt under way alone. */
-  hurry(): void {
-    this.tries = 0;
-    this.nudged?.();
+  /** Retry now: another request reached the server. An attempt that is already running continues. */
+  retryNow(): void {
+    this.attempts = 0;
+    this.wake?.();
   }
 
-  /** To be called now and then: a connection that has been silent for too long is dead. */
-  look(): void {
-    if (this.aborting && this.world.now() - this.heardAt > SILENT_MS_MAX) this.aborting.abort();
+  /** Close a connection that has been silent for too long. Call it regularly. */
+  checkAlive(): void {
+    if (this.abortController && this.environment.now() - this.lastReceivedAt > SILENCE_MS_MAX) this.abortController.abort();
   }
 
   private async run(): Promise<void> {
     this.running = true;
     for (;;) {
-      // Several conversations are often opened in one go: one connection for all of them.
-      await this.world.wait(10);
-      const aborting = (this.aborting = new AbortController());
-      // What is lost stays lost until it is back: nothing blinks when an attempt fails.
-      if (!this.isLost) this.told.link("connecting");
-      const ended = await this.once(aborting).catch(() => "lost" as const);
-      this.aborting = null;
-      if (aborting.signal.aborted && this.tries === 0) continue;
-      this.isLost = ended === "lost";
-      this.told.link(ended);
-      const pause = ended === "signed_out" ? 60_000 : Math.min(BACKOFF_MS * 2 ** this.tries, BACKOFF_MS_MAX);
-      this.tries += 1;
-      await Promise.race([this.world.wait(pause * (0.5 + this.world.random() / 2)), this.nudge()]);
+      // Several sessions are often followed at once: open one connection for all of them.
+      await this.environment.wait(10);
+      const controller = (this.abortController = new AbortController());
+      // Keep the status "lost" until the connection is back, so that the page does not flicker with each attempt.
+      if (!this.isLost) this.listener.onStatus("connecting");
+      const status = await this.readStream(controller).catch(() => "lost" as const);
+      this.abortController = null;
+      if (controller.signal.aborted && this.attempts === 0) continue;
+      this.isLost = status === "lost";
+      this.listener.onStatus(status);
+      const pause = status === "signed_out" ? 60_000 : Math.min(BACKOFF_MS * 2 ** this.attempts, BACKOFF_MS_MAX);
+      this.attempts += 1;
+      await Promise.race([this.environment.wait(pause * (0.5 + this.environment.random() / 2)), this.waitForWake()]);
     }
   }
 
-  private nudge(): Promise<void> {
+  private waitForWake(): Promise<void> {
     return new Promise((resolve) => {
-      this.nudged = resolve;
+      this.wake = resolve;
     });
   }
 
-  private async once(aborting: AbortController): Promise<Link> {
-    this.heardAt = this.world.now();
+  private async readStream(controller: AbortController): Promise<ConnectionStatus> {
+    this.lastReceivedAt = this.environment.now();
     const sessions = [...this.cursors].map(([id, seq]) => `&session=${id}:${seq}`).join("");
-    const answer = await this.world.fetch(`${this.base}api/stream?feed=true${sessions}`, {
-      signal: aborting.signal, credentials: "same-origin", headers: { accept: "text/event-stream", ...pageHeader(this.pageKey) },
+    const response = await this.environment.fetch(`${this.base}api/stream?feed=true${sessions}`, {
+      signal: controller.signal, credentials: "same-origin", headers: { accept: "text/event-stream", ...pageKeyHeader(this.pageKey) },
     });
-    if (answer.status === 401) return "signed_out";
-    if (answer.status === 404) await this.findGone();
-    if (!answer.ok || !answer.body) return "lost";
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    if (response.status === 401) return "signed_out";
+    if (response.status === 404) await this.removeDeleted();
+    if (!response.ok || !response.body) return "lost";
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new SseParser();
     for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return "lost";
-      this.heardAt = this.world.now();
+      const { done: isDone, value } = await reader.read();
+      if (isDone) return "lost";
+      this.lastReceivedAt = this.environment.now();
       this.isLost = false;
-      this.told.link("connected");
-      this.tries = 0;
-      this.pass(parser.feed(value));
+      this.listener.onStatus("connected");
+      this.attempts = 0;
+      this.dispatch(parser.feed(value));
     }
   }
 
-  /** Hand on what came, a run of events of one conversation at a time. */
-  private pass(frames: Frame[]): void {
+  /** Pass the frames to the listener, consecutive events of one session together. */
+  private dispatch(frames: Frame[]): void {
     let session = "";
     let events: AnyEvent[] = [];
     const flush = () => {
-      if (events.length) this.told.events(session, events);
+      if (events.length) this.listener.onEvents(session, events);
       events = [];
     };
     for (const frame of frames) {
       const content = JSON.parse(frame.data) as AnyEvent & { session_id: string };
       if (!frame.id) {
         flush();
-        this.told.feed(frame.event, content);
+        this.listener.onFeed(frame.event, content);
         continue;
       }
       if (content.session_id !== session) flush();
@@ -140,12 +140,12 @@ export class Connection {
     flush();
   }
 
-  private async findGone(): Promise<void> {
+  private async removeDeleted(): Promise<void> {
     for (const session of [...this.cursors.keys()]) {
-      const answer = await this.world.fetch(`${this.base}api/sessions/${session}`, { credentials: "same-origin", headers: pageHeader(this.pageKey) });
-      if (answer.status !== 404) continue;
+      const response = await this.environment.fetch(`${this.base}api/sessions/${session}`, { credentials: "same-origin", headers: pageKeyHeader(this.pageKey) });
+      if (response.status !== 404) continue;
       this.cursors.delete(session);
-      this.told.gone(session);
+      this.listener.onGone(session);
     }
   }
 }

@@ -1,36 +1,35 @@
-// What a finger means that moves across a small screen: the list lies to the left of a conversation, its details
-// to the right.
+// Interpret swipes on a small screen: the list is left of a conversation, its details are right.
 
-/** Where a finger was, and when. */
-export interface Touch {
+/** A touch position and its time. */
+export interface TouchPoint {
   readonly x: number;
   readonly y: number;
   readonly ms: number;
 }
 
-export type Way = "left" | "right" | "";
-export type Shown = "list" | "conversation" | "details";
+export type SwipeDirection = "left" | "right" | "";
+export type Pane = "list" | "conversation" | "details";
 
-const FAR_PX = 56;
-const QUICK_MS = 700;
-/** Whoever goes up or down as well wants to scroll. */
-const FLAT = 2;
-/** What begins at the very edge is the browser's own: back, and forward. */
+const DISTANCE_PX_MIN = 56;
+const DURATION_MS_MAX = 700;
+/** A swipe that moves further vertically is a scroll. */
+const HORIZONTAL_RATIO_MIN = 2;
+/** A swipe from the very edge is the browser's: back and forward. */
 const EDGE_PX = 16;
 
-/** Which way a finger went, if it went one. */
-export function wayOf(from: Touch, to: Touch, width: number): Way {
-  const across = to.x - from.x;
-  const isMeant = Math.abs(across) >= FAR_PX && Math.abs(across) >= FLAT * Math.abs(to.y - from.y) && to.ms - from.ms <= QUICK_MS;
-  if (!isMeant || from.x < EDGE_PX || from.x > width - EDGE_PX) return "";
-  return across > 0 ? "right" : "left";
+/** Return the direction of a swipe; "" if it is none. */
+export function swipeDirection(from: TouchPoint, to: TouchPoint, width: number): SwipeDirection {
+  const dx = to.x - from.x;
+  const isSwipe = Math.abs(dx) >= DISTANCE_PX_MIN && Math.abs(dx) >= HORIZONTAL_RATIO_MIN * Math.abs(to.y - from.y) && to.ms - from.ms <= DURATION_MS_MAX;
+  if (!isSwipe || from.x < EDGE_PX || from.x > width - EDGE_PX) return "";
+  return dx > 0 ? "right" : "left";
 }
 
-const ORDER: readonly Shown[] = ["list", "conversation", "details"];
+const PANES: readonly Pane[] = ["list", "conversation", "details"];
 
-/** What is shown after a finger went that way; only a conversation has details. */
-export function shownAfter(shown: Shown, way: Way, hasDetails: boolean): Shown {
-  const at = ORDER.indexOf(shown) + (way === "left" ? 1 : way === "right" ? -1 : 0);
-  const next = ORDER[Math.min(Math.max(at, 0), ORDER.length - 1)] ?? shown;
-  return next === "details" && !hasDetails ? shown : next;
+/** Return the pane after a swipe. Only a conversation has details. */
+export function paneAfterSwipe(pane: Pane, direction: SwipeDirection, hasDetails: boolean): Pane {
+  const index = PANES.indexOf(pane) + (direction === "left" ? 1 : direction === "right" ? -1 : 0);
+  const next = PANES[Math.min(Math.max(index, 0), PANES.length - 1)] ?? pane;
+  return next === "details" && !hasDetails ? pane : next;
 }

@@ -1,14 +1,14 @@
-// A tab's end of the shared connection; where there are no shared workers, a connection of its own.
+// A tab's access to the shared connection; without shared workers, a connection of its own.
 
-import { Hub, realWorld, type FromTab, type Post, type ToTab } from "./hub";
+import { StreamHub, browserEnvironment, type TabMessage, type PostToTab, type HubMessage } from "./hub";
 
-export type Line = (message: FromTab) => void;
+export type PostToHub = (message: TabMessage) => void;
 
-/** Open the line; `take` is called with everything that comes over it. */
-export function openLine(base: string, take: Post): Line {
-  if (typeof SharedWorker === "undefined") return ownLine(base, take);
+/** Open the connection; `receive` is called with every message. */
+export function openTabConnection(base: string, receive: PostToTab): PostToHub {
+  if (typeof SharedWorker === "undefined") return openLocalHub(base, receive);
   const worker = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: base });
-  worker.port.onmessage = ({ data }: MessageEvent<ToTab>) => take(data);
+  worker.port.onmessage = ({ data }: MessageEvent<HubMessage>) => receive(data);
   worker.port.start();
   const lock = `tab-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
   void navigator.locks?.request(lock, () => {
@@ -16,15 +16,15 @@ export function openLine(base: string, take: Post): Line {
     return new Promise(() => undefined);
   });
   addEventListener("pagehide", (event) => {
-    if (!(event as PageTransitionEvent).persisted) worker.port.postMessage({ type: "bye" } satisfies FromTab);
+    if (!(event as PageTransitionEvent).persisted) worker.port.postMessage({ type: "bye" } satisfies TabMessage);
   });
   return (message) => worker.port.postMessage(message);
 }
 
-function ownLine(base: string, take: Post): Line {
-  const hub = new Hub(base, realWorld);
-  setInterval(() => hub.look(), 5_000);
-  addEventListener("online", () => hub.wake());
-  hub.attach(take);
-  return (message) => hub.take(take, message);
+function openLocalHub(base: string, receive: PostToTab): PostToHub {
+  const hub = new StreamHub(base, browserEnvironment);
+  setInterval(() => hub.checkAlive(), 5_000);
+  addEventListener("online", () => hub.reconnect());
+  hub.attach(receive);
+  return (message) => hub.handle(receive, message);
 }

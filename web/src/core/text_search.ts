@@ -1,54 +1,53 @@
-// Where in a text the words are that somebody looks for: compared without case and accents, as the server's search
-// compares them.
+// Find words in a text without regard to case and accents, as the server's search does.
 
 export type Span = readonly [start: number, end: number];
 
-const CHUNK = /"([^"]*)"|([^\s"]+)/g;
+const QUERY_TERM = /"([^"]*)"|([^\s"]+)/g;
 const LETTER = "[\\p{L}\\p{N}]";
 const WORDS = new RegExp(`${LETTER}+`, "gu");
-const BETWEEN = "[^\\p{L}\\p{N}]{0,8}";
+const SEPARATOR = "[^\\p{L}\\p{N}]{0,8}";
 const ASCII = /^[\x00-\x7f]*$/;
-/** Accents; what voices a kana makes it another. */
-const MARKS = /(?![\u3099\u309a])\p{M}/gu;
-/** So many in one text are enough to see that there are many. */
+/** Accents. A kana's voicing mark makes another letter, so it stays. */
+const ACCENTS = /(?![\u3099\u309a])\p{M}/gu;
+/** The most matches in one text. */
 const SPANS_MAX = 400;
 
 interface Term {
   readonly whole: RegExp;
-  /** Also inside a longer word, where it stands nowhere by itself. */
+  /** Matches also inside a longer word; used where the word occurs nowhere by itself. */
   readonly within: RegExp;
 }
 
-/** `text` as it is compared, and where each of its characters stood; null: where it stands. */
-function folded(text: string): { text: string; places: number[] | null } {
-  if (ASCII.test(text)) return { text: text.toLowerCase(), places: null };
+/** Return the normalized text and the original offset of each character; null if the offsets are the same. */
+function normalize(text: string): { text: string; offsets: number[] | null } {
+  if (ASCII.test(text)) return { text: text.toLowerCase(), offsets: null };
   const places: number[] = [];
-  let at = 0;
-  let out = "";
-  for (const sign of text) {
-    const plain = sign.normalize("NFKD").replace(MARKS, "").normalize("NFC").toUpperCase().toLowerCase();
-    for (let unit = 0; unit < plain.length; unit++) places.push(at);
-    out += plain;
-    at += sign.length;
+  let offset = 0;
+  let normalized = "";
+  for (const char of text) {
+    const plain = char.normalize("NFKD").replace(ACCENTS, "").normalize("NFC").toUpperCase().toLowerCase();
+    for (let unit = 0; unit < plain.length; unit++) places.push(offset);
+    normalized += plain;
+    offset += char.length;
   }
-  return { text: out, places: [...places, at] };
+  return { text: normalized, offsets: [...places, offset] };
 }
 
-function termsOf(query: string): Term[] {
-  const found = [...query.matchAll(CHUNK)].map(([chunk, quoted]) => ({ words: folded(chunk).text.match(WORDS) ?? [], isQuoted: quoted !== undefined })).filter(({ words }) => words.length);
-  return found.map(({ words, isQuoted }, place) => {
-    const body = words.join(BETWEEN);
+function parseTerms(query: string): Term[] {
+  const terms = [...query.matchAll(QUERY_TERM)].map(([chunk, quoted]) => ({ words: normalize(chunk).text.match(WORDS) ?? [], isQuoted: quoted !== undefined })).filter(({ words }) => words.length);
+  return terms.map(({ words, isQuoted }, index) => {
+    const body = words.join(SEPARATOR);
     // The last word may be unfinished.
-    const isOpen = place === found.length - 1 && !isQuoted && (words.at(-1)?.length ?? 0) > 1;
-    return { whole: new RegExp(`(?<!${LETTER})${body}${isOpen ? "" : `(?!${LETTER})`}`, "gu"), within: new RegExp(body, "gu") };
+    const isPrefix = index === terms.length - 1 && !isQuoted && (words.at(-1)?.length ?? 0) > 1;
+    return { whole: new RegExp(`(?<!${LETTER})${body}${isPrefix ? "" : `(?!${LETTER})`}`, "gu"), within: new RegExp(body, "gu") };
   });
 }
 
-/** What finds the words of `query` in a text: in order, and none inside another. */
-export function finderOf(query: string): (text: string) => Span[] {
-  const terms = termsOf(query);
+/** Return a function that finds the words of `query` in a text: in order, without overlaps. */
+export function createFinder(query: string): (text: string) => Span[] {
+  const terms = parseTerms(query);
   return (text) => {
-    const { text: plain, places } = folded(text);
+    const { text: plain, offsets: places } = normalize(text);
     const matches = terms.flatMap(({ whole, within }) => {
       const apart = [...plain.matchAll(whole)];
       return apart.length ? apart : [...plain.matchAll(within)];

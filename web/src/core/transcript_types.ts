@@ -1,17 +1,17 @@
-// What a conversation is made of, and how each thing begins.
+// The types of a conversation's state, and their initial values.
 
 import type { AnyPart, Message, Run } from "./protocol";
 
-export type Status = Message["status"];
-export type State = NonNullable<Message["state"]>;
+export type MessageStatus = Message["status"];
+export type ToolState = NonNullable<Message["state"]>;
 
-/** A message as it reads now; `version` grows with every change, so that a view knows what to draw again. */
+/** The state of a message; `version` increases with every change, so that a view knows what to render again. */
 export interface Entry {
   turn: number;
   place: number;
   id: string;
   role: Message["role"];
-  status: Status;
+  status: MessageStatus;
   at: number;
   parts: AnyPart[];
   run_id: string | null;
@@ -19,21 +19,21 @@ export interface Entry {
   continues: string | null;
   message_id: string;
   name: string;
-  state: State | null;
+  state: ToolState | null;
   outcome: NonNullable<Message["outcome"]> | null;
   approval: NonNullable<Message["approval"]> | null;
   reason: string;
-  /** What a call asks a person, while it does. */
+  /** The open question of a call. */
   asked: NonNullable<Message["asked"]> | null;
-  /** What a call runs with, once it is in the ledger; the model's own words stand in its message. */
+  /** The arguments that a call runs with, once it is in the ledger; its message has those that the model wrote. */
   arguments: string;
   edited: boolean;
-  /** Which model writes an answer; how long a call ran. */
+  /** The model of an answer. */
   model: string;
   ms: number;
-  /** How many tokens the model was sent for an answer, as its provider counted; 0: it has not said. */
+  /** How many tokens the model received for an answer, as its provider counted; 0: unknown. */
   context_tokens: number;
-  /** When an answer was asked for; 0: nobody has said. `at` is when it ended. */
+  /** When the answer was requested; 0: unknown. `at` is when it ended. */
   began_at: number;
   version: number;
 }
@@ -46,17 +46,17 @@ export interface Turn {
   id: string;
   run_id: string | null;
   live: boolean;
-  /** Null while it is live, and where the context was cleared. */
+  /** Null if the turn is live, or if the context was cleared. */
   removed: Removed | null;
-  /** Ascending by place. */
+  /** In ascending order of place. */
   entries: Entry[];
-  /** What memory brought to it. */
+  /** The memories that were added to its context. */
   memories: readonly string[];
   version: number;
 }
 
-/** The work on a turn, as far as events and pages tell. */
-export interface Work {
+/** A run, as far as events and pages report it. */
+export interface RunInfo {
   id: string;
   turn: number;
   status: Run["status"];
@@ -64,53 +64,53 @@ export interface Work {
   detail: string;
   failure: Run["failure"];
   retrying: string;
-  /** The run that this one is to be told to, while it waits. */
+  /** The run that this queued turn steers. */
   steers: string | null;
   started_at: number | null;
   ended_at: number | null;
   input_tokens: number;
   output_tokens: number;
-  /** How many of those that it read had been read before, and cost less. */
+  /** How many of the input tokens came from a cache and cost less. */
   cached_tokens: number;
-  /** How many of all were counted here, because the provider told none. */
+  /** How many of the tokens were estimated, because the provider reported none. */
   estimated_tokens: number;
-  /** What is known of it; null: nothing is. */
+  /** The known cost; null: nothing is known. */
   cost_micros: number | null;
 }
 
-/** Whether more may still be written to it. */
+/** Return whether more may still be appended to it. */
 export function isOpen(entry: Entry): boolean {
   return entry.role === "tool" ? entry.state !== "settled" : entry.status === "streaming" || entry.status === "interrupted";
 }
 
-export function spot(event: { turn: number; place?: number; at: number }, place = event.place ?? 0): Pick<Entry, "turn" | "place" | "at"> {
+export function position(event: { turn: number; place?: number; at: number }, place = event.place ?? 0): Pick<Entry, "turn" | "place" | "at"> {
   return { turn: event.turn, place, at: event.at };
 }
 
-type Known = Pick<Entry, "turn" | "place" | "at" | "id" | "role"> & { [Name in keyof Entry]?: Entry[Name] | null };
+type EntryFields = Pick<Entry, "turn" | "place" | "at" | "id" | "role"> & { [Name in keyof Entry]?: Entry[Name] | null };
 
-export function fresh(known: Known): Entry {
-  const { turn, place, at, id, role, parts, status } = known;
+export function newEntry(fields: EntryFields): Entry {
+  const { turn, place, at, id, role, parts, status } = fields;
   return {
-    turn, place, at, id, role, status: status ?? "settled", parts: parts ?? [], run_id: known.run_id ?? null,
-    late: known.late ?? false, continues: known.continues ?? null, message_id: known.message_id ?? "",
-    name: known.name ?? "", state: known.state ?? (role === "tool" ? "settled" : null),
-    outcome: known.outcome ?? null, approval: known.approval ?? null, reason: known.reason ?? "",
-    asked: known.asked ?? null,
-    arguments: known.arguments ?? "", edited: known.edited ?? Boolean(known.outcome && known.arguments),
-    model: known.model ?? "", ms: known.ms ?? 0, context_tokens: known.context_tokens ?? 0,
-    began_at: known.began_at ?? 0, version: 0,
+    turn, place, at, id, role, status: status ?? "settled", parts: parts ?? [], run_id: fields.run_id ?? null,
+    late: fields.late ?? false, continues: fields.continues ?? null, message_id: fields.message_id ?? "",
+    name: fields.name ?? "", state: fields.state ?? (role === "tool" ? "settled" : null),
+    outcome: fields.outcome ?? null, approval: fields.approval ?? null, reason: fields.reason ?? "",
+    asked: fields.asked ?? null,
+    arguments: fields.arguments ?? "", edited: fields.edited ?? Boolean(fields.outcome && fields.arguments),
+    model: fields.model ?? "", ms: fields.ms ?? 0, context_tokens: fields.context_tokens ?? 0,
+    began_at: fields.began_at ?? 0, version: 0,
   };
 }
 
-export function begun(id: string, turn: number): Work {
+export function newRunInfo(id: string, turn: number): RunInfo {
   return {
     id, turn, status: "accepted", waiting: null, detail: "", failure: null, retrying: "", steers: null, started_at: null,
     ended_at: null, input_tokens: 0, output_tokens: 0, cached_tokens: 0, estimated_tokens: 0, cost_micros: null,
   };
 }
 
-export function workOf(run: Run): Work {
+export function runInfo(run: Run): RunInfo {
   const { id, turn, status, waiting, failure, detail, steers, started_at, ended_at, usage } = run;
-  return { ...begun(id, turn), status, waiting, failure, detail, steers, started_at, ended_at, ...usage };
+  return { ...newRunInfo(id, turn), status, waiting, failure, detail, steers, started_at, ended_at, ...usage };
 }

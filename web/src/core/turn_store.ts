@@ -1,24 +1,23 @@
-// Where everything that was said stands: turns with their entries, by number and by name. It is told what to write
-// where, and knows neither events nor runs.
+// The turns of a conversation with their entries, by number and by id. It knows neither events nor runs.
 
-import { isOpen, type Entry, type Removed, type Status, type Turn } from "./transcript_types";
+import { isOpen, type Entry, type Removed, type MessageStatus, type Turn } from "./transcript_types";
 import type { ToolCallPart } from "./protocol";
 
-export class Turns {
+export class TurnStore {
   readonly turns = new Map<number, Turn>();
-  private readonly places = new Map<string, Entry>();
+  private readonly entriesById = new Map<string, Entry>();
   private readonly versions = new Map<string, readonly string[]>();
   private order: Turn[] | null = null;
   private version = 0;
 
-  /** Turns in the order they are read in. */
-  ordered(): readonly Turn[] {
+  /** Return the turns in reading order. */
+  orderedTurns(): readonly Turn[] {
     this.order ??= [...this.turns.values()].sort((a, b) => a.turn - b.turn);
     return this.order;
   }
 
   entry(id: string): Entry | undefined {
-    return this.places.get(id);
+    return this.entriesById.get(id);
   }
 
   turn(number: number): Turn {
@@ -31,123 +30,123 @@ export class Turns {
     return turn;
   }
 
-  put(entry: Entry): void {
+  putEntry(entry: Entry): void {
     const turn = this.turn(entry.turn);
     entry.version = turn.version = ++this.version;
-    const at = turn.entries.findIndex((other) => other.place >= entry.place);
-    const there = at >= 0 ? turn.entries[at] : undefined;
-    if (there && there.place === entry.place) {
-      if (there.id !== entry.id) this.places.delete(there.id);
-      turn.entries[at] = entry;
-    } else if (at < 0) turn.entries.push(entry);
-    else turn.entries.splice(at, 0, entry);
-    this.places.set(entry.id, entry);
+    const index = turn.entries.findIndex((other) => other.place >= entry.place);
+    const existing = index >= 0 ? turn.entries[index] : undefined;
+    if (existing && existing.place === entry.place) {
+      if (existing.id !== entry.id) this.entriesById.delete(existing.id);
+      turn.entries[index] = entry;
+    } else if (index < 0) turn.entries.push(entry);
+    else turn.entries.splice(index, 0, entry);
+    this.entriesById.set(entry.id, entry);
   }
 
-  drop(turn: Turn): void {
-    for (const entry of turn.entries) this.places.delete(entry.id);
+  deleteTurn(turn: Turn): void {
+    for (const entry of turn.entries) this.entriesById.delete(entry.id);
     this.turns.delete(turn.turn);
     this.order = null;
   }
 
-  /** Remove every live turn from one on, all by the same event. */
+  /** Remove every live turn from `from_turn` on, all by the same event. */
   removeTurns(from_turn: number, seq: number, replaced: boolean): void {
-    const live = this.ordered().filter((turn) => turn.live);
+    const live = this.orderedTurns().filter((turn) => turn.live);
     const removed: Removed = { seq, replaced, after: live.findLast((turn) => turn.turn < from_turn)?.turn ?? 0 };
-    for (const turn of live) if (turn.turn >= from_turn) this.set(turn, { live: false, removed });
+    for (const turn of live) if (turn.turn >= from_turn) this.updateTurn(turn, { live: false, removed });
   }
 
-  /** The context was cleared: these turns are live no more, and those that were removed before cannot be restored. */
+  /** Clear the context: these turns are not live any more, and removed ones among them cannot be restored. */
   clearTurns(through: number): void {
     for (const turn of this.turns.values()) {
-      if (turn.turn <= through && (turn.live || turn.removed)) this.set(turn, { live: false, removed: null });
+      if (turn.turn <= through && (turn.live || turn.removed)) this.updateTurn(turn, { live: false, removed: null });
     }
   }
 
-  /** Make turns live again. Others that were removed with them are now removed for themselves: no version leads to them. */
+  /** Make turns live again. Others that the same event removed become removed for themselves: no version leads to them. */
   restoreTurns(ranges: readonly (readonly [number, number])[]): void {
-    const back = this.ordered().filter(({ turn }) => ranges.some(([first, last]) => first <= turn && turn <= last));
-    const last = new Map(back.flatMap(({ turn, removed }) => (removed ? [[removed.seq, turn] as const] : [])));
-    for (const turn of back) this.set(turn, { live: true, removed: null });
+    const restored = this.orderedTurns().filter(({ turn }) => ranges.some(([first, last]) => first <= turn && turn <= last));
+    const last = new Map(restored.flatMap(({ turn, removed }) => (removed ? [[removed.seq, turn] as const] : [])));
+    for (const turn of restored) this.updateTurn(turn, { live: true, removed: null });
     for (const turn of this.turns.values()) {
       const after = turn.removed ? last.get(turn.removed.seq) : undefined;
-      if (turn.removed && after) this.set(turn, { removed: { ...turn.removed, replaced: false, after } });
+      if (turn.removed && after) this.updateTurn(turn, { removed: { ...turn.removed, replaced: false, after } });
     }
   }
 
-  /** Whether a turn is shown, live or as a row that says that it was removed: only below the turn that it followed. */
-  isShown({ removed }: Turn): boolean {
+  /** Return whether a turn is shown, live or as a "removed" row: a removed one only below the live turn that it followed. */
+  isVisible({ removed }: Turn): boolean {
     return !removed || (!removed.replaced && (this.turns.get(removed.after)?.live ?? true));
   }
 
-  private set(turn: Turn, changes: Partial<Turn>): void {
+  private updateTurn(turn: Turn, changes: Partial<Turn>): void {
     Object.assign(turn, changes);
-    this.redraw(turn);
+    this.markTurnChanged(turn);
   }
 
-  /** The turns of all versions of a message, oldest first; empty where there is only one. */
-  versionsOf(id: string): readonly string[] {
+  /** Return the turns of all versions of a message, oldest first; empty if there is only one. */
+  versionIds(id: string): readonly string[] {
     return this.versions.get(id) ?? [];
   }
 
-  /** A turn is another version of the one that it replaces, and of whatever that one replaced. */
+  /** Add a version of a message: it joins the versions of the turn that it replaces. */
   addVersion(id: string, replaces: string): void {
     this.putVersions([...(this.versions.get(replaces) ?? [replaces]), id]);
   }
 
   putVersions(ids: readonly string[]): void {
     for (const id of ids) this.versions.set(id, ids);
-    for (const turn of this.turns.values()) if (ids.includes(turn.id)) this.redraw(turn);
+    for (const turn of this.turns.values()) if (ids.includes(turn.id)) this.markTurnChanged(turn);
   }
 
-  /** Something about a turn reads differently, though none of its entries does. */
-  redraw(turn: Turn): void {
+  /** Mark a turn as changed although none of its entries is. */
+  markTurnChanged(turn: Turn): void {
     turn.version = ++this.version;
   }
 
-  change(id: string, changes: Partial<Entry>): void {
-    const entry = this.places.get(id);
+  updateEntry(id: string, changes: Partial<Entry>): void {
+    const entry = this.entriesById.get(id);
     if (!entry || (entry.role === "tool" && entry.state === "settled")) return;
     Object.assign(entry, changes);
-    this.touch(entry);
+    this.markEntryChanged(entry);
   }
 
-  note(turn: number, place: number, status: Status, at: number): void {
+  updateNotice(turn: number, place: number, status: MessageStatus, at: number): void {
     const entry = this.turns.get(turn)?.entries.find((each) => each.place === place);
     if (entry?.role !== "notice") return;
     Object.assign(entry, { status, at });
-    this.touch(entry);
+    this.markEntryChanged(entry);
   }
 
-  write(id: string, type: "text" | "reasoning", text: string): void {
-    const entry = this.places.get(id);
+  appendText(id: string, type: "text" | "reasoning", text: string): void {
+    const entry = this.entriesById.get(id);
     if (!entry || !isOpen(entry) || !text) return;
     const last = entry.parts.at(-1);
     if (last?.type === type) entry.parts[entry.parts.length - 1] = { ...last, text: last.text + text };
     else entry.parts.push({ type, text });
-    this.touch(entry);
+    this.markEntryChanged(entry);
   }
 
-  writeCall(id: string, call_id: string, name: string, text: string): void {
-    const entry = this.places.get(id);
+  appendArguments(id: string, call_id: string, name: string, text: string): void {
+    const entry = this.entriesById.get(id);
     if (!entry || !isOpen(entry)) return;
-    const at = entry.parts.findIndex((part) => part.type === "tool_call" && part.call_id === call_id);
-    const call = entry.parts[at] as ToolCallPart | undefined;
-    if (call) entry.parts[at] = { ...call, arguments: call.arguments + text };
+    const index = entry.parts.findIndex((part) => part.type === "tool_call" && part.call_id === call_id);
+    const call = entry.parts[index] as ToolCallPart | undefined;
+    if (call) entry.parts[index] = { ...call, arguments: call.arguments + text };
     else entry.parts.push({ type: "tool_call", call_id, name, arguments: text });
-    this.touch(entry);
+    this.markEntryChanged(entry);
   }
 
-  /** What a run was writing in a turn when it ended stays as far as it came. */
-  interrupt(number: number, run_id: string): void {
+  /** Mark the messages that a run was writing as interrupted. They keep their text. */
+  interruptRun(number: number, run_id: string): void {
     for (const entry of this.turns.get(number)?.entries ?? []) {
       if (entry.run_id !== run_id || entry.status !== "streaming") continue;
       entry.status = "interrupted";
-      this.touch(entry);
+      this.markEntryChanged(entry);
     }
   }
 
-  private touch(entry: Entry): void {
+  private markEntryChanged(entry: Entry): void {
     entry.version = this.turn(entry.turn).version = ++this.version;
   }
 }

@@ -1,50 +1,50 @@
-// Where the page begins.
+// The entry point of the page.
 
 import { render } from "preact";
 import "./style/page.css";
 import { App } from "./app/app";
-import { begin, seen, show } from "./app/session_sync";
-import { applyLook } from "./app/theme";
+import { connect, markSeen, openSession } from "./app/session_sync";
+import { applyTheme } from "./app/theme";
 import { signInByLink } from "./app/sign_in";
-import { watchLook } from "./app/notifications";
-import { about, current, hidden, leaveNotice, loading, me, now, place } from "./app/store";
-import { watchBack } from "./app/navigation";
+import { holdVisibleLock } from "./app/notifications";
+import { pageAgent, current, isTabHidden, dismissNotice, loading, me, now, page } from "./app/store";
+import { closeOverlaysOnBack } from "./app/navigation";
 
-const opened = () => {
+const sessionInHash = () => {
   const name = location.hash.slice(1);
   return /^s_\w+$/.test(name) ? name : null;
 };
 
 const root = document.getElementById("page");
-/** The address that the page shows. */
-let shown = "";
-/** A link may come while the page is open: then it signs in, too. */
-async function arrive(): Promise<void> {
-  shown = location.hash;
+/** The hash of the page that is shown. */
+let shownHash = "";
+/** Handle a new address. It may be a sign-in link. */
+async function handleLocation(): Promise<void> {
+  shownHash = location.hash;
   const isLink = await signInByLink();
-  // A link is gone from the address by now, and may be opened again.
-  shown = location.hash;
-  if (isLink || !me.value?.signed_in) await begin();
+  // Signing in removes the code from the address, so that the same link can be opened again.
+  shownHash = location.hash;
+  if (isLink || !me.value?.signed_in) await connect();
   if (!me.value?.signed_in) return;
-  const [where, what] = location.hash.slice(1).split("/");
-  place.value = where === "memory" || where === "agents" ? where : "";
-  about.value = (place.value && what) || "";
-  await show(opened());
+  const [pageName, detail] = location.hash.slice(1).split("/");
+  page.value = pageName === "memory" || pageName === "agents" ? pageName : "";
+  pageAgent.value = (page.value && detail) || "";
+  await openSession(sessionInHash());
 }
 
-applyLook();
+applyTheme();
 if (root) render(<App />, root);
 addEventListener("hashchange", (event) => {
-  if (event.isTrusted && location.hash === shown) return; // `goTo` has led there already.
-  leaveNotice();
-  void arrive();
+  if (event.isTrusted && location.hash === shownHash) return; // `goTo` has already handled it.
+  dismissNotice();
+  void handleLocation();
 });
 document.addEventListener("visibilitychange", () => {
-  hidden.value = document.hidden;
-  // What was written meanwhile is read now.
-  if (current.value && !loading.value) void seen(current.value);
+  isTabHidden.value = document.hidden;
+  // Mark as seen what arrived while the tab was hidden.
+  if (current.value && !loading.value) void markSeen(current.value);
 });
-watchLook();
-watchBack();
-await arrive();
+holdVisibleLock();
+closeOverlaysOnBack();
+await handleLocation();
 setInterval(() => (now.value = Date.now()), 30_000);

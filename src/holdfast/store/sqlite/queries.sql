@@ -296,7 +296,7 @@ SELECT EXISTS (
 )
 FROM (
     SELECT t.session, t.run_id, t.status, s.context_version, max(t.seq, ifnull(
-        (SELECT CAST(body AS INTEGER) FROM shelf WHERE kind = 'seen' AND id = s.id), 0)) AS known
+        (SELECT CAST(body AS INTEGER) FROM key_values WHERE kind = 'seen' AND id = s.id), 0)) AS known
     FROM turns t JOIN sessions s ON s.no = t.session
     WHERE t.session = ? ORDER BY t.turn DESC LIMIT 1
 ) n WHERE n.run_id IS NOT NULL AND n.status NOT IN ('undone', 'cleared');
@@ -307,24 +307,24 @@ FROM turns t JOIN events e ON e.session = t.session AND e.seq = t.seq
 WHERE t.session = ? AND t.status = 'live' ORDER BY t.turn LIMIT 1;
 
 -- name: mark
-SELECT ifnull((SELECT CAST(body AS INTEGER) FROM shelf WHERE kind = 'seen' AND id = ?), 0);
+SELECT ifnull((SELECT CAST(body AS INTEGER) FROM key_values WHERE kind = 'seen' AND id = ?), 0);
 
 -- name: is_pinned
-SELECT EXISTS (SELECT 1 FROM shelf WHERE kind = 'pin' AND id = ?);
+SELECT EXISTS (SELECT 1 FROM key_values WHERE kind = 'pin' AND id = ?);
 
 -- name: count_pins
-SELECT count(*) FROM shelf p JOIN sessions s ON s.id = p.id WHERE p.kind = 'pin' AND s.deleted_at IS NULL;
+SELECT count(*) FROM key_values p JOIN sessions s ON s.id = p.id WHERE p.kind = 'pin' AND s.deleted_at IS NULL;
 
 -- name: pinned_sessions
 SELECT no, s.id, created_at, updated_at, title, title_by, agent, model, workspace, resume, status, run_id, archived,
     deleted_at, last_turn, live_turns, context_version, previous_session_id, parent_session_id,
     successor_session_id, usage, remember
-FROM shelf p JOIN sessions s ON s.id = p.id
+FROM key_values p JOIN sessions s ON s.id = p.id
 WHERE p.kind = 'pin' AND s.deleted_at IS NULL AND s.archived = 0
 ORDER BY updated_at DESC, no DESC LIMIT ?;
 
--- name: delete_kept
-DELETE FROM shelf WHERE kind IN ('seen', 'pin', 'draft') AND id = (SELECT id FROM sessions WHERE no = ?1)
+-- name: delete_session_items
+DELETE FROM key_values WHERE kind IN ('seen', 'pin', 'draft') AND id = (SELECT id FROM sessions WHERE no = ?1)
     AND NOT EXISTS (SELECT 1 FROM sessions other JOIN sessions gone ON gone.id = other.id
         WHERE gone.no = ?1 AND other.deleted_at IS NULL);
 
@@ -374,115 +374,115 @@ DELETE FROM blob_chunks WHERE blob = ?;
 -- name: delete_blob
 DELETE FROM blobs WHERE no = ?;
 
--- The shelf.
+-- Key-value items.
 
 -- name: put_item
-INSERT OR REPLACE INTO shelf (kind, id, body) VALUES (?, ?, ?);
+INSERT OR REPLACE INTO key_values (kind, id, body) VALUES (?, ?, ?);
 
 -- name: swap_item
-UPDATE shelf SET body = ?4 WHERE kind = ?1 AND id = ?2 AND body = ?3 RETURNING 1;
+UPDATE key_values SET body = ?4 WHERE kind = ?1 AND id = ?2 AND body = ?3 RETURNING 1;
 
 -- name: drop_item
-DELETE FROM shelf WHERE kind = ? AND id = ? AND body = ? RETURNING 1;
+DELETE FROM key_values WHERE kind = ? AND id = ? AND body = ? RETURNING 1;
 
 -- name: take_item
-DELETE FROM shelf WHERE kind = ? AND id = ? RETURNING body;
+DELETE FROM key_values WHERE kind = ? AND id = ? RETURNING body;
 
 -- name: delete_item
-DELETE FROM shelf WHERE kind = ? AND id = ?;
+DELETE FROM key_values WHERE kind = ? AND id = ?;
 
 -- name: delete_items
-DELETE FROM shelf WHERE kind = ?;
+DELETE FROM key_values WHERE kind = ?;
 
 -- name: item
-SELECT body FROM shelf WHERE kind = ? AND id = ?;
+SELECT body FROM key_values WHERE kind = ? AND id = ?;
 
 -- name: items
-SELECT id, body FROM shelf WHERE kind = ? ORDER BY id;
+SELECT id, body FROM key_values WHERE kind = ? ORDER BY id;
 
--- What memory is owed.
+-- The memory queue.
 
--- name: get_debt
-SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: get_queued_commit
+SELECT n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key
-FROM debts WHERE session = ? AND n = ?;
+FROM memory_queue WHERE session = ? AND n = ?;
 
--- name: last_debt
-SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: last_queued_commit
+SELECT n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key
-FROM debts WHERE session = ? ORDER BY n DESC LIMIT 1;
+FROM memory_queue WHERE session = ? ORDER BY n DESC LIMIT 1;
 
--- name: open_debts
-SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: open_queued_commits
+SELECT n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key
-FROM debts WHERE session = ? AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') ORDER BY n;
+FROM memory_queue WHERE session = ? AND (state IN ('pending', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') ORDER BY n;
 
--- name: debts_from
-SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: queued_commits_from
+SELECT n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key
-FROM debts WHERE session = ? AND through_turn >= ? ORDER BY n;
+FROM memory_queue WHERE session = ? AND through_turn >= ? ORDER BY n;
 
--- name: all_debts
-SELECT n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: all_queued_commits
+SELECT n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key
-FROM debts WHERE session = ? ORDER BY n;
+FROM memory_queue WHERE session = ? ORDER BY n;
 
--- name: put_debt
-INSERT OR REPLACE INTO debts (session, n, turns, through_turn, owed_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
+-- name: put_queued_commit
+INSERT OR REPLACE INTO memory_queue (session, n, turns, through_turn, queued_at, touched_at, state, owner, key, digest, attempts, process_id, started_at,
     retry_at, failure, receipt, retraction, takes_key)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: delete_debt
-DELETE FROM debts WHERE session = ? AND n = ?;
+-- name: delete_queued_commit
+DELETE FROM memory_queue WHERE session = ? AND n = ?;
 
--- name: delete_debts
-DELETE FROM debts WHERE session = ?;
+-- name: delete_queued_commits
+DELETE FROM memory_queue WHERE session = ?;
 
--- name: every_open_debt
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
-FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
-WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
-ORDER BY d.owed_at, d.session, d.n LIMIT ?;
+-- name: pending_commits
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, q.n, q.turns, q.through_turn, q.queued_at, q.touched_at, q.state, q.owner, q.key, q.digest, q.attempts, q.process_id, q.started_at, q.retry_at, q.failure, q.receipt, q.retraction, q.takes_key
+FROM memory_queue q INDEXED BY memory_queue_open JOIN sessions s ON s.no = q.session
+WHERE (q.state IN ('pending', 'committing', 'failed', 'in_doubt') OR q.retraction = 'wanted')
+ORDER BY q.queued_at, q.session, q.n LIMIT ?;
 
--- name: kept_debts
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
-FROM debts d JOIN sessions s ON s.no = d.session
-WHERE d.retraction = 'cannot' AND d.state = 'paid' AND s.deleted_at IS NULL
-ORDER BY d.owed_at DESC, d.session, d.n LIMIT ?;
+-- name: unretracted_commits
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, q.n, q.turns, q.through_turn, q.queued_at, q.touched_at, q.state, q.owner, q.key, q.digest, q.attempts, q.process_id, q.started_at, q.retry_at, q.failure, q.receipt, q.retraction, q.takes_key
+FROM memory_queue q JOIN sessions s ON s.no = q.session
+WHERE q.retraction = 'cannot' AND q.state = 'committed' AND s.deleted_at IS NULL
+ORDER BY q.queued_at DESC, q.session, q.n LIMIT ?;
 
--- name: owing
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
-FROM debts d JOIN sessions s ON s.no = d.session
-WHERE d.session IN (
+-- name: pending_commits_of
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, q.n, q.turns, q.through_turn, q.queued_at, q.touched_at, q.state, q.owner, q.key, q.digest, q.attempts, q.process_id, q.started_at, q.retry_at, q.failure, q.receipt, q.retraction, q.takes_key
+FROM memory_queue q JOIN sessions s ON s.no = q.session
+WHERE q.session IN (
         SELECT no FROM sessions WHERE id = ?1 AND deleted_at IS NULL
         UNION ALL SELECT no FROM sessions WHERE id = ?1 AND deleted_at IS NOT NULL
     )
-    AND (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
-ORDER BY s.deleted_at IS NOT NULL, s.no, d.n;
+    AND (q.state IN ('pending', 'committing', 'failed', 'in_doubt') OR q.retraction = 'wanted')
+ORDER BY s.deleted_at IS NOT NULL, s.no, q.n;
 
--- name: due_debts
-SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, d.n, d.turns, d.through_turn, d.owed_at, d.touched_at, d.state, d.owner, d.key, d.digest, d.attempts, d.process_id, d.started_at, d.retry_at, d.failure, d.receipt, d.retraction, d.takes_key
-FROM debts d INDEXED BY debts_open JOIN sessions s ON s.no = d.session
-WHERE (d.state IN ('owed', 'committing', 'failed', 'in_doubt') OR d.retraction = 'wanted')
-    AND (d.state <> 'owed' OR d.touched_at <= ?1 OR d.touched_at > ?5) AND (d.state <> 'in_doubt' OR d.retraction = 'wanted')
-    AND (d.retry_at <= ?2 OR d.retry_at > ?6) AND d.owner NOT IN (SELECT value FROM json_each(?4))
-    AND (d.retraction = 'wanted' OR NOT EXISTS (
-        SELECT 1 FROM debts e WHERE e.session = d.session AND e.n < d.n
-            AND e.state IN ('owed', 'committing', 'failed') AND e.retraction <> 'wanted'
+-- name: due_commits
+SELECT s.id, s.title, s.agent, s.deleted_at IS NOT NULL, s.no, q.n, q.turns, q.through_turn, q.queued_at, q.touched_at, q.state, q.owner, q.key, q.digest, q.attempts, q.process_id, q.started_at, q.retry_at, q.failure, q.receipt, q.retraction, q.takes_key
+FROM memory_queue q INDEXED BY memory_queue_open JOIN sessions s ON s.no = q.session
+WHERE (q.state IN ('pending', 'committing', 'failed', 'in_doubt') OR q.retraction = 'wanted')
+    AND (q.state <> 'pending' OR q.touched_at <= ?1 OR q.touched_at > ?5) AND (q.state <> 'in_doubt' OR q.retraction = 'wanted')
+    AND (q.retry_at <= ?2 OR q.retry_at > ?6) AND q.owner NOT IN (SELECT value FROM json_each(?4))
+    AND (q.retraction = 'wanted' OR NOT EXISTS (
+        SELECT 1 FROM memory_queue e WHERE e.session = q.session AND e.n < q.n
+            AND e.state IN ('pending', 'committing', 'failed') AND e.retraction <> 'wanted'
     ))
-ORDER BY d.owed_at, d.session, d.n LIMIT ?3;
+ORDER BY q.queued_at, q.session, q.n LIMIT ?3;
 
--- name: debt_totals
-SELECT count(*), ifnull(min(owed_at), 0) FROM debts INDEXED BY debts_open
-WHERE (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') AND state <> 'paid';
+-- name: memory_queue_totals
+SELECT count(*), ifnull(min(queued_at), 0) FROM memory_queue INDEXED BY memory_queue_open
+WHERE (state IN ('pending', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted') AND state <> 'committed';
 
--- name: buried_head
+-- name: deleted_session_head
 SELECT no, max(
     ifnull((SELECT max(seq) FROM events WHERE session = no), 0),
     ifnull((SELECT max(seq) FROM deltas WHERE session = no), 0)
 ), context_version, (SELECT position FROM events WHERE session = no ORDER BY seq LIMIT 1)
 FROM sessions WHERE id = ? AND deleted_at IS NOT NULL
-    AND EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
+    AND EXISTS (SELECT 1 FROM memory_queue WHERE session = no AND (state IN ('pending', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
 ORDER BY no LIMIT 1;
 
 -- name: numbered_head
@@ -498,11 +498,11 @@ WHERE session = ? AND turn = ? ORDER BY place;
 
 -- Notes.
 
--- name: telling
-SELECT receipt FROM note_tellings WHERE key = ?;
+-- name: note_commit
+SELECT receipt FROM note_commits WHERE key = ?;
 
--- name: put_telling
-INSERT OR IGNORE INTO note_tellings (key, receipt, at) VALUES (?, ?, ?);
+-- name: put_note_commit
+INSERT OR IGNORE INTO note_commits (key, receipt, at) VALUES (?, ?, ?);
 
 -- name: make_forgotten_key
 INSERT OR IGNORE INTO notes_forgotten_key (no, key) VALUES (1, randomblob(32));
@@ -569,10 +569,10 @@ SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, k
 SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes
 WHERE id = ? AND replaced_by IS NULL;
 
--- name: notes_told
+-- name: committed_notes
 SELECT id FROM notes WHERE key = ? ORDER BY no DESC;
 
--- name: notes_of_telling
+-- name: notes_of_commit
 SELECT id, text, by, session_id, from_turn, through_turn, made_at, changed_at, key FROM notes
 WHERE key = ? AND replaced_by IS NULL ORDER BY no;
 
@@ -702,7 +702,7 @@ WHERE d.state IN ('waiting', 'sending', 'changed') AND r.channel = ?1 AND d.retr
         AND f.state IN ('waiting', 'sending', 'changed'))
 ORDER BY d.made_at LIMIT ?3;
 
--- name: held_up_deliveries
+-- name: blocked_deliveries
 SELECT d.route, h.n, h.source, h.piece, h.kind, h.body, h.state, h.made_at, h.platform_id, h.attempts, h.process_id, h.retry_at, h.failure,
     d.n, d.source, d.piece, d.kind, d.body, d.state, d.made_at, d.platform_id, d.attempts, d.process_id, d.retry_at, d.failure
 FROM deliveries h INDEXED BY deliveries_open JOIN routes r ON r.key = h.route JOIN deliveries d ON d.route = h.route
@@ -784,19 +784,19 @@ DELETE FROM prunable WHERE settled_at = ? AND session = ? AND turn = ? AND place
 -- name: delete_delta
 DELETE FROM deltas WHERE session = ? AND seq = ?;
 
--- name: doomed_sessions
+-- name: purgeable_sessions
 SELECT no FROM sessions WHERE deleted_at <= ?
-    AND NOT EXISTS (SELECT 1 FROM debts WHERE session = no AND (state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
+    AND NOT EXISTS (SELECT 1 FROM memory_queue WHERE session = no AND (state IN ('pending', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted'))
 LIMIT ?;
 
--- name: doomed_events
+-- name: purgeable_events
 SELECT position FROM events
 WHERE session = ? AND position < (SELECT max(position) FROM events) ORDER BY seq LIMIT ?;
 
 -- name: delete_position
 DELETE FROM events WHERE position = ?;
 
--- name: doomed_deltas
+-- name: purgeable_deltas
 SELECT position FROM deltas WHERE session = ? LIMIT ?;
 
 -- name: delete_delta_position
@@ -805,7 +805,7 @@ DELETE FROM deltas WHERE position = ?;
 -- name: session_has_events
 SELECT EXISTS (SELECT 1 FROM events WHERE session = ?);
 
--- name: doomed_runs
+-- name: runs_to_purge
 SELECT id FROM runs WHERE session = ?;
 
 -- name: delete_turns
@@ -844,7 +844,7 @@ SELECT count(*) FROM sessions WHERE deleted_at IS NULL;
 SELECT 'turns', count(*) FROM turns WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'runs', count(*) FROM runs WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'tools', count(*) FROM tools WHERE session NOT IN (SELECT no FROM sessions)
-UNION ALL SELECT 'debts', count(*) FROM debts WHERE session NOT IN (SELECT no FROM sessions)
+UNION ALL SELECT 'memory_queue', count(*) FROM memory_queue WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'messages', count(*) FROM messages WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'events', count(*) FROM events WHERE session NOT IN (SELECT no FROM sessions)
 UNION ALL SELECT 'deltas', count(*) FROM deltas WHERE session NOT IN (SELECT no FROM sessions);

@@ -1,21 +1,21 @@
--- Holdfast's store, format 6.
+-- Holdfast's store, format 7.
 --
 -- One truth: an append-only journal per session, in two tables. `deltas` holds what streams, until its body is
 -- settled and it is pruned; `events` holds everything else, for good. Apart, because pages that lose all their
 -- rows can be given back, and pages that lose some cannot. `seq` numbers a session's events over both densely from
--- 1; `position` orders all events of the file, so that one query reads every session's news. The newest row of
+-- 1; `position` orders all events of the file, so that one query reads the new events of all sessions. The newest row of
 -- `events` is never removed, and a pruned delta is older than its body, so a position is never given out twice.
 --
--- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`, `debts`) are written in the transaction that appends
+-- Projections (`sessions`, `turns`, `runs`, `tools`, `messages`, `memory_queue`) are written in the transaction that appends
 -- the events they come from, by domain/state/projections.py. `search` is a projection too; it follows a moment
 -- later, through its own cursor in `cursors`. None of them holds text: `messages.body_seq` names the event
 -- that does. `holdfast doctor` compares them all with the fold of the journal.
 --
 -- Not projections: `leases` (who may write for a run), `prunable` (deltas whose body is settled), `blobs`,
--- `shelf` (small things that belong to no session: who may come in, what is always allowed), `notes` (what the
--- built-in memory remembers), and what came from chat apps and goes back to them.
+-- `key_values` (small records of no session: tokens, rules, pins), `notes` (of the built-in memory), and the messages
+-- that arrive from chat apps and leave for them.
 --
--- Locks, in this order: the folder's write turn (flock), then BEGIN IMMEDIATE. Readers take neither.
+-- Locks, in this order: the folder's write lock (flock), then BEGIN IMMEDIATE. Readers take neither.
 
 CREATE TABLE events (
     position INTEGER PRIMARY KEY,
@@ -27,11 +27,11 @@ CREATE TABLE events (
     body     BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_by_seq ON events (session, seq);
--- What runs were given: one a run, read with the conversation that a model is shown.
+-- What each run was given, one row a run: read together with the model's context.
 CREATE INDEX events_prepared ON events (session, seq) WHERE kind = 'context_prepared';
--- Summaries: the newest that stands is read with it too.
+-- Summaries: the newest valid one is read with the context too.
 CREATE INDEX events_compacted ON events (session, seq) WHERE kind = 'session_compacted';
--- What undid, restored or cleared turns: restoring a turn replays them.
+-- Undone, restored and cleared turns: restoring a turn replays them.
 CREATE INDEX events_removals ON events (session, seq)
     WHERE kind IN ('turns_undone', 'turns_restored', 'session_cleared');
 
@@ -110,7 +110,7 @@ CREATE TABLE runs (
     detail       TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
--- Not unique: the same conversation may be imported under two ids, or again while its old self is purged.
+-- Not unique: the same conversation may be imported under two ids, or again while the deleted one is purged.
 CREATE INDEX runs_by_id ON runs (id);
 CREATE INDEX runs_pending ON runs (session) WHERE pending IS NOT NULL;
 CREATE INDEX runs_open ON runs (session, turn) WHERE status NOT IN ('completed', 'cancelled', 'failed');
@@ -144,13 +144,14 @@ CREATE TABLE messages (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX messages_streaming ON messages (session, turn, place) WHERE status = 'streaming';
 
--- What memory is owed: a stretch of completed turns each, written in the transaction that completes them.
-CREATE TABLE debts (
+-- The memory queue: each row is a segment of completed turns that memory has to commit. The transaction that completes
+-- a turn also writes its row.
+CREATE TABLE memory_queue (
     session      INTEGER NOT NULL,
     n            INTEGER NOT NULL,
     turns        TEXT    NOT NULL,
     through_turn INTEGER NOT NULL,
-    owed_at      INTEGER NOT NULL,
+    queued_at      INTEGER NOT NULL,
     touched_at   INTEGER NOT NULL,
     state        TEXT    NOT NULL,
     owner        TEXT    NOT NULL,
@@ -166,10 +167,10 @@ CREATE TABLE debts (
     takes_key    INTEGER NOT NULL,
     PRIMARY KEY (session, n)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX debts_open ON debts (owed_at, session, n)
-    WHERE state IN ('owed', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted';
+CREATE INDEX memory_queue_open ON memory_queue (queued_at, session, n)
+    WHERE state IN ('pending', 'committing', 'failed', 'in_doubt') OR retraction = 'wanted';
 
--- Fed with words that domain/search_text.py has already taken apart; rowid is the body's position in `events`.
+-- Indexes words that domain/search_text.py has split; rowid is the body's position in `events`.
 CREATE VIRTUAL TABLE search USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
@@ -217,15 +218,15 @@ CREATE TABLE blob_uses (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX blob_uses_by_session ON blob_uses (session);
 
-CREATE TABLE shelf (
+CREATE TABLE key_values (
     kind TEXT NOT NULL,
     id   TEXT NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (kind, id)
 ) STRICT, WITHOUT ROWID;
 
--- What the notes remember. `replaced_by` names the note that stands in a note's place; one that holds has none.
--- `key` is the telling that brought it; `note_tellings` has every one of them, so that none counts twice.
+-- The notes of the built-in memory. `replaced_by` names the note that replaced this one; a current note has none.
+-- `key` is the commit that wrote it; `note_commits` has every commit, so that none is applied twice.
 CREATE TABLE notes (
     no          INTEGER PRIMARY KEY,
     id          TEXT    NOT NULL UNIQUE,
@@ -251,13 +252,13 @@ CREATE VIRTUAL TABLE note_words USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
 
-CREATE TABLE note_tellings (
+CREATE TABLE note_commits (
     key     TEXT    NOT NULL PRIMARY KEY,
     receipt TEXT    NOT NULL,
     at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Wordings that a person had the notes forget: a keyed digest of each, and when. No words.
+-- Texts that a person made the notes forget: a keyed digest of each, and when. Never the text itself.
 CREATE TABLE notes_forgotten (
     digest BLOB    NOT NULL PRIMARY KEY,
     at     INTEGER NOT NULL
@@ -269,8 +270,8 @@ CREATE TABLE notes_forgotten_key (
     key BLOB    NOT NULL
 ) STRICT;
 
--- Chat apps. `inbound` is what came, once for each of the app's update ids, until it is dealt with; `routes` is where each
--- chat is; `deliveries` is one row per message of the app, written before it is tried.
+-- Chat apps. `inbound` has each update once, by the app's update id, until it is handled; `routes` has the conversation of
+-- each chat; `deliveries` has one row for each message to the app, written before it is sent.
 CREATE TABLE inbound (
     no          INTEGER PRIMARY KEY,
     channel     TEXT    NOT NULL,

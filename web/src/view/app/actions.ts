@@ -1,17 +1,17 @@
-// What people do. Whatever goes wrong is said in a sentence, and nothing else happens.
+// What users do. Each failure shows a notice and has no other effect.
 
 import type { Signal } from "@preact/signals";
-import { Refused } from "../../core/api";
-import type { Work } from "../../core/transcript_types";
-import type { Letter } from "../../core/outbox";
+import { ApiError } from "../../core/api";
+import type { RunInfo } from "../../core/transcript_types";
+import type { OutgoingMessage } from "../../core/outbox";
 import type { CommitTold, Session } from "../../core/protocol";
-import { modelHere } from "../composer/agent_model";
-import { beside, isBeside } from "../details/store";
-import { attaching, forgetFiles } from "../composer/uploads";
-import { forgetDraft, text } from "../composer/draft";
-import { discard, whoAmI } from "./session_sync";
-import { hurry, readWaiting, unhurry, waiting } from "../memory/pending";
-import { api, ask, chosen, current, leaving, leavingNotes, notice, open, ordered, panel, say, sayMeanwhile, session, sessions, UNDO_MS, type Act } from "./store";
+import { currentModel } from "../composer/agent_model";
+import { showDetails, isDetailsOpen } from "../details/store";
+import { attachments, clearStoredUploads } from "../composer/uploads";
+import { clearNewDraft, draftText } from "../composer/draft";
+import { discardMessage, loadUser } from "./session_sync";
+import { markCommitRequested, loadQueue, clearCommitRequested, queueEntries } from "../memory/pending";
+import { api, showQuestion, chosenVersion, current, deletingSessions, deletingNotes, notice, active, listedSessions, panel, showNotice, showProgress, session, sessions, UNDO_MS, type NoticeAction } from "./store";
 import { s } from "../text/index";
 import { goTo } from "./navigation";
 
@@ -28,271 +28,271 @@ export interface Answer {
   choices?: string[];
 }
 
-/** Do it, and say what went wrong; whether it went well. */
-export async function attempt(work: () => Promise<unknown>): Promise<boolean> {
+/** Run an action and show a notice if it fails. Return whether it succeeded. */
+export async function attempt(action: () => Promise<unknown>): Promise<boolean> {
   try {
-    await work();
+    await action();
     return true;
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    if (error.problem.status === 401) await whoAmI();
-    say(inWords(error));
+    if (!(error instanceof ApiError)) throw error;
+    if (error.problem.status === 401) await loadUser();
+    showNotice(describeError(error));
     return false;
   }
 }
 
-/** Why the server said no, as people say it. */
-export function inWords(error: Refused): string {
+/** Return a readable text of the server's error. */
+export function describeError(error: ApiError): string {
   return s.refusals[error.problem.code] ?? error.message;
 }
 
-const at = (id: string, verb = "") => `api/sessions/${id}${verb && `/${verb}`}`;
+const sessionPath = (id: string, action = "") => `api/sessions/${id}${action && `/${action}`}`;
 
 export const actions = {
   answer: (run: string, call: string, answer: Answer) => attempt(() => api.post(`api/runs/${run}/tools/${call}`, answer)),
   resume: (run: string) => attempt(() => api.post(`api/runs/${run}/resume`)),
 
-  stop: () => stopIf("accepted", "running", "waiting"),
-  /** Only what is being worked on: what waits for a person does so until they say something. */
-  stopWork: () => stopIf("accepted", "running"),
+  stop: () => cancelRun("accepted", "running", "waiting"),
+  /** Stop a working run, not one that waits for the user. */
+  stopUnlessWaiting: () => cancelRun("accepted", "running"),
 
-  /** Have a message that was not taken where one writes again, before what is written there. */
-  rewrite: (letter: Letter) => {
-    discard(letter.key);
-    text.value = [letter.text, text.value].filter(Boolean).join("\n\n");
-    attaching.giveBack(letter.attachments);
+  /** Put a refused message back into the composer, before the text there. */
+  returnToComposer: (message: OutgoingMessage) => {
+    discardMessage(message.key);
+    draftText.value = [message.text, draftText.value].filter(Boolean).join("\n\n");
+    attachments.restore(message.attachments);
     document.querySelector<HTMLElement>(".composer textarea")?.focus();
   },
 
-  retry: (turn_id: string | null = null) => here((id) => attempt(() => api.post(at(id, "retry"), turn_id ? { turn_id } : {}))),
+  retry: (turn_id: string | null = null) => withCurrentSession((id) => attempt(() => api.post(sessionPath(id, "retry"), turn_id ? { turn_id } : {}))),
   undo: (turn_id: string | null = null) =>
-    here((id) =>
+    withCurrentSession((id) =>
       attempt(async () => {
-        const undone = turn_id ?? open.conversation.ordered().findLast((turn) => turn.live)?.id;
-        await api.post(at(id, "undo"), turn_id ? { turn_id } : {});
-        say(s.undone, ...(undone ? [{ text: s.undo, run: () => actions.restore(undone) }] : []));
+        const undone = turn_id ?? active.conversation.orderedTurns().findLast((turn) => turn.live)?.id;
+        await api.post(sessionPath(id, "undo"), turn_id ? { turn_id } : {});
+        showNotice(s.undone, ...(undone ? [{ text: s.undo, run: () => actions.restore(undone) }] : []));
       }),
     ),
-  /** Without a turn, restore what was undone last. */
+  /** Restore a turn; without one, what was undone last. */
   restore: (turn_id: string | null = null) =>
-    here((id) =>
+    withCurrentSession((id) =>
       attempt(async () => {
-        await api.post(at(id, "restore"), turn_id ? { turn_id } : {});
+        await api.post(sessionPath(id, "restore"), turn_id ? { turn_id } : {});
         if (notice.value?.text === s.undone) notice.value = null;
       }),
     ),
   /** Show another version of a message and what followed it. */
-  choose: (turn: string, label: string) => {
-    chosen.value = { turn, label };
+  chooseVersion: (turn: string, label: string) => {
+    chosenVersion.value = { turn, label };
     return actions.restore(turn);
   },
-  /** Other words for a message; its files stay with it. */
+  /** Change the text of a message; its files stay. */
   edit: (turn_id: string, text: string, attachments: readonly { id: string; name: string; anyway?: boolean }[]) =>
-    here((id) => attempt(() => api.post(at(id, "edit"), { turn_id, text, ...(attachments.length ? { attachments } : {}) }))),
+    withCurrentSession((id) => attempt(() => api.post(sessionPath(id, "edit"), { turn_id, text, ...(attachments.length ? { attachments } : {}) }))),
 
-  /** What waits to be remembered is, once it is cleared: whoever does not want that says so first. */
+  /** Clear the context. Clearing commits pending turns to memory, so ask first whether to exclude them. */
   clear: () =>
-    here(async (id) => {
-      const clear = () => attempt(() => api.post(at(id, "clear")));
-      if (!(await waits(id))) return clear();
-      const wanted = sessions.value.get(id)?.remember ?? true;
-      const apart = () =>
+    withCurrentSession(async (id) => {
+      const clear = () => attempt(() => api.post(sessionPath(id, "clear")));
+      if (!(await hasPending(id))) return clear();
+      const remembers = sessions.value.get(id)?.remember ?? true;
+      const clearWithoutCommit = () =>
         attempt(async () => {
-          await api.patch(at(id), { remember: false });
-          await api.post(at(id, "clear")).finally(() => api.patch(at(id), { remember: wanted }));
+          await api.patch(sessionPath(id), { remember: false });
+          await api.post(sessionPath(id, "clear")).finally(() => api.patch(sessionPath(id), { remember: remembers }));
         });
-      ask(s.clearAsks, { text: s.clearIt, run: clear }, { text: s.memory.notIt, run: apart }, { text: s.cancel, run: () => undefined });
+      showQuestion(s.clearAsks, { text: s.clearIt, run: clear }, { text: s.memory.exclude, run: clearWithoutCommit }, { text: s.cancel, run: () => undefined });
       return false;
     }),
 
   branch: (turn_id: string | null = null) =>
-    here((id) =>
+    withCurrentSession((id) =>
       attempt(async () => {
-        const branch = await api.post<Session>(at(id, "fork"), turn_id ? { turn_id } : {});
+        const branch = await api.post<Session>(sessionPath(id, "fork"), turn_id ? { turn_id } : {});
         goTo(branch.id);
       }),
     ),
 
-  /** The model reads a summary in place of older messages from now on; it takes as long as an answer. */
+  /** Summarise older messages for the model. It takes as long as an answer. */
   summarise: (id: string) =>
     attempt(async () => {
-      sayMeanwhile(s.summarising);
-      await api.post(at(id, "compact"));
-      say(s.summarised);
+      showProgress(s.summarising);
+      await api.post(sessionPath(id, "compact"));
+      showNotice(s.summarised);
     }),
 
-  /** Go on in a new conversation that begins with what this one came to. */
-  goOn: (id: string) =>
+  /** Continue in a new session that begins with a summary of this one. */
+  continueSession: (id: string) =>
     attempt(async () => {
-      sayMeanwhile(s.goingOn);
-      const next = await api.post<Session>(at(id, "continue"));
+      showProgress(s.continuing);
+      const successor = await api.post<Session>(sessionPath(id, "continue"));
       notice.value = null;
-      if (current.value === id) goTo(next.id);
-      else say(s.wentOn, { text: s.openIt, run: () => goTo(next.id) });
+      if (current.value === id) goTo(successor.id);
+      else showNotice(s.continuedElsewhere, { text: s.openIt, run: () => goTo(successor.id) });
     }),
 
-  rename: (id: string, title: string) => attempt(() => api.patch(at(id), { title })),
+  rename: (id: string, title: string) => attempt(() => api.patch(sessionPath(id), { title })),
   archive: (id: string, archived: boolean) =>
     attempt(async () => {
-      await api.patch(at(id), { archived });
-      say(archived ? s.archived : s.unarchived, { text: s.undo, run: () => attempt(() => api.patch(at(id), { archived: !archived })) });
+      await api.patch(sessionPath(id), { archived });
+      showNotice(archived ? s.archived : s.unarchived, { text: s.undo, run: () => attempt(() => api.patch(sessionPath(id), { archived: !archived })) });
     }),
-  pin: (id: string, pinned: boolean) => attempt(() => api.patch(at(id), { pinned })),
+  pin: (id: string, pinned: boolean) => attempt(() => api.patch(sessionPath(id), { pinned })),
 
   remember: (id: string, remember: boolean) =>
     attempt(async () => {
-      await api.patch(at(id), { remember });
-      if (remember) say(s.memory.keptIn);
-      else say(s.memory.keptOut, { text: s.memory.see, run: () => goTo("memory") });
+      await api.patch(sessionPath(id), { remember });
+      if (remember) showNotice(s.memory.included);
+      else showNotice(s.memory.excluded, { text: s.memory.openMemory, run: () => goTo("memory") });
     }),
 
-  /** Have a conversation remembered now, or all of them; what came of it, in words. */
-  rememberNow: async (session_id?: string): Promise<string> => {
-    let said = "";
-    let goesOn = false;
-    const wanted = session_id ? [session_id] : waiting.value.map((row) => row.session_id);
-    hurry(wanted);
+  /** Commit a session to memory now, or all of them. Return the outcome as text. */
+  commitNow: async (session_id?: string): Promise<string> => {
+    let result = "";
+    let isRunning = false;
+    const sessionIds = session_id ? [session_id] : queueEntries.value.map((row) => row.session_id);
+    markCommitRequested(sessionIds);
     await attempt(async () => {
       const { outcome, paid, detail } = await api.post<CommitTold>("api/memory/commit", session_id ? { session_id } : {});
-      said = outcome === "failed" ? s.memory.couldNot(detail, paid > 0) : s.memory.outcomes[outcome];
-      goesOn = outcome === "working" || outcome === "no_owner";
+      result = outcome === "failed" ? s.memory.commitFailed(detail, paid > 0) : s.memory.outcomes[outcome];
+      isRunning = outcome === "working" || outcome === "no_owner";
     });
-    if (!goesOn) unhurry(wanted);
-    return said;
+    if (!isRunning) clearCommitRequested(sessionIds);
+    return result;
   },
 
-  /** Hide it now, and delete it once Undo has expired or the person leaves; offer to delete its notes as well. */
+  /** Hide a session now, and delete it when Undo has expired or the user leaves. Offer to delete its notes as well. */
   delete: (id: string) => {
     let query = "";
     const wasOpen = current.value === id;
-    const go = async () => {
-      stay();
-      if (!(await attempt(() => api.delete(at(id) + query)))) leave(id, false);
+    const deleteNow = async () => {
+      cancel();
+      if (!(await attempt(() => api.delete(sessionPath(id) + query)))) markDeleting(id, false);
     };
-    const stay = () => {
+    const cancel = () => {
       clearTimeout(timer);
       timer = undefined;
-      removeEventListener("pagehide", go);
+      removeEventListener("pagehide", deleteNow);
     };
-    const undo: Act = {
+    const undo: NoticeAction = {
       text: s.undo,
       run: () => {
-        stay();
-        leave(id, false);
+        cancel();
+        markDeleting(id, false);
         if (wasOpen && location.hash.length < 2) goTo(id);
       },
     };
-    /** Say it, with as much time to undo from now on. */
-    const tell = (text: string, ...more: Act[]) => {
+    /** Show a notice and restart the time to undo. */
+    const showUndo = (text: string, ...more: NoticeAction[]) => {
       clearTimeout(timer);
-      timer = setTimeout(go, UNDO_MS);
-      say(text, undo, ...more);
+      timer = setTimeout(deleteNow, UNDO_MS);
+      showNotice(text, undo, ...more);
     };
-    const withNotes: Act = { text: s.deleteNotes, run: () => ((query = "?notes=delete"), mark(leavingNotes, id, true), tell(s.deletedWithNotes)) };
+    const deleteNotes: NoticeAction = { text: s.deleteNotes, run: () => ((query = "?notes=delete"), setMembership(deletingNotes, id, true), showUndo(s.deletedWithNotes)) };
     let timer: ReturnType<typeof setTimeout> | undefined;
-    leave(id, true);
+    markDeleting(id, true);
     if (wasOpen) goTo("");
-    addEventListener("pagehide", go);
-    tell(s.deleted);
-    const said = notice.value;
-    void notesOf(id).then((notes) => notes && timer && notice.value === said && tell(s.deletedButNotes(notes), withNotes));
+    addEventListener("pagehide", deleteNow);
+    showUndo(s.deleted);
+    const shown = notice.value;
+    void countNotes(id).then((notes) => notes && timer && notice.value === shown && showUndo(s.deletedButNotes(notes), deleteNotes));
   },
 
   signOut: () =>
     attempt(async () => {
       await api.post("api/sign-out");
-      forgetDraft();
-      forgetFiles();
+      clearNewDraft();
+      clearStoredUploads();
       location.reload();
     }),
 };
 
-async function stopIf(...statuses: Work["status"][]): Promise<boolean> {
-  const work = [...open.conversation.work.values()].find((each) => statuses.includes(each.status));
-  return work ? attempt(() => api.post(`api/runs/${work.id}/cancel`)) : false;
+async function cancelRun(...statuses: RunInfo["status"][]): Promise<boolean> {
+  const run = [...active.conversation.runs.values()].find((each) => statuses.includes(each.status));
+  return run ? attempt(() => api.post(`api/runs/${run.id}/cancel`)) : false;
 }
 
-/** Whether some of it is still to be remembered. */
-async function waits(id: string): Promise<boolean> {
-  return (await readWaiting()).some((row) => row.session_id === id && row.state !== "retracting");
+/** Return whether a session has pending queue entries. */
+async function hasPending(id: string): Promise<boolean> {
+  return (await loadQueue()).some((row) => row.session_id === id && row.state !== "retracting");
 }
 
-/** How many notes were saved from it; none while the server cannot be asked. */
-async function notesOf(id: string): Promise<number> {
+/** Return how many notes were saved from a session; 0 if the server cannot be asked. */
+async function countNotes(id: string): Promise<number> {
   try {
-    return (await api.get<Session>(at(id))).notes ?? 0;
+    return (await api.get<Session>(sessionPath(id))).notes ?? 0;
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
+    if (!(error instanceof ApiError)) throw error;
     return 0;
   }
 }
 
-function leave(id: string, isLeaving: boolean): void {
-  mark(leaving, id, isLeaving);
-  if (!isLeaving) mark(leavingNotes, id, false);
+function markDeleting(id: string, isDeleting: boolean): void {
+  setMembership(deletingSessions, id, isDeleting);
+  if (!isDeleting) setMembership(deletingNotes, id, false);
 }
 
-function mark(set: Signal<ReadonlySet<string>>, id: string, isIn: boolean): void {
-  const all = new Set(set.value);
-  if (isIn) all.add(id);
-  else all.delete(id);
-  set.value = all;
+function setMembership(set: Signal<ReadonlySet<string>>, id: string, isIn: boolean): void {
+  const members = new Set(set.value);
+  if (isIn) members.add(id);
+  else members.delete(id);
+  set.value = members;
 }
 
-async function here(work: (id: string) => Promise<boolean>): Promise<boolean> {
-  return current.value ? work(current.value) : false;
+async function withCurrentSession(action: (id: string) => Promise<boolean>): Promise<boolean> {
+  return current.value ? action(current.value) : false;
 }
 
 /**
- * Answer the first question of the open conversation. The list of all questions is not used: it comes by other events,
- * and may be older. A question that is not answered by yes or no can only be declined.
+ * Answer the first waiting call of the current session. The list of all questions comes by other events and may be
+ * older, so it is not used. A question that needs more than yes or no can only be declined.
  */
-function answerHere(answer: Answer): unknown {
-  const asked = open.conversation.asked().find((each) => !each.asked || answer.decision === "deny");
-  return asked ? actions.answer(asked.run_id ?? "", asked.id, answer) : say(s.nothingAsked);
+function answerFirstCall(answer: Answer): unknown {
+  const call = active.conversation.waitingCalls().find((each) => !each.asked || answer.decision === "deny");
+  return call ? actions.answer(call.run_id ?? "", call.id, answer) : showNotice(s.noOpenQuestion);
 }
 
-/** Return what the open conversation does now. Only the list of conversations knows how it ended. */
-function statusHere(): string {
-  const statuses = [...open.conversation.work.values()].map((work) => work.status);
+/** Return the status of the current session. Only the list of sessions knows how it ended. */
+function currentStatus(): string {
+  const statuses = [...active.conversation.runs.values()].map((run) => run.status);
   if (statuses.includes("waiting")) return s.status.needs_you;
   if (statuses.includes("running") || statuses.includes("accepted")) return s.status.working;
   return s.status[session.value?.status ?? "idle"];
 }
 
-/** Open the newest conversation with these words in its title; without any, have one chosen. */
-function switchTo(words: string): void {
+/** Open the newest session with these words in its title; without words, open the palette. */
+function openByTitle(words: string): void {
   if (!words) return void (panel.value = "palette");
-  const found = ordered.value.find((each) => each.title.toLowerCase().includes(words.toLowerCase()));
-  if (found) goTo(found.id);
-  else say(s.noSuchConversation(words));
+  const match = listedSessions.value.find((each) => each.title.toLowerCase().includes(words.toLowerCase()));
+  if (match) goTo(match.id);
+  else showNotice(s.noSuchConversation(words));
 }
 
-/** Slash commands: what is typed after the slash, and the rest of the line. */
-export const slash: Record<string, (rest: string) => unknown> = {
+/** Slash commands: the word after the slash, called with the rest of the line. */
+export const slashCommands: Record<string, (rest: string) => unknown> = {
   new: () => goTo(""),
   undo: () => actions.undo(),
   restore: () => actions.restore(),
   retry: () => actions.retry(),
   stop: () => actions.stop(),
-  status: () => say(statusHere()),
-  model: () => say(modelHere.value),
+  status: () => showNotice(currentStatus()),
+  model: () => showNotice(currentModel.value),
   sessions: () => (panel.value = "palette"),
-  switch: (rest) => switchTo(rest.trim()),
-  approve: () => answerHere({ decision: "approve" }),
-  deny: (rest) => answerHere({ decision: "deny", ...(rest.trim() ? { reason: rest.trim() } : {}) }),
+  switch: (rest) => openByTitle(rest.trim()),
+  approve: () => answerFirstCall({ decision: "approve" }),
+  deny: (rest) => answerFirstCall({ decision: "deny", ...(rest.trim() ? { reason: rest.trim() } : {}) }),
   title: (rest) => current.value && rest && actions.rename(current.value, rest),
   branch: () => actions.branch(),
   clear: () => actions.clear(),
-  summarise: () => here(actions.summarise),
-  summarize: () => here(actions.summarise),
-  compact: () => here(actions.summarise),
-  continue: () => here(actions.goOn),
+  summarise: () => withCurrentSession(actions.summarise),
+  summarize: () => withCurrentSession(actions.summarise),
+  compact: () => withCurrentSession(actions.summarise),
+  continue: () => withCurrentSession(actions.continueSession),
   archive: () => current.value && actions.archive(current.value, !session.value?.archived),
-  remember: () => current.value && actions.rememberNow(current.value).then((said) => said && say(said)),
+  remember: () => current.value && actions.commitNow(current.value).then((said) => said && showNotice(said)),
   memory: () => goTo("memory"),
   agents: () => goTo("agents"),
-  details: () => beside(!isBeside.value),
+  details: () => showDetails(!isDetailsOpen.value),
   search: () => (panel.value = "search"),
   settings: () => (panel.value = "settings"),
   help: () => (panel.value = "keyboard"),

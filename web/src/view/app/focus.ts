@@ -1,27 +1,27 @@
-// Who has the keyboard.
+// Move the keyboard focus.
 
-import { small } from "../details/store";
+import { smallScreen } from "../details/store";
 
 export function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
-/** Give the keyboard to `node`, unless somebody is writing: then it stays where it is. */
-export function takeKeyboard(node: HTMLElement | null | undefined): void {
+/** Focus `node`, unless the user is typing. */
+export function focusUnlessTyping(node: HTMLElement | null | undefined): void {
   const focused = document.activeElement;
   if (!isTyping(focused) || (focused instanceof HTMLTextAreaElement && !focused.value)) node?.focus({ preventScroll: true });
 }
 
-/** Give the keyboard back to who had it before, or to where one writes; on a phone a keyboard of glass would come with that. */
-export function giveBack(before?: Element | null): void {
-  const isThere = before instanceof HTMLElement && before.isConnected && before !== document.body;
-  const node = isThere ? before : document.querySelector<HTMLElement>(".composer textarea");
-  if (node && !(small.matches && isTyping(node))) node.focus({ preventScroll: true });
+/** Restore the focus to `previous`, or to the composer; not on a phone, where that would open the on-screen keyboard. */
+export function restoreFocus(previous?: Element | null): void {
+  const canFocus = previous instanceof HTMLElement && previous.isConnected && previous !== document.body;
+  const node = canFocus ? previous : document.querySelector<HTMLElement>(".composer textarea");
+  if (node && !(smallScreen.matches && isTyping(node))) node.focus({ preventScroll: true });
 }
 
-/** For what has the keyboard and goes away: once it is gone, and nothing like it has come, one writes on. */
-export function giveBackAfter(kind: string): void {
+/** Focus the composer after the focused element was removed, unless another element like it has appeared. */
+export function restoreFocusAfterRemoval(selector: string): void {
   setTimeout(() => {
-    if (document.activeElement === document.body && !document.querySelector(kind)) giveBack();
+    if (document.activeElement === document.body && !document.querySelector(selector)) restoreFocus();
   });
 }

@@ -1,56 +1,56 @@
-// The way through the page that the browser keeps: Back closes what lies over the page before it leads anywhere. For
-// that, whatever is opened gets a step of its own; the next place takes that step's place.
+// The browser's history. Back closes an overlay before it leaves the page: each overlay pushes a history entry,
+// and the next navigation replaces that entry.
 
 import { effect } from "@preact/signals";
-import { beside, isBeside, roomy } from "../details/store";
+import { showDetails, isDetailsOpen, wideScreen } from "../details/store";
 import { panel } from "./store";
 
-const OVER = "over";
+const OVERLAY = "over";
 
-const isStep = () => history.state === OVER;
-/** Details that have a column of their own lie over nothing. */
-const isCovered = () => panel.value !== "" || (isBeside.value && !roomy.matches);
+const isOverlayEntry = () => history.state === OVERLAY;
+/** Details in a column of their own are no overlay. */
+const hasOverlay = () => panel.value !== "" || (isDetailsOpen.value && !wideScreen.matches);
 
-/** Go to another place of the page, by what follows the # of its address. */
-export function goTo(where: string): void {
-  if (location.hash.slice(1) === where) return;
-  if (isStep()) location.replace(`#${where}`);
-  else location.hash = where;
-  // The browser tells of it later. What is typed meanwhile belongs to the new place.
+/** Navigate to another page, by the hash of its address. */
+export function goTo(hash: string): void {
+  if (location.hash.slice(1) === hash) return;
+  if (isOverlayEntry()) location.replace(`#${hash}`);
+  else location.hash = hash;
+  // The browser dispatches the event later; what is typed meanwhile belongs to the new page.
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 /** Follow a link within the page at once: the browser itself would do it after the next key. */
-function follow(event: MouseEvent): void {
+function followLink(event: MouseEvent): void {
   const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>("a[href^='#']") : null;
-  // A link in an answer opens a page of its own.
+  // A link in an answer opens a new tab.
   if (!link || link.target || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   goTo(link.getAttribute("href")?.slice(1) ?? "");
 }
 
-/** Have Back close what is open, from now on. */
-export function watchBack(): void {
-  let wasStep = isStep();
-  let where = location.hash;
-  const note = () => {
-    wasStep = isStep();
-    where = location.hash;
+/** Make Back close overlays from now on. */
+export function closeOverlaysOnBack(): void {
+  let wasOverlayEntry = isOverlayEntry();
+  let lastHash = location.hash;
+  const recordEntry = () => {
+    wasOverlayEntry = isOverlayEntry();
+    lastHash = location.hash;
   };
-  const cover = () => {
-    if (isCovered() && !isStep()) history.pushState(OVER, "");
-    note();
+  const pushOverlayEntry = () => {
+    if (hasOverlay() && !isOverlayEntry()) history.pushState(OVERLAY, "");
+    recordEntry();
   };
-  effect(cover);
-  addEventListener("click", follow);
-  addEventListener("hashchange", cover);
+  effect(pushOverlayEntry);
+  addEventListener("click", followLink);
+  addEventListener("hashchange", pushOverlayEntry);
   addEventListener("popstate", () => {
-    const isBack = wasStep && !isStep() && location.hash === where;
-    note();
-    if (!isBack) cover();
+    const isBackFromOverlay = wasOverlayEntry && !isOverlayEntry() && location.hash === lastHash;
+    recordEntry();
+    if (!isBackFromOverlay) pushOverlayEntry();
     else if (panel.value) panel.value = "";
-    else if (isCovered()) beside(false);
-    // What had that step was closed before: it leads where the one before it does.
+    else if (hasOverlay()) showDetails(false);
+    // The overlay of that entry was closed before: go back once more.
     else history.back();
   });
 }

@@ -1,77 +1,77 @@
-// A word from the browser when something is finished or needs the owner, for those who asked for it; and what the
-// title counts. Whoever looks at the page, in whichever tab, sees it without.
+// Browser notifications for finished work and open questions, and the count in the title. A user who looks at any
+// tab of the page gets none.
 
 import { signal } from "@preact/signals";
 import { hasEnded, isOver, type Progress } from "../../core/session_progress";
 import type { Session } from "../../core/protocol";
-import { current, hidden, questions, sessions, titleOf } from "./store";
+import { current, isTabHidden, questions, sessions, sessionTitle } from "./store";
 import { s } from "../text/index";
 import { goTo } from "./navigation";
 
-const ALLOWED = "holdfast.notify";
-const LOOKED_AT = "holdfast.looked-at";
-/** What was last told of each conversation. */
-const before = new Map<string, Progress>();
+const ENABLED_KEY = "holdfast.notify";
+const VISIBLE_LOCK = "holdfast.looked-at";
+/** The last known progress of each session. */
+const lastProgress = new Map<string, Progress>();
 
-/** Conversations that came to an end of their work while nobody looked at them, and that nobody has looked at since. */
+/** Sessions that finished while hidden, and that the user has not opened since. */
 export const finished = signal<ReadonlySet<string>>(new Set());
 
-export function wantsNotices(): boolean {
-  return localStorage.getItem(ALLOWED) === "yes" && "Notification" in window && Notification.permission === "granted";
+export function areNotificationsEnabled(): boolean {
+  return localStorage.getItem(ENABLED_KEY) === "yes" && "Notification" in window && Notification.permission === "granted";
 }
 
-export async function askForNotices(wanted: boolean): Promise<boolean> {
-  const given = wanted && "Notification" in window && (await Notification.requestPermission()) === "granted";
-  localStorage.setItem(ALLOWED, given ? "yes" : "no");
-  return given;
+export async function requestNotifications(wanted: boolean): Promise<boolean> {
+  const isGranted = wanted && "Notification" in window && (await Notification.requestPermission()) === "granted";
+  localStorage.setItem(ENABLED_KEY, isGranted ? "yes" : "no");
+  return isGranted;
 }
 
-/** Hold a lock while somebody looks at this tab, so that the browser's other tabs know. */
-export function watchLook(): void {
-  const hold = () => {
+/** Hold a lock while this tab is visible, so that the browser's other tabs know. */
+export function holdVisibleLock(): void {
+  const acquire = () => {
     if (document.hidden || !navigator.locks) return;
-    const looks = () => new Promise<void>((end) => document.addEventListener("visibilitychange", () => end(), { once: true }));
-    void navigator.locks.request(LOOKED_AT, { mode: "shared" }, looks);
+    const untilHidden = () => new Promise<void>((end) => document.addEventListener("visibilitychange", () => end(), { once: true }));
+    void navigator.locks.request(VISIBLE_LOCK, { mode: "shared" }, untilHidden);
   };
-  hold();
-  document.addEventListener("visibilitychange", hold);
+  acquire();
+  document.addEventListener("visibilitychange", acquire);
 }
 
-/** Called with every change of the list, of what is open, and of whether it is looked at. */
-export function notify(): void {
-  const ended = new Set(finished.peek());
+/** Update after a change of the list, of the current session, or of the tab's visibility. */
+export function updateNotifications(): void {
+  const unseen = new Set(finished.peek());
   for (const row of sessions.value.values()) {
     const state = questions.value.has(row.id) ? "needs_you" : row.status;
-    const was = before.get(row.id);
+    const was = lastProgress.get(row.id);
     const now = { state, turns: row.turns, unread: row.unread };
-    before.set(row.id, now);
+    lastProgress.set(row.id, now);
     if (!was) continue;
-    const isLookedAt = !hidden.value && current.value === row.id;
+    const isVisible = !isTabHidden.value && current.value === row.id;
     const isDone = hasEnded(was, now);
-    if (isDone && !isLookedAt) ended.add(row.id);
-    else if (isLookedAt || !isOver(state) || (was.unread && !row.unread)) ended.delete(row.id);
-    const text = isDone ? doneWords(row, state) : state === "needs_you" && was.state !== state ? s.notifyAsks(titleOf(row)) : "";
-    if (text && hidden.value && wantsNotices()) void speak(row.id, text);
+    if (isDone && !isVisible) unseen.add(row.id);
+    else if (isVisible || !isOver(state) || (was.unread && !row.unread)) unseen.delete(row.id);
+    const text = isDone ? doneText(row, state) : state === "needs_you" && was.state !== state ? s.notifyAsks(sessionTitle(row)) : "";
+    if (text && isTabHidden.value && areNotificationsEnabled()) void showNotification(row.id, text);
   }
-  for (const id of ended) if (!sessions.value.has(id)) ended.delete(id);
-  if (String([...ended]) !== String([...finished.peek()])) finished.value = ended;
+  for (const id of unseen) if (!sessions.value.has(id)) unseen.delete(id);
+  if (String([...unseen]) !== String([...finished.peek()])) finished.value = unseen;
 }
 
-function doneWords(row: Session, state: string): string {
-  return state === "failed" ? s.notifyFailed(titleOf(row)) : s.notifyDone(titleOf(row));
+function doneText(row: Session, state: string): string {
+  return state === "failed" ? s.notifyFailed(sessionTitle(row)) : s.notifyDone(sessionTitle(row));
 }
 
-async function speak(id: string, text: string): Promise<void> {
-  const asked = questions.value.get(id)?.find((each) => each.asked)?.asked?.question;
-  if (await isLookedAtElsewhere()) return;
-  const told = new Notification(text, { tag: id, ...(asked ? { body: asked } : {}) });
-  told.onclick = () => {
+async function showNotification(id: string, text: string): Promise<void> {
+  const question = questions.value.get(id)?.find((each) => each.asked)?.asked?.question;
+  if (await isVisibleElsewhere()) return;
+  const notification = new Notification(text, { tag: id, ...(question ? { body: question } : {}) });
+  notification.onclick = () => {
     window.focus();
     goTo(id);
   };
 }
 
-async function isLookedAtElsewhere(): Promise<boolean> {
+async function isVisibleElsewhere(): Promise<boolean> {
   if (!navigator.locks) return false;
-  return ((await navigator.locks.query()).held ?? []).some((lock) => lock.name === LOOKED_AT);
+  return ((await navigator.locks.query()).held ?? []).some((lock) => lock.name === VISIBLE_LOCK);
 }

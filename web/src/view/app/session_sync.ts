@@ -1,240 +1,240 @@
-// Opening a conversation, keeping it in step with the server, and carrying what is written to it.
+// Open a session, keep it in sync with the server, and send its messages.
 
-import { newKey, Refused } from "../../core/api";
+import { newIdempotencyKey, ApiError } from "../../core/api";
 import { Conversation } from "../../core/conversation";
-import { openLine, type Line } from "../../core/tab_connection";
-import type { ToTab } from "../../core/hub";
-import { Outbox, type IfBusy, type Letter } from "../../core/outbox";
+import { openTabConnection, type PostToHub } from "../../core/tab_connection";
+import type { HubMessage } from "../../core/hub";
+import { Outbox, type IfBusy, type OutgoingMessage } from "../../core/outbox";
 import type { Me, MessageList, ModelList, Session, TurnReceipt } from "../../core/protocol";
-import { readAgents, takeWanted } from "../composer/agent_model";
-import { readWaiting } from "../memory/pending";
-import { api, base, current, hasPassword, leaving, letters, link, loading, looked, me, open, place, takeFeed, takeModels, tick } from "./store";
+import { readAgents, takeNewSessionChoice } from "../composer/agent_model";
+import { loadQueue } from "../memory/pending";
+import { api, base, current, hasPassword, deletingSessions, outgoingMessages, connectionStatus, loading, loadedSession, me, active, page, applyFeedEvent, setModels, tick } from "./store";
 import { goTo } from "./navigation";
 
-/** Few enough to be drawn at once, and more than a screen holds. */
-const PAGE = 20;
-/** To be asked for when somebody looks for something far up. */
-export const PAGE_MAX = 200;
-const LETTERS = "holdfast.letters";
+/** Few enough to render at once, and more than a screen shows. */
+const PAGE_SIZE = 20;
+/** The page size to reach something far up. */
+export const PAGE_SIZE_MAX = 200;
+const OUTBOX_KEY = "holdfast.letters";
 
-let line: Line | null = null;
+let postToHub: PostToHub | null = null;
 let frame = 0;
-let begun: string | null = null;
-/** The conversation that a message from the empty page has led to, for as long as nobody goes elsewhere. */
-let ledTo: string | null = null;
-/** Whether somebody has been elsewhere since they last sent something from the empty page. */
-let hasLeft = false;
-/** The conversation that was open last, if the server has it: a new one names it as the one before. */
-let before: string | null = null;
+let createdSession: string | null = null;
+/** The session that the first message from the empty page created, until the user navigates. */
+let sessionFromNew: string | null = null;
+/** Whether the user has navigated since the last send from the empty page. */
+let hasNavigated = false;
+/** The last open session, if the server has it: a new session names it as its predecessor. */
+let previousSession: string | null = null;
 
-/** Draw what has changed with the next frame, however much comes before it. */
-function redraw(): void {
+/** Render all changes with the next animation frame. */
+function scheduleRedraw(): void {
   frame ||= requestAnimationFrame(() => {
     frame = 0;
     tick.value += 1;
   });
 }
 
-function take(message: ToTab): void {
+function handleHubMessage(message: HubMessage): void {
   switch (message.type) {
     case "link":
-      link.value = message.state;
-      if (message.state === "connected") void carry();
-      if (message.state === "signed_out") void whoAmI();
+      connectionStatus.value = message.state;
+      if (message.state === "connected") void flushOutbox();
+      if (message.state === "signed_out") void loadUser();
       return;
     case "feed":
-      return takeFeed(message.name, message.content);
+      return applyFeedEvent(message.name, message.content);
     case "gone":
       if (message.session === current.value) loading.value = "gone";
       return;
     case "events":
       if (message.session !== current.value) return;
-      for (const event of message.events) open.conversation.add(event);
-      outbox.arrived(message.events.flatMap((event) => (event.kind === "turn_accepted" && event.key) || []));
-      if (open.conversation.deleted) loading.value = "gone";
-      if (message.events.some((event) => event.kind.startsWith("memory_"))) void readWaiting();
-      return redraw();
+      for (const event of message.events) active.conversation.add(event);
+      outbox.confirm(message.events.flatMap((event) => (event.kind === "turn_accepted" && event.key) || []));
+      if (active.conversation.deleted) loading.value = "gone";
+      if (message.events.some((event) => event.kind.startsWith("memory_"))) void loadQueue();
+      return scheduleRedraw();
   }
 }
 
 const PAGE_KEY = "holdfast.page-key";
 
-/** Keep what the server gave this page when it signed in; other ports of this host never see it. */
-export function keepPageKey(key: string): void {
+/** Store the key that the server gave this page at sign-in. Other ports of the host cannot read it. */
+export function storePageKey(key: string): void {
   localStorage.setItem(PAGE_KEY, key);
 }
 
-export async function whoAmI(): Promise<void> {
+export async function loadUser(): Promise<void> {
   api.pageKey = localStorage.getItem(PAGE_KEY) ?? "";
   try {
     me.value = await api.get<Me>("api/me");
   } catch (error) {
-    if (!(error instanceof Refused) || error.problem.status !== 401) return;
+    if (!(error instanceof ApiError) || error.problem.status !== 401) return;
     hasPassword.value = error.problem.password ?? false;
     me.value = { signed_in: false, name: "", rights: [], browser: true };
   }
 }
 
-/** Begin: who is here, which model answers, and the line to the server. */
-export async function begin(): Promise<void> {
-  await whoAmI();
+/** Load the user and the models, and connect to the server. */
+export async function connect(): Promise<void> {
+  await loadUser();
   if (!me.value?.signed_in) return;
-  line ??= openLine(base, take);
-  api.reached = () => link.value === "lost" && line?.({ type: "reachable" });
-  line({ type: "retry", pageKey: api.pageKey });
-  letters.value = outbox.letters();
-  void askModels();
+  postToHub ??= openTabConnection(base, handleHubMessage);
+  api.onResponse = () => connectionStatus.value === "lost" && postToHub?.({ type: "reachable" });
+  postToHub({ type: "retry", pageKey: api.pageKey });
+  outgoingMessages.value = outbox.messages();
+  void loadModels();
   void readAgents().catch(() => undefined);
 }
 
-async function askModels(): Promise<void> {
+async function loadModels(): Promise<void> {
   try {
-    takeModels(await api.get<ModelList>("api/models"));
+    setModels(await api.get<ModelList>("api/models"));
   } catch {
-    return; // Told by the line, and asked again when it is back.
+    return; // The connection shows the error, and loads the models again when it is back.
   }
 }
 
-/** Open a conversation; null is the empty page on which a new one begins. */
-export async function show(id: string | null): Promise<void> {
-  if (current.value && current.value !== id) line?.({ type: "leave", session: current.value });
-  if (current.value && !loading.value) before = current.value;
-  if (id === null && !place.value) rememberBefore();
-  if (id !== ledTo) {
-    ledTo = null;
-    hasLeft ||= id !== null || place.value !== "";
+/** Open a session; null opens the empty page for a new one. */
+export async function openSession(id: string | null): Promise<void> {
+  if (current.value && current.value !== id) postToHub?.({ type: "leave", session: current.value });
+  if (current.value && !loading.value) previousSession = current.value;
+  if (id === null && !page.value) commitPrevious();
+  if (id !== sessionFromNew) {
+    sessionFromNew = null;
+    hasNavigated ||= id !== null || page.value !== "";
   }
   current.value = id;
-  open.conversation = new Conversation();
+  active.conversation = new Conversation();
   loading.value = id ? "loading" : "";
-  redraw();
-  if (id) await load(id);
+  scheduleRedraw();
+  if (id) await loadConversation(id);
 }
 
-/** Whoever begins anew is done with what was open: it is remembered while they think of what to say. */
-function rememberBefore(): void {
-  if (!before || leaving.value.has(before)) return;
-  if (current.value !== before || open.conversation.memory.told()?.state !== "waiting") return;
-  void api.post("api/memory/commit", { session_id: before }).catch(() => undefined);
+/** Commit the previous session to memory when the user begins a new one. */
+function commitPrevious(): void {
+  if (!previousSession || deletingSessions.value.has(previousSession)) return;
+  if (current.value !== previousSession || active.conversation.memoryCommits.status()?.state !== "waiting") return;
+  void api.post("api/memory/commit", { session_id: previousSession }).catch(() => undefined);
 }
 
-/** What neither the list nor the pages tell of a conversation: how much its model reads at once, for one. */
-export async function look(id: string): Promise<Session> {
-  const found = await api.get<Session>(`api/sessions/${id}`);
-  if (id === current.value) looked.value = found;
-  return found;
+/** Load what neither the list nor the pages contain, for example the model's context window. */
+export async function loadSession(id: string): Promise<Session> {
+  const session = await api.get<Session>(`api/sessions/${id}`);
+  if (id === current.value) loadedSession.value = session;
+  return session;
 }
 
-/** Whether a conversation is remembered: the pages do not tell, and the events may be long past. */
-async function askRemembered(id: string, { memory }: Conversation): Promise<void> {
+/** Load the memory status of a session: pages do not contain it, and its events may be too old. */
+async function loadMemoryStatus(id: string, { memoryCommits: memory }: Conversation): Promise<void> {
   try {
-    const [waiting, { remembered_at }] = await Promise.all([readWaiting(), look(id)]);
-    memory.addWaiting(waiting.filter((each) => each.session_id === id));
-    memory.rememberedAt = remembered_at ?? 0;
-    memory.isRead = true;
-    redraw();
+    const [waiting, { remembered_at }] = await Promise.all([loadQueue(), loadSession(id)]);
+    memory.addQueueEntries(waiting.filter((each) => each.session_id === id));
+    memory.committedAt = remembered_at ?? 0;
+    memory.isLoaded = true;
+    scheduleRedraw();
   } catch {
-    return; // A convenience: the memory page says what is wrong.
+    return; // The memory page reports the error.
   }
 }
 
-async function load(id: string): Promise<void> {
-  const conversation = open.conversation;
+async function loadConversation(id: string): Promise<void> {
+  const conversation = active.conversation;
   try {
-    const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE}`);
-    if (conversation !== open.conversation) return;
+    const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${PAGE_SIZE}`);
+    if (conversation !== active.conversation) return;
     conversation.addPage(page);
-    outbox.arrived();
+    outbox.confirm();
     loading.value = "";
     tick.value += 1;
-    line?.({ type: "follow", session: id, after: conversation.head });
-    void seen(id);
-    void askRemembered(id, conversation);
+    postToHub?.({ type: "follow", session: id, after: conversation.head });
+    void markSeen(id);
+    void loadMemoryStatus(id, conversation);
   } catch (error) {
-    if (conversation !== open.conversation || !(error instanceof Refused)) return;
+    if (conversation !== active.conversation || !(error instanceof ApiError)) return;
     loading.value = error.problem.status === 404 ? "gone" : "failed";
-    if (error.passes) setTimeout(() => conversation === open.conversation && void load(id), 1_000);
+    if (error.isRetryable) setTimeout(() => conversation === active.conversation && void loadConversation(id), 1_000);
   }
 }
 
-/** The page before what is loaded; false when there is none. */
-export async function loadEarlier(limit = PAGE): Promise<boolean> {
-  const { conversation } = open;
+/** Load the page of earlier messages. Return false if there is none. */
+export async function loadEarlier(limit = PAGE_SIZE): Promise<boolean> {
+  const { conversation } = active;
   const id = current.value;
-  if (!id || conversation.before === null) return false;
-  const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${limit}&before=${conversation.before}`);
-  if (conversation !== open.conversation) return false;
+  if (!id || conversation.earlierCursor === null) return false;
+  const page = await api.get<MessageList>(`api/sessions/${id}/messages?limit=${limit}&before=${conversation.earlierCursor}`);
+  if (conversation !== active.conversation) return false;
   conversation.addPage({ ...page, head: 0 });
   tick.value += 1;
   return true;
 }
 
-/** The reader has seen it all, as far as this page has it. */
-export async function seen(id: string): Promise<void> {
+/** Tell the server that the reader has seen everything that this page has. */
+export async function markSeen(id: string): Promise<void> {
   if (document.hidden || id !== current.value) return;
-  await api.post(`api/sessions/${id}/seen`, { seq: open.conversation.head }).catch(() => undefined);
+  await api.post(`api/sessions/${id}/seen`, { seq: active.conversation.head }).catch(() => undefined);
 }
 
 const outbox = new Outbox(
-  { read: () => localStorage.getItem(LETTERS), write: (text) => localStorage.setItem(LETTERS, text) },
+  { read: () => localStorage.getItem(OUTBOX_KEY), write: (text) => localStorage.setItem(OUTBOX_KEY, text) },
   {
-    begin: async (letter) => {
-      begun = await beginFor(letter);
-      return begun;
+    createSession: async (message) => {
+      createdSession = await createSession(message);
+      return createdSession;
     },
-    send: async (session, letter) => {
-      const { text, key, if_busy, attachments } = letter;
-      const told = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name, anyway }) => ({ id, name, ...(anyway ? { anyway } : {}) })) } : {}) });
-      // The conversation went on in another: whoever waits for the answer does so there.
-      if (told.session_id !== session && current.value === session) goTo(told.session_id);
-      return { session: told.session_id, seq: told.seq };
+    send: async (session, message) => {
+      const { text, key, if_busy, attachments } = message;
+      const receipt = await api.post<TurnReceipt>(`api/sessions/${session}/turns`, { text, key, if_busy, ...(attachments.length ? { attachments: attachments.map(({ id, name, anyway }) => ({ id, name, ...(anyway ? { anyway } : {}) })) } : {}) });
+      // The successor answers: follow it there.
+      if (receipt.session_id !== session && current.value === session) goTo(receipt.session_id);
+      return { session: receipt.session_id, seq: receipt.seq };
     },
   },
-  (kept) => {
-    letters.value = kept;
+  (messages) => {
+    outgoingMessages.value = messages;
   },
-  ({ session, seq }) => session === current.value && seq <= open.conversation.head,
-  async (work) => {
-    if (!navigator.locks) return work();
-    await navigator.locks.request("holdfast.letters", { ifAvailable: true }, async (lock) => (lock ? work() : undefined));
+  ({ session, seq }) => session === current.value && seq <= active.conversation.head,
+  async (action) => {
+    if (!navigator.locks) return action();
+    await navigator.locks.request("holdfast.letters", { ifAvailable: true }, async (lock) => (lock ? action() : undefined));
   },
 );
 
-async function beginFor({ previous, agent, model }: Letter): Promise<string> {
-  const chosen = { ...(agent ? { agent } : {}), ...(model ? { model } : {}) };
+async function createSession({ previous, agent, model }: OutgoingMessage): Promise<string> {
+  const choice = { ...(agent ? { agent } : {}), ...(model ? { model } : {}) };
   try {
-    return (await api.post<Session>("api/sessions", { ...chosen, ...(previous ? { previous_session_id: previous } : {}) })).id;
+    return (await api.post<Session>("api/sessions", { ...choice, ...(previous ? { previous_session_id: previous } : {}) })).id;
   } catch (error) {
-    // Deleted meanwhile: then there is nothing before this one.
-    if (!previous || !(error instanceof Refused) || error.problem.code !== "no_such_session") throw error;
-    return (await api.post<Session>("api/sessions", chosen)).id;
+    // The previous session was deleted meanwhile.
+    if (!previous || !(error instanceof ApiError) || error.problem.code !== "no_such_session") throw error;
+    return (await api.post<Session>("api/sessions", choice)).id;
   }
 }
 
-/** Keep a message and send it; when the server is away it goes out once that is back. */
-export async function send(text: string, if_busy: IfBusy = "queue", attachments: Letter["attachments"] = []): Promise<void> {
-  begun = null;
-  if (current.value === null) hasLeft = false;
-  const previous = current.value === null && before && !leaving.value.has(before) ? { previous: before } : {};
-  const chosen = current.value === null ? takeWanted() : {};
-  outbox.add({ key: newKey(), session: current.value, ...previous, ...chosen, text, attachments, if_busy, at: Date.now() });
-  await carry();
+/** Store a message and send it; without a connection it is sent later. */
+export async function send(text: string, if_busy: IfBusy = "queue", attachments: OutgoingMessage["attachments"] = []): Promise<void> {
+  createdSession = null;
+  if (current.value === null) hasNavigated = false;
+  const previous = current.value === null && previousSession && !deletingSessions.value.has(previousSession) ? { previous: previousSession } : {};
+  const choice = current.value === null ? takeNewSessionChoice() : {};
+  outbox.add({ key: newIdempotencyKey(), session: current.value, ...previous, ...choice, text, attachments, if_busy, at: Date.now() });
+  await flushOutbox();
 }
 
-export function begunHere(): string | null {
-  return ledTo;
+export function startedSession(): string | null {
+  return sessionFromNew;
 }
 
-async function carry(): Promise<void> {
-  const done = await outbox.flush();
-  // The conversation that the first letter began, unless someone has moved on meanwhile.
-  if (begun && !hasLeft && current.value === null) goTo(ledTo = begun);
-  begun = null;
-  if (!done) setTimeout(() => void carry(), 1_500);
+async function flushOutbox(): Promise<void> {
+  const isDone = await outbox.flush();
+  // Open the session that the first message created, unless the user has navigated.
+  if (createdSession && !hasNavigated && current.value === null) goTo(sessionFromNew = createdSession);
+  createdSession = null;
+  if (!isDone) setTimeout(() => void flushOutbox(), 1_500);
 }
 
-export function discard(key: string): void {
+export function discardMessage(key: string): void {
   outbox.remove(key);
-  // What was written after it waited for it.
-  void carry();
+  // Messages that waited for it can be sent now.
+  void flushOutbox();
 }

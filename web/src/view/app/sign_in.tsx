@@ -1,45 +1,45 @@
-// Signing in: by the link that the server printed, or by a password where one is set.
+// Sign in by the link that the server printed, or by a password if one is set.
 
 import { signal, useSignal } from "@preact/signals";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { Entered } from "../../core/protocol";
-import { begin, keepPageKey } from "./session_sync";
+import { connect, storePageKey } from "./session_sync";
 import { api, hasPassword } from "./store";
 import { s } from "../text/index";
 
-const failed = signal("");
+const errorText = signal("");
 
-/** A link carries its code behind the #, where no log and no other site sees it. Whether there was one. */
+/** Sign in by the code in the hash, which no log and no other site sees. Return whether there was one. */
 export async function signInByLink(): Promise<boolean> {
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
   if (!code) return false;
   history.replaceState(null, "", location.pathname + location.search);
   try {
-    keepPageKey((await api.post<Entered>("api/sign-in", { code })).page_key);
+    storePageKey((await api.post<Entered>("api/sign-in", { code })).page_key);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    failed.value = error.problem.status === 401 ? s.linkUsed : error.message;
+    if (!(error instanceof ApiError)) throw error;
+    errorText.value = error.problem.status === 401 ? s.linkUsed : error.message;
   }
   return true;
 }
 
-/** The code of a link that was pasted as a whole, or the code itself. */
-const codeIn = (pasted: string) => /code=([^&\s]+)/.exec(pasted)?.[1] ?? pasted.trim();
+/** Return the code of a pasted link, or the pasted code. */
+const extractCode = (pasted: string) => /code=([^&\s]+)/.exec(pasted)?.[1] ?? pasted.trim();
 
 export function SignIn() {
   const pasted = useSignal("");
   const password = useSignal("");
   const submit = async () => {
-    const code = codeIn(pasted.value);
+    const code = extractCode(pasted.value);
     try {
-      keepPageKey((await api.post<Entered>("api/sign-in", code ? { code } : { password: password.value })).page_key);
-      failed.value = "";
-      await begin();
-      // To whatever the address names.
+      storePageKey((await api.post<Entered>("api/sign-in", code ? { code } : { password: password.value })).page_key);
+      errorText.value = "";
+      await connect();
+      // Open the page that the address names.
       dispatchEvent(new HashChangeEvent("hashchange"));
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      failed.value = code && error.problem.status === 401 ? s.linkUsed : error.message;
+      if (!(error instanceof ApiError)) throw error;
+      errorText.value = code && error.problem.status === 401 ? s.linkUsed : error.message;
     }
   };
   return (
@@ -50,7 +50,7 @@ export function SignIn() {
         <p>{s.signInHow}</p>
         {hasPassword.value && <label>{s.password} <input type="password" autocomplete="current-password" value={password.value} onInput={(event) => (password.value = event.currentTarget.value)} /></label>}
         <label>{s.signInCode} <input autocomplete="off" spellcheck={false} value={pasted.value} onInput={(event) => (pasted.value = event.currentTarget.value)} /></label>
-        {failed.value && <p class="note wrong" role="alert">{failed.value}</p>}
+        {errorText.value && <p class="note wrong" role="alert">{errorText.value}</p>}
         <button type="submit" class="strong" disabled={!pasted.value.trim() && !password.value}>{s.signIn}</button>
         <p class="note quiet">{s.signInLost[0]} <code>{s.signInLost[1]}</code> {s.signInLost[2]}</p>
       </form>

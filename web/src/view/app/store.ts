@@ -1,110 +1,110 @@
-// What the page knows: signals that the views read, changed only by what the server says and by `actions`.
+// The state of the page: signals that the views read. Only server responses and `actions` change them.
 
 import { batch, computed, signal } from "@preact/signals";
-import { Api } from "../../core/api";
-import type { Link } from "../../core/stream_connection";
+import { ApiClient } from "../../core/api";
+import type { ConnectionStatus } from "../../core/stream_connection";
 import { Conversation } from "../../core/conversation";
-import type { Letter } from "../../core/outbox";
+import type { OutgoingMessage } from "../../core/outbox";
 import type { FeedChanged, FeedRemoved, FeedSnapshot, Me, ModelList, ModelTold, Question, Session, UsedModel } from "../../core/protocol";
 import { s } from "../text/index";
 
 export const base = new URL("./", document.baseURI).href;
-export const api = new Api(base);
+export const api = new ApiClient(base);
 
 export type Panel = "" | "settings" | "search" | "keyboard" | "palette" | "list" | "output";
 
-/** What the middle of the page shows: a conversation, what is remembered, or the agents; of these, `about` one. */
-export const place = signal<"" | "memory" | "agents">("");
-export const about = signal("");
+/** What the main area shows: a session, the memory page, or the agents page with agent `pageAgent`. */
+export const page = signal<"" | "memory" | "agents">("");
+export const pageAgent = signal("");
 export const me = signal<Me | null>(null);
-/** Whether a password lets people in here. */
+/** Whether a password is accepted here. */
 export const hasPassword = signal(false);
-export const link = signal<Link>("connecting");
+export const connectionStatus = signal<ConnectionStatus>("connecting");
 export const models = signal<readonly UsedModel[]>([]);
-/** The models that can be chosen. */
-export const offers = signal<readonly ModelTold[]>([]);
+/** The models to choose from. */
+export const availableModels = signal<readonly ModelTold[]>([]);
 
-/** Take in which models answer, and which can be chosen. */
-export function takeModels({ models: used, providers }: ModelList): void {
+/** Set which models are in use, and which can be chosen. */
+export function setModels({ models: used, providers }: ModelList): void {
   models.value = used;
-  offers.value = providers.flatMap((each) => each.models);
+  availableModels.value = providers.flatMap((each) => each.models);
 }
 
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
-/** True once the list of conversations has arrived. */
-export const isListed = signal(false);
+/** True once the list of sessions has arrived. */
+export const isSessionListLoaded = signal(false);
 export const questions = signal<ReadonlyMap<string, readonly Question[]>>(new Map());
-export const letters = signal<readonly Letter[]>([]);
+export const outgoingMessages = signal<readonly OutgoingMessage[]>([]);
 export const now = signal(Date.now());
-/** Whether nobody looks at this tab. */
-export const hidden = signal(document.hidden);
+/** Whether the tab is hidden. */
+export const isTabHidden = signal(document.hidden);
 export const panel = signal<Panel>("");
-/** Something that can be done about what was said in passing. */
-export interface Act {
+/** An action that a notice offers. */
+export interface NoticeAction {
   text: string;
   run: () => unknown;
 }
-/** `at` is the place that it is about. */
-export const notice = signal<{ text: string; acts: readonly Act[]; at: string } | null>(null);
+/** `at` is the address that it belongs to. */
+export const notice = signal<{ text: string; acts: readonly NoticeAction[]; at: string } | null>(null);
 export const showsArchived = signal(false);
-/** From where the rest of the list and of the archive can be read; null: all of it is here. */
-export type Shelf = "list" | "archive";
-export const rest = signal<Readonly<Record<Shelf, string | null>>>({ list: null, archive: null });
-/** Conversations that are about to be deleted: out of sight, and not yet gone. */
-export const leaving = signal<ReadonlySet<string>>(new Set());
-/** Those of them whose notes are about to be deleted too. */
-export const leavingNotes = signal<ReadonlySet<string>>(new Set());
+/** The cursors for the rest of the list and of the archive; null: all of it is loaded. */
+export type SessionListKind = "list" | "archive";
+export const nextCursors = signal<Readonly<Record<SessionListKind, string | null>>>({ list: null, archive: null });
+/** Sessions about to be deleted: hidden, and still on the server. */
+export const deletingSessions = signal<ReadonlySet<string>>(new Set());
+/** Those of them whose notes are to be deleted too. */
+export const deletingNotes = signal<ReadonlySet<string>>(new Set());
 
-/** The conversation that is open; `tick` moves with every change to it. */
+/** The current session; `tick` increases with every change to it. */
 export const current = signal<string | null>(null);
 export const tick = signal(0);
 export const loading = signal<"" | "loading" | "failed" | "gone">("");
 
-export const open = { conversation: new Conversation() };
+export const active = { conversation: new Conversation() };
 
-/** The message or the call that somebody looks for, and goes to. */
-export const sought = signal("");
+/** The message or the call to scroll to. */
+export const scrollTarget = signal("");
 
-/** Moves with every change to it but the growing of a text. */
-export const shape = computed(() => (void tick.value, `${current.value} ${open.conversation.shape}`));
+/** Changes with everything except appended text. */
+export const structureVersion = computed(() => (void tick.value, `${current.value} ${active.conversation.structureVersion}`));
 
-/** The conversation that is open as it was when it was asked for: the list may not have it, and does not say all. */
-export const looked = signal<Session | null>(null);
-const opened = computed(() => (looked.value?.id === current.value ? looked.value : null));
-export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? opened.value) : null));
-/** How much the model that answers here reads at once; 0: that is not known. */
-export const windowTokens = computed(() => opened.value?.window_tokens ?? 0);
-/** The server's own model, which agents have that name none; and the one that answers where nothing was chosen. */
-export const model = computed(() => models.value.at(-1) ?? null);
-export const answering = computed(() => models.value[0] ?? null);
-export const isDemo = computed(() => model.value?.name === "demo");
-export const waiting = computed(() => [...questions.value.values()].flat());
+/** The current session as last requested: the list may not contain it, and has fewer fields. */
+export const loadedSession = signal<Session | null>(null);
+const currentLoadedSession = computed(() => (loadedSession.value?.id === current.value ? loadedSession.value : null));
+export const session = computed(() => (current.value ? (sessions.value.get(current.value) ?? currentLoadedSession.value) : null));
+/** The context window of the current model; 0: unknown. */
+export const windowTokens = computed(() => currentLoadedSession.value?.window_tokens ?? 0);
+/** The server's default model; `activeModel` is the one in use. */
+export const defaultModel = computed(() => models.value.at(-1) ?? null);
+export const activeModel = computed(() => models.value[0] ?? null);
+export const isDemo = computed(() => defaultModel.value?.name === "demo");
+export const openQuestions = computed(() => [...questions.value.values()].flat());
 
-/** What a conversation is called: until it has a title, how it begins. */
-export const titleOf = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
+/** Return the title of a session; without one, its first words. */
+export const sessionTitle = (row: Session | null) => row?.title || (row?.opening && row.parent_session_id ? s.aBranch(row.opening) : row?.opening) || s.untitled;
 
-/** The version of a message that was just chosen, and by which button: the same button gets the focus there. */
-export const chosen = signal<{ turn: string; label: string } | null>(null);
+/** The version of a message that was just chosen, and the button that chose it: that button gets the focus there. */
+export const chosenVersion = signal<{ turn: string; label: string } | null>(null);
 
-export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !leaving.value.has(row.id)));
+export const hasArchived = computed(() => [...sessions.value.values()].some((row) => row.archived && !deletingSessions.value.has(row.id)));
 
-export const shelf = computed<Shelf>(() => (showsArchived.value ? "archive" : "list"));
+export const sessionListKind = computed<SessionListKind>(() => (showsArchived.value ? "archive" : "list"));
 
-export const ordered = computed(() => {
-  const shown = [...sessions.value.values()].filter((each) => each.archived === (shelf.value === "archive") && !leaving.value.has(each.id));
+export const listedSessions = computed(() => {
+  const shown = [...sessions.value.values()].filter((each) => each.archived === (sessionListKind.value === "archive") && !deletingSessions.value.has(each.id));
   return shown.sort((a, b) => b.updated_at - a.updated_at);
 });
 
-/** Take in one event of the feed. */
-export function takeFeed(name: string, content: unknown): void {
+/** Apply one event of the feed. */
+export function applyFeedEvent(name: string, content: unknown): void {
   batch(() => {
     if (name === "feed_snapshot") {
-      const { sessions: rows, questions: asked, more } = content as FeedSnapshot;
-      rest.value = { list: more ? "" : null, archive: "" };
+      const { sessions: rows, questions: sessionQuestions, more } = content as FeedSnapshot;
+      nextCursors.value = { list: more ? "" : null, archive: "" };
       sessions.value = new Map(rows.map((row) => [row.id, row]));
-      isListed.value = true;
+      isSessionListLoaded.value = true;
       const grouped = new Map<string, Question[]>();
-      for (const question of asked) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);
+      for (const question of sessionQuestions) grouped.set(question.session_id, [...(grouped.get(question.session_id) ?? []), question]);
       questions.value = grouped;
     } else if (name === "feed_changed") {
       const { session: row, questions: asked } = content as FeedChanged;
@@ -120,38 +120,38 @@ export function takeFeed(name: string, content: unknown): void {
   });
 }
 
-function setQuestions(id: string, asked: readonly Question[]): void {
-  if (!asked.length && !questions.value.has(id)) return;
+function setQuestions(id: string, sessionQuestions: readonly Question[]): void {
+  if (!sessionQuestions.length && !questions.value.has(id)) return;
   const all = new Map(questions.value);
-  if (asked.length) all.set(id, asked);
+  if (sessionQuestions.length) all.set(id, sessionQuestions);
   else all.delete(id);
   questions.value = all;
 }
 
-/** The time in which something can be undone. */
+/** How long an action can be undone. */
 export const UNDO_MS = 20_000;
 
-/** Say something in passing, with what can be done about it. */
-export function say(text: string, ...acts: Act[]): void {
-  ask(text, ...acts);
-  const said = notice.value;
+/** Show a notice with optional actions for a few seconds. */
+export function showNotice(text: string, ...actions: NoticeAction[]): void {
+  showQuestion(text, ...actions);
+  const shown = notice.value;
   setTimeout(() => {
-    if (notice.value === said) notice.value = null;
-  }, acts.length ? UNDO_MS : 5_000);
+    if (notice.value === shown) notice.value = null;
+  }, actions.length ? UNDO_MS : 5_000);
 }
 
-/** Ask something; the question stays until it is answered, something else is said, or the person goes elsewhere. */
-export function ask(text: string, ...acts: Act[]): void {
-  notice.value = { text, acts, at: location.hash };
+/** Show a question with actions until it is answered or replaced, or the user navigates. */
+export function showQuestion(text: string, ...actions: NoticeAction[]): void {
+  notice.value = { text, acts: actions, at: location.hash };
 }
 
-/** Say what is under way, until something else is said. */
-export function sayMeanwhile(text: string): void {
-  ask(text);
+/** Show progress until another notice replaces it. */
+export function showProgress(text: string): void {
+  showQuestion(text);
 }
 
-/** Remove a notice about a place that was left, unless only the notice offers to undo something. */
-export function leaveNotice(): void {
-  const said = notice.value;
-  if (said && said.at !== location.hash && (said.text === s.undone || !said.acts.some((act) => act.text === s.undo))) notice.value = null;
+/** Remove a notice of another address, unless only the notice offers to undo something. */
+export function dismissNotice(): void {
+  const shown = notice.value;
+  if (shown && shown.at !== location.hash && (shown.text === s.undone || !shown.acts.some((act) => act.text === s.undo))) notice.value = null;
 }

@@ -1,15 +1,15 @@
-// The colours that somebody chose for the page. Kept in this browser alone.
+// The colour theme, stored in this browser alone.
 
-const LOOK = "holdfast.look";
+const THEME_KEY = "holdfast.look";
 
-export const chosenLook = () => localStorage.getItem(LOOK) ?? "system";
+export const storedTheme = () => localStorage.getItem(THEME_KEY) ?? "system";
 
-/** Put the chosen colours in force; without a choice the system's hold. */
-export function applyLook(): void {
-  document.documentElement.dataset["look"] = chosenLook();
+/** Apply the chosen theme; by default, the system's. */
+export function applyTheme(): void {
+  document.documentElement.dataset["look"] = storedTheme();
 }
 
-export function chooseLook(look: string): void {
-  localStorage.setItem(LOOK, look);
-  applyLook();
+export function setTheme(theme: string): void {
+  localStorage.setItem(THEME_KEY, theme);
+  applyTheme();
 }

@@ -1,32 +1,32 @@
-// Who answers in the conversation that is open, or in the one that is about to begin: its agent and its model.
+// The agent and the model of the current session, or of the next new one.
 
 import { computed, signal } from "@preact/signals";
 import type { AgentsTold, AgentTold, PromptsTold, PromptTold, Session } from "../../core/protocol";
-import { api, current, model, session, sessions } from "../app/store";
+import { api, current, defaultModel, session, sessions } from "../app/store";
 
-export const MAIN = "main";
+export const MAIN_AGENT = "main";
 
-/** What is empty is as it is without a choice: the agent that every server has, and the agent's own model. */
-export interface Choice {
+/** An empty agent is the main agent; an empty model is the agent's own. */
+export interface AgentModelChoice {
   readonly agent: string;
   readonly model: string;
 }
 
-const NONE: Choice = { agent: "", model: "" };
+const NONE: AgentModelChoice = { agent: "", model: "" };
 
 export const agents = signal<readonly AgentTold[]>([]);
 export const prompts = signal<readonly PromptTold[]>([]);
-/** What was chosen for a conversation that has not begun. */
-export const wanted = signal<Choice>(NONE);
-export const choice = computed<Choice>(() => (current.value ? (session.value ?? NONE) : wanted.value));
-export const agentHere = computed(() => agents.value.find((each) => each.name === (choice.value.agent || MAIN)) ?? null);
-/** The model that an agent has by itself. */
-export const modelOf = (agent: AgentTold | null): string => agent?.model || (model.value?.name ?? "");
-export const modelHere = computed(() => choice.value.model || modelOf(agentHere.value));
-/** Its name without its provider's. */
-export const shortModelHere = computed(() => modelHere.value.slice(modelHere.value.indexOf(":") + 1));
+/** The choice for the next new session. */
+export const newSessionChoice = signal<AgentModelChoice>(NONE);
+export const currentChoice = computed<AgentModelChoice>(() => (current.value ? (session.value ?? NONE) : newSessionChoice.value));
+export const currentAgent = computed(() => agents.value.find((each) => each.name === (currentChoice.value.agent || MAIN_AGENT)) ?? null);
+/** Return an agent's own model. */
+export const agentModel = (agent: AgentTold | null): string => agent?.model || (defaultModel.value?.name ?? "");
+export const currentModel = computed(() => currentChoice.value.model || agentModel(currentAgent.value));
+/** The name without its provider. */
+export const currentModelName = computed(() => currentModel.value.slice(currentModel.value.indexOf(":") + 1));
 
-/** Read which agents there are; what cannot be read now is read when somebody looks again. */
+/** Load the agents. After a failure, the next caller loads them again. */
 export async function readAgents(): Promise<void> {
   agents.value = (await api.get<AgentsTold>("api/agents")).agents;
 }
@@ -35,16 +35,16 @@ export async function readPrompts(): Promise<void> {
   prompts.value = (await api.get<PromptsTold>("api/prompts")).prompts;
 }
 
-/** Have another agent or model answer from the next message on. Raises Refused. */
-export async function choose(change: Partial<Choice>): Promise<void> {
-  if (!current.value) return void (wanted.value = { ...wanted.value, ...change });
+/** Change the agent or the model from the next message on. Throw ApiError if the server refuses. */
+export async function changeChoice(change: Partial<AgentModelChoice>): Promise<void> {
+  if (!current.value) return void (newSessionChoice.value = { ...newSessionChoice.value, ...change });
   const changed = await api.patch<Session>(`api/sessions/${current.value}`, change);
   sessions.value = new Map(sessions.value).set(changed.id, changed);
 }
 
-/** What was chosen, for the conversation that begins with it; the next one is without a choice. */
-export function takeWanted(): Partial<Choice> {
-  const { agent, model: named } = wanted.value;
-  wanted.value = NONE;
-  return { ...(agent ? { agent } : {}), ...(named ? { model: named } : {}) };
+/** Return the choice for a new session and reset it. */
+export function takeNewSessionChoice(): Partial<AgentModelChoice> {
+  const { agent, model } = newSessionChoice.value;
+  newSessionChoice.value = NONE;
+  return { ...(agent ? { agent } : {}), ...(model ? { model } : {}) };
 }

@@ -1,175 +1,175 @@
-// Where one writes: several lines, files, commands that begin with a slash, and what to do while an answer is
-// being written. What is typed is kept for each conversation.
+// The composer: text, files and slash commands, and what to do during a run. A draft is stored for each
+// session.
 
 import { computed, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Entry } from "../../core/transcript_types";
 import type { IfBusy } from "../../core/outbox";
-import { actions, slash } from "../app/actions";
-import { asksForWords } from "../approvals/approval";
-import { attaching, Choose, Dropping, Files, SendsSoon } from "./uploads";
-import { Chooser } from "./agent_model_button";
-import { called, Commands, completions, isPrompt } from "./slash_commands";
+import { actions, slashCommands } from "../app/actions";
+import { textQuestion } from "../approvals/approval";
+import { attachments, AttachButton, DropZone, FileList, AutoSendNotice } from "./uploads";
+import { AgentModelButton } from "./agent_model_button";
+import { parseCommand, CommandMenu, completions, isPrompt } from "./slash_commands";
 import { prompts } from "./agent_model";
-import { text, useDraft } from "./draft";
-import { begunHere, send } from "../app/session_sync";
-import { Spent } from "./usage_meter";
-import { current, link, notice, open, place, say, tick } from "../app/store";
+import { draftText, useDraft } from "./draft";
+import { startedSession, send } from "../app/session_sync";
+import { UsageMeter } from "./usage_meter";
+import { current, connectionStatus, notice, active, page, showNotice, tick } from "../app/store";
 import { s } from "../text/index";
 
-function isAnyOf(...statuses: string[]): boolean {
+function hasRunIn(...statuses: string[]): boolean {
   void tick.value;
-  return [...open.conversation.work.values()].some((work) => statuses.includes(work.status));
+  return [...active.conversation.runs.values()].some((run) => statuses.includes(run.status));
 }
 
-// What is typed in is drawn again when these change, not with every word of an answer.
-const busyNow = computed(() => isAnyOf("accepted", "running"));
-const waitsNow = computed(() => isAnyOf("waiting"));
-const asksNow = computed(() => (void tick.value, [...open.conversation.work.values()].some((work) => work.waiting === "question")));
+// Computed, so that the composer is not rendered again with every word of an answer.
+const isBusy = computed(() => hasRunIn("accepted", "running"));
+const isWaiting = computed(() => hasRunIn("waiting"));
+const hasOpenQuestion = computed(() => (void tick.value, [...active.conversation.runs.values()].some((run) => run.waiting === "question")));
 
 function earlierMessages(): string[] {
-  const turns = open.conversation.ordered().filter((turn) => turn.live);
+  const turns = active.conversation.orderedTurns().filter((turn) => turn.live);
   return turns.map((turn) => turn.entries.find((entry) => entry.role === "user")).flatMap((entry) => (entry ? [entry.parts.map((part) => (part.type === "text" ? part.text : "")).join("")] : []));
 }
 
 export function Composer() {
-  const back = useSignal(0);
-  const marked = useSignal(-1);
-  const looking = useRef(false);
-  /** The prompt that is being looked for, and what stands here to be sent once it is found. */
-  const sought = useSignal<readonly [name: string, sent: string] | null>(null);
-  /** The files that were not taken, and that whoever writes was told of. */
-  const without = useRef("");
-  const area = useRef<HTMLTextAreaElement>(null);
+  const historyIndex = useSignal(0);
+  const selectedCommand = useSignal(-1);
+  const isSubmitting = useRef(false);
+  /** The prompt being looked up, and the snapshot of the composer to send once it is found. */
+  const promptLookup = useSignal<readonly [name: string, sent: string] | null>(null);
+  /** The keys of rejected files that the user has seen a notice about. */
+  const reportedFiles = useRef("");
+  const textarea = useRef<HTMLTextAreaElement>(null);
   const id = current.value;
-  const goesOn = useGoingOn(id);
-  useDraft(id, goesOn);
+  const continuesDraft = useContinuesDraft(id);
+  useDraft(id, continuesDraft);
 
   useEffect(() => {
-    area.current?.focus();
-    back.value = 0;
+    textarea.current?.focus();
+    historyIndex.value = 0;
   }, [id]);
   useLayoutEffect(() => {
-    if (goesOn) attaching.goOn();
-    attaching.leave(id);
+    if (continuesDraft) attachments.moveToNewSession();
+    attachments.leaveSession(id);
   }, [id]);
-  useLayoutEffect(() => () => attaching.leave(null), []);
+  useLayoutEffect(() => () => attachments.leaveSession(null), []);
   useEffect(() => {
-    const node = area.current;
+    const node = textarea.current;
     if (!node) return;
     node.style.height = "auto";
-    // What it holds, and its own edges: without them it would scroll by their width.
+    // Include the borders: without them the textarea would scroll by their width.
     node.style.height = `${Math.min(node.scrollHeight + node.offsetHeight - node.clientHeight, innerHeight * 0.4)}px`;
-  }, [text.value, id]);
+  }, [draftText.value, id]);
 
-  // An answer has no files: with some, it is a message.
-  const hasFiles = attaching.given.value.some((each) => !each.wrong);
-  const answering = hasFiles ? null : asksForWords.value;
-  const compose = answering ? s.answerHere : s.compose;
+  // An answer has no files: with files, the text is sent as a message.
+  const hasFiles = attachments.uploads.value.some((each) => !each.error);
+  const openQuestion = hasFiles ? null : textQuestion.value;
+  const label = openQuestion ? s.answerHere : s.compose;
   const submit = (if_busy: IfBusy) => {
-    const words = text.value.trim();
-    if (attaching.holds() || (!words && !hasFiles) || lacks()) return;
-    if (attaching.isUnderWay()) return attaching.sendSoon(if_busy);
-    const command = called(words);
-    if (answering && !(command && slash[command.name])) return void answer(answering, words);
+    const message = draftText.value.trim();
+    if (attachments.isBlocked() || (!message && !hasFiles) || reportRejectedFiles()) return;
+    if (attachments.isUploading()) return attachments.sendWhenUploaded(if_busy);
+    const command = parseCommand(message);
+    if (openQuestion && !(command && slashCommands[command.name])) return void answer(openQuestion, message);
     if (command && !prompts.value.some((each) => each.name === command.name)) {
-      const run = slash[command.name];
-      if (!run) return void perhaps(command.name, words, if_busy);
+      const run = slashCommands[command.name];
+      if (!run) return void sendIfPrompt(command.name, message, if_busy);
       run(command.rest);
-      // A command takes no files: they wait for the message.
-      return unwrite();
+      // A command takes no files: they stay for the next message.
+      return clearText();
     }
     if (notice.value?.text === s.undone) notice.value = null; // Undo would remove what is sent now.
-    void send(words, if_busy, attaching.stored());
-    empty();
+    void send(message, if_busy, attachments.stored());
+    clearAll();
   };
 
-  // Words that nobody has written just now, such as a draft that comes late, are not sent by themselves.
-  useLayoutEffect(() => attaching.leave(null), [text.value]);
-  const soon = attaching.sends();
+  // Cancel automatic sending when the text changes, for example when a draft arrives late.
+  useLayoutEffect(() => attachments.leaveSession(null), [draftText.value]);
+  const autoSendMode = attachments.autoSendMode();
   useEffect(() => {
-    const how = attaching.sends();
-    if (!how || attaching.isUnderWay()) return;
-    attaching.dontSend();
-    submit(how);
+    const mode = attachments.autoSendMode();
+    if (!mode || attachments.isUploading()) return;
+    attachments.cancelAutoSend();
+    submit(mode);
   });
 
-  /** What is written stays where it is when it did not get there. */
-  const answer = async ({ run_id, id: call }: Entry, words: string) => {
-    if (looking.current) return;
-    looking.current = true;
-    const [sent] = standing();
-    const isThere = await actions.answer(run_id ?? "", call, { decision: "answer", text: words });
-    looking.current = false;
-    if (isThere && standing()[0] === sent) unwrite();
+  /** Send an answer. The text stays if the server does not accept it. */
+  const answer = async ({ run_id, id: call }: Entry, answerText: string) => {
+    if (isSubmitting.current) return;
+    isSubmitting.current = true;
+    const [before] = snapshot();
+    const isAccepted = await actions.answer(run_id ?? "", call, { decision: "answer", text: answerText });
+    isSubmitting.current = false;
+    if (isAccepted && snapshot()[0] === before) clearText();
   };
 
-  const unwrite = () => {
-    text.value = "";
-    back.value = 0;
-    marked.value = -1;
+  const clearText = () => {
+    draftText.value = "";
+    historyIndex.value = 0;
+    selectedCommand.value = -1;
   };
 
-  const empty = () => {
-    unwrite();
-    attaching.clear();
+  const clearAll = () => {
+    clearText();
+    attachments.clear();
   };
 
-  /** Whoever writes on has not said all yet. At once: the next key may be the one that sends. */
-  const write = (words: string) => {
-    attaching.dontSend();
-    text.value = words;
+  /** Set the text and cancel automatic sending at once: the next key may be Enter. */
+  const setText = (value: string) => {
+    attachments.cancelAutoSend();
+    draftText.value = value;
   };
 
-  /** Whether a file was not taken whose writer may not have seen that: they are told, and send again without it. */
-  const lacks = (): boolean => {
-    const wrong = attaching.given.value.filter((each) => each.wrong);
-    const keys = wrong.map((each) => each.key).join();
-    if (keys === without.current) return false;
-    without.current = keys;
-    if (wrong.length) say(s.notTaken(wrong.map((each) => each.name)));
-    return wrong.length > 0;
+  /** Show which files were rejected, once, and return whether any were new. A second send goes without them. */
+  const reportRejectedFiles = (): boolean => {
+    const rejected = attachments.uploads.value.filter((each) => each.error);
+    const keys = rejected.map((each) => each.key).join();
+    if (keys === reportedFiles.current) return false;
+    reportedFiles.current = keys;
+    if (rejected.length) showNotice(s.notTaken(rejected.map((each) => each.name)));
+    return rejected.length > 0;
   };
 
-  /** Send what may call a prompt that this page has not heard of. */
-  const perhaps = async (name: string, words: string, if_busy: IfBusy) => {
-    if (looking.current) return;
-    looking.current = true;
-    const sent = standing().join();
-    sought.value = [name, sent];
-    const found = await isPrompt(name);
-    looking.current = false;
-    sought.value = null;
-    if (standing().join() !== sent) return say(s.notSentChanged);
-    if (!found) return say(found === null ? s.cannotLookUp(name) : s.unknownCommand(name));
+  /** Send a message that may call a prompt unknown to this page, if the server has that prompt. */
+  const sendIfPrompt = async (name: string, message: string, if_busy: IfBusy) => {
+    if (isSubmitting.current) return;
+    isSubmitting.current = true;
+    const before = snapshot().join();
+    promptLookup.value = [name, before];
+    const isFound = await isPrompt(name);
+    isSubmitting.current = false;
+    promptLookup.value = null;
+    if (snapshot().join() !== before) return showNotice(s.notSentChanged);
+    if (!isFound) return showNotice(isFound === null ? s.cannotLookUp(name) : s.unknownCommand(name));
     if (notice.value?.text === s.undone) notice.value = null; // Undo would remove what is sent now.
-    void send(words, if_busy, attaching.stored());
-    empty();
+    void send(message, if_busy, attachments.stored());
+    clearAll();
   };
 
   const complete = (name: string) => {
-    write(`/${name} `);
-    marked.value = -1;
-    area.current?.focus();
+    setText(`/${name} `);
+    selectedCommand.value = -1;
+    textarea.current?.focus();
   };
 
-  /** Keys that choose among what can follow a slash; whether it was one of them. */
-  const pick = (event: KeyboardEvent): boolean => {
-    const found = back.value ? [] : completions(text.value);
-    if (!found.length) return false;
-    const name = found[marked.value]?.name;
-    if (event.key === "ArrowDown") marked.value = (marked.value + 1) % found.length;
-    else if (event.key === "ArrowUp") marked.value = marked.value > 0 ? marked.value - 1 : found.length - 1;
+  /** Handle a key of the command menu. Return whether it was one. */
+  const handleCommandKey = (event: KeyboardEvent): boolean => {
+    const matches = historyIndex.value ? [] : completions(draftText.value);
+    if (!matches.length) return false;
+    const name = matches[selectedCommand.value]?.name;
+    if (event.key === "ArrowDown") selectedCommand.value = (selectedCommand.value + 1) % matches.length;
+    else if (event.key === "ArrowUp") selectedCommand.value = selectedCommand.value > 0 ? selectedCommand.value - 1 : matches.length - 1;
     else if (event.key === "Enter" && name) complete(name);
-    else if (event.key === "Tab" && !event.shiftKey && found[0]) complete(name ?? found[0].name);
+    else if (event.key === "Tab" && !event.shiftKey && matches[0]) complete(name ?? matches[0].name);
     else return false;
     return true;
   };
 
-  const press = (event: KeyboardEvent) => {
-    if (pick(event)) return event.preventDefault();
-    if (event.key === "Escape" && soon) {
-      attaching.dontSend();
+  const handleKey = (event: KeyboardEvent) => {
+    if (handleCommandKey(event)) return event.preventDefault();
+    if (event.key === "Escape" && autoSendMode) {
+      attachments.cancelAutoSend();
       return event.stopPropagation();
     }
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -177,57 +177,57 @@ export function Composer() {
       return submit(event.altKey ? "steer" : "queue");
     }
     const history = earlierMessages();
-    if (event.key === "ArrowUp" && (text.value === "" || back.value > 0) && back.value < history.length) {
+    if (event.key === "ArrowUp" && (draftText.value === "" || historyIndex.value > 0) && historyIndex.value < history.length) {
       event.preventDefault();
-      back.value += 1;
-      write(history.at(-back.value) ?? "");
-    } else if (event.key === "ArrowDown" && back.value > 0) {
+      historyIndex.value += 1;
+      setText(history.at(-historyIndex.value) ?? "");
+    } else if (event.key === "ArrowDown" && historyIndex.value > 0) {
       event.preventDefault();
-      back.value -= 1;
-      write(back.value ? (history.at(-back.value) ?? "") : "");
+      historyIndex.value -= 1;
+      setText(historyIndex.value ? (history.at(-historyIndex.value) ?? "") : "");
     }
   };
 
-  const busy = busyNow.value;
-  const hasMessage = text.value.trim() !== "" || hasFiles;
-  const waits = waitsNow.value;
-  const looksFor = sought.value?.[1] === standing().join() ? sought.value[0] : "";
-  const isHeld = attaching.holds() || soon !== null || looksFor !== "";
+  const isBusyNow = isBusy.value;
+  const hasMessage = draftText.value.trim() !== "" || hasFiles;
+  const isWaitingNow = isWaiting.value;
+  const lookedUpPrompt = promptLookup.value?.[1] === snapshot().join() ? promptLookup.value[0] : "";
+  const isSendDisabled = attachments.isBlocked() || autoSendMode !== null || lookedUpPrompt !== "";
   return (
     <form class="composer" onSubmit={(event) => (event.preventDefault(), submit("queue"))}>
-      <Commands text={text.value} at={marked.value} choose={complete} />
-      <Dropping />
-      <Files send={() => submit("queue")} />
-      <textarea ref={area} rows={1} placeholder={compose} aria-label={compose} value={text.value}
-        aria-activedescendant={marked.value >= 0 ? `command-${marked.value}` : undefined}
-        onInput={(event) => { write(event.currentTarget.value); marked.value = -1; }} onKeyDown={press}
-        onPaste={(event) => { const given = [...(event.clipboardData?.files ?? [])]; if (given.length) { event.preventDefault(); attaching.add(given); } }} />
-      {waits && hasMessage && <p class="note" role="status">{answering ? s.answersAbove : asksNow.value ? s.leavesUnanswered : s.refusesFirst}</p>}
-      {looksFor && <p class="note quiet" role="status">{s.looksUp(looksFor)}</p>}
-      <SendsSoon />
+      <CommandMenu text={draftText.value} selectedIndex={selectedCommand.value} choose={complete} />
+      <DropZone />
+      <FileList send={() => submit("queue")} />
+      <textarea ref={textarea} rows={1} placeholder={label} aria-label={label} value={draftText.value}
+        aria-activedescendant={selectedCommand.value >= 0 ? `command-${selectedCommand.value}` : undefined}
+        onInput={(event) => { setText(event.currentTarget.value); selectedCommand.value = -1; }} onKeyDown={handleKey}
+        onPaste={(event) => { const files = [...(event.clipboardData?.files ?? [])]; if (files.length) { event.preventDefault(); attachments.add(files); } }} />
+      {isWaitingNow && hasMessage && <p class="note" role="status">{openQuestion ? s.answersAbove : hasOpenQuestion.value ? s.leavesUnanswered : s.refusesFirst}</p>}
+      {lookedUpPrompt && <p class="note quiet" role="status">{s.lookingUp(lookedUpPrompt)}</p>}
+      <AutoSendNotice />
       <p class="buttons">
-        <Choose />
-        <Chooser />
-        <Spent />
-        <span class="spread" />
-        {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("steer")}>{s.tellNow}</button>}
-        {busy && hasMessage && <button type="button" class="quiet" disabled={isHeld} onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
-        {(busy || waits) && <button type="button" class="stop" disabled={link.value === "lost"} onClick={() => void actions.stop()}>{s.stop}</button>}
-        {(!busy || hasMessage) && <button type="submit" class="strong" disabled={isHeld}>{answering ? s.answerIt : busy ? s.sendAfter : s.send}</button>}
+        <AttachButton />
+        <AgentModelButton />
+        <UsageMeter />
+        <span class="spacer" />
+        {isBusyNow && hasMessage && <button type="button" class="quiet" disabled={isSendDisabled} onClick={() => submit("steer")}>{s.steerNow}</button>}
+        {isBusyNow && hasMessage && <button type="button" class="quiet" disabled={isSendDisabled} onClick={() => submit("interrupt")}>{s.stopAndSend}</button>}
+        {(isBusyNow || isWaitingNow) && <button type="button" class="stop" disabled={connectionStatus.value === "lost"} onClick={() => void actions.stop()}>{s.stop}</button>}
+        {(!isBusyNow || hasMessage) && <button type="submit" class="strong" disabled={isSendDisabled}>{openQuestion ? s.answerIt : isBusyNow ? s.sendAfter : s.send}</button>}
       </p>
     </form>
   );
 }
 
-/** What stands here to be sent, to be compared once something was waited for: where it is with its words, and its files. */
-function standing(): [words: string, files: string] {
-  return [JSON.stringify([place.value, current.value, text.value]), JSON.stringify(attaching.given.value)];
+/** Return a snapshot to compare after an await: the place with its text, and the files. */
+function snapshot(): [words: string, files: string] {
+  return [JSON.stringify([page.value, current.value, draftText.value]), JSON.stringify(attachments.uploads.value)];
 }
 
-/** Whoever writes on while their first message is on its way goes on in the conversation that it began. */
-function useGoingOn(id: string | null): boolean {
+/** Return whether the user keeps typing in the session that their first message has just created. */
+function useContinuesDraft(id: string | null): boolean {
   const before = useRef(id);
-  const goesOn = before.current === null && id !== null && begunHere() === id;
+  const continuesDraft = before.current === null && id !== null && startedSession() === id;
   useEffect(() => void (before.current = id), [id]);
-  return goesOn;
+  return continuesDraft;
 }

@@ -1,5 +1,5 @@
-// What is typed is kept: for a conversation on the server, so that it is there on every screen; for one that has
-// not begun, in this browser.
+// Store drafts: on the server for a session, so that every device has them; in this browser for a session that does
+// not exist yet.
 
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -7,71 +7,71 @@ import type { Draft } from "../../core/protocol";
 import { api, current } from "../app/store";
 
 const DRAFT_MS = 800;
-const UNBEGUN = "holdfast.draft";
-/** What was on its way when this tab was left: whoever comes back at once may be sooner than that. */
-const LEFT = "holdfast.draft-left";
-/** The same of conversations that were left within the page. */
-const underway = new Map<string, string>();
-/** More than that no browser sends for a page that is left. */
-const LAST_CHARS_MAX = 15_000;
+const NEW_DRAFT_KEY = "holdfast.draft";
+/** The draft that was being saved when this tab was left: the user may come back before it is saved. */
+const LEFT_DRAFT_KEY = "holdfast.draft-left";
+/** Drafts being saved for sessions that were left within the page. */
+const inFlight = new Map<string, string>();
+/** Browsers limit what a page can send while it is closed. */
+const KEEPALIVE_CHARS_MAX = 15_000;
 
-/** What is typed in the conversation that is open. */
-export const text = signal("");
+/** The text in the composer. */
+export const draftText = signal("");
 
-export function forgetDraft(): void {
-  localStorage.removeItem(UNBEGUN);
+export function clearNewDraft(): void {
+  localStorage.removeItem(NEW_DRAFT_KEY);
 }
 
-/** Keep what is typed as the draft of the conversation `id`; `goesOn`: it was typed where that one has just begun. */
-export function useDraft(id: string | null, goesOn: boolean): void {
-  /** What is kept, as far as is known. */
-  const kept = useRef<string | null>("");
-  const keep = useRef((_isLast: boolean) => undefined as void);
-  keep.current = (isLast) => {
-    const written = text.value;
-    if (written === kept.current) return;
-    kept.current = written;
-    if (id === null) return written ? localStorage.setItem(UNBEGUN, written) : forgetDraft();
-    const body = { text: written };
-    underway.set(id, written);
-    if (isLast) sessionStorage.setItem(LEFT, JSON.stringify([id, written]));
-    const sent = isLast && written.length <= LAST_CHARS_MAX ? api.postLast(`api/sessions/${id}/draft`, body) : api.post(`api/sessions/${id}/draft`, body);
-    void sent.then(
-      () => void (underway.get(id) === written && underway.delete(id)),
-      // What did not get there is tried again with the next word.
-      () => void (kept.current === written && (kept.current = null)),
+/** Store the text as the draft of session `id`; `isContinued`: it was typed before that session was created. */
+export function useDraft(id: string | null, isContinued: boolean): void {
+  /** The draft as last saved, as far as is known. */
+  const savedText = useRef<string | null>("");
+  const saveRef = useRef((_isLast: boolean) => undefined as void);
+  saveRef.current = (isLast) => {
+    const currentText = draftText.value;
+    if (currentText === savedText.current) return;
+    savedText.current = currentText;
+    if (id === null) return currentText ? localStorage.setItem(NEW_DRAFT_KEY, currentText) : clearNewDraft();
+    const body = { text: currentText };
+    inFlight.set(id, currentText);
+    if (isLast) sessionStorage.setItem(LEFT_DRAFT_KEY, JSON.stringify([id, currentText]));
+    const request = isLast && currentText.length <= KEEPALIVE_CHARS_MAX ? api.postKeepalive(`api/sessions/${id}/draft`, body) : api.post(`api/sessions/${id}/draft`, body);
+    void request.then(
+      () => void (inFlight.get(id) === currentText && inFlight.delete(id)),
+      // Save a draft that failed again with the next change.
+      () => void (savedText.current === currentText && (savedText.current = null)),
     );
   };
-  // Before anything can be typed: what is typed first is not taken away.
+  // A layout effect: it runs before the user can type, so the first characters are not lost.
   useLayoutEffect(() => {
-    const mine = keep.current;
-    kept.current = "";
-    if (goesOn) forgetDraft();
+    const save = saveRef.current;
+    savedText.current = "";
+    if (isContinued) clearNewDraft();
     else {
-      text.value = "";
-      void read(id).then((draft) => {
-        if (current.value === id && !text.value) text.value = kept.current = draft;
+      draftText.value = "";
+      void readDraft(id).then((draft) => {
+        if (current.value === id && !draftText.value) draftText.value = savedText.current = draft;
       }, () => undefined);
     }
-    const leave = () => mine(true);
-    // Whoever leaves within the moment that a draft waits to be kept keeps it, too.
-    addEventListener("pagehide", leave);
+    const saveOnLeave = () => save(true);
+    // Save also a draft whose timer is still running.
+    addEventListener("pagehide", saveOnLeave);
     return () => {
-      removeEventListener("pagehide", leave);
-      mine(false);
+      removeEventListener("pagehide", saveOnLeave);
+      save(false);
     };
   }, [id]);
   useEffect(() => {
-    if (text.value === kept.current) return;
-    const timer = setTimeout(() => keep.current(false), DRAFT_MS);
+    if (draftText.value === savedText.current) return;
+    const timer = setTimeout(() => saveRef.current(false), DRAFT_MS);
     return () => clearTimeout(timer);
   });
 }
 
-async function read(id: string | null): Promise<string> {
-  if (id === null) return localStorage.getItem(UNBEGUN) ?? "";
-  const [left, written] = JSON.parse(sessionStorage.getItem(LEFT) ?? "[]") as string[];
-  sessionStorage.removeItem(LEFT);
-  const known = left === id ? written : underway.get(id);
+async function readDraft(id: string | null): Promise<string> {
+  if (id === null) return localStorage.getItem(NEW_DRAFT_KEY) ?? "";
+  const [leftId, leftText] = JSON.parse(sessionStorage.getItem(LEFT_DRAFT_KEY) ?? "[]") as string[];
+  sessionStorage.removeItem(LEFT_DRAFT_KEY);
+  const known = leftId === id ? leftText : inFlight.get(id);
   return known ?? (await api.get<Draft>(`api/sessions/${id}/draft`)).text;
 }

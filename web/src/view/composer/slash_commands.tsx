@@ -1,45 +1,45 @@
-// What can follow a slash, while one is typed: what the page does, and prompts that people have written.
+// Completion of slash commands: the page's own commands, and prompts.
 
 import { useEffect } from "preact/hooks";
 import { prompts, readPrompts } from "./agent_model";
 import { s } from "../text/index";
 
-const NAME = /^\/([a-z][\w-]*)?$/i;
-const CALL = /^\/([a-z][\w-]*)(?:\s+(.*))?$/is;
+const NAME_PATTERN = /^\/([a-z][\w-]*)?$/i;
+const COMMAND_PATTERN = /^\/([a-z][\w-]*)(?:\s+(.*))?$/is;
 
-/** The command that a message is, and the rest of it; null for anything else, such as a path. */
-export function called(text: string): { name: string; rest: string } | null {
-  const found = CALL.exec(text);
-  return found?.[1] ? { name: found[1].toLowerCase(), rest: (found[2] ?? "").trim() } : null;
+/** Return the command of a message and the rest of it; null for anything else, such as a path. */
+export function parseCommand(text: string): { name: string; rest: string } | null {
+  const match = COMMAND_PATTERN.exec(text);
+  return match?.[1] ? { name: match[1].toLowerCase(), rest: (match[2] ?? "").trim() } : null;
 }
 
-/** Whether a prompt has this name; null: nobody can say. One may have been written a moment ago: it is looked for again. */
+/** Return whether a prompt has this name; null if the server cannot be asked. Reload the prompts if the name is unknown. */
 export async function isPrompt(name: string): Promise<boolean | null> {
-  const has = () => prompts.value.some((each) => each.name === name);
-  if (has()) return true;
-  return readPrompts().then(has, () => null);
+  const isKnown = () => prompts.value.some((each) => each.name === name);
+  if (isKnown()) return true;
+  return readPrompts().then(isKnown, () => null);
 }
 
-/** What begins as `text` does; nothing where that is no command. */
+/** Return the commands that begin with `text`; none if `text` is no command. */
 export function completions(text: string): { name: string; what: string }[] {
-  if (!NAME.test(text)) return [];
-  const all = new Map<string, string>(Object.entries(s.commands));
-  // Where both have a name, it is the prompt's: the server lets none have the name of what every door knows.
-  for (const each of prompts.value) all.set(each.name, each.about);
-  return [...all].filter(([name]) => name.startsWith(text.slice(1).toLowerCase())).map(([name, what]) => ({ name, what }));
+  if (!NAME_PATTERN.test(text)) return [];
+  const commands = new Map<string, string>(Object.entries(s.commands));
+  // A prompt overrides the page's command of the same name. The server reserves the names that every client has.
+  for (const each of prompts.value) commands.set(each.name, each.about);
+  return [...commands].filter(([name]) => name.startsWith(text.slice(1).toLowerCase())).map(([name, what]) => ({ name, what }));
 }
 
-export function Commands({ text, at, choose }: { text: string; at: number; choose: (name: string) => void }) {
+export function CommandMenu({ text, selectedIndex, choose }: { text: string; selectedIndex: number; choose: (name: string) => void }) {
   const isTyped = text.startsWith("/");
   useEffect(() => {
     if (isTyped) void readPrompts().catch(() => undefined);
   }, [isTyped]);
-  const found = completions(text);
-  if (!found.length) return null;
+  const matches = completions(text);
+  if (!matches.length) return null;
   return (
     <ul class="menu commands" id="commands" role="listbox" aria-label={s.palette}>
-      {found.map(({ name, what }, place) => (
-        <li key={name} id={`command-${place}`} role="option" aria-selected={place === at} ref={(node) => { if (place === at) node?.scrollIntoView({ block: "nearest" }); }}
+      {matches.map(({ name, what }, index) => (
+        <li key={name} id={`command-${index}`} role="option" aria-selected={index === selectedIndex} ref={(node) => { if (index === selectedIndex) node?.scrollIntoView({ block: "nearest" }); }}
           onPointerDown={(event) => event.preventDefault()} onClick={() => choose(name)}><b>/{name}</b> {what}</li>
       ))}
     </ul>

@@ -1,5 +1,5 @@
-// What is fetched when details are first shown: these parts share code, and so come as one file.
+// Modules that load with the details. They share code, so they load as one file.
 
 export { ChangeList } from "../transcript/file_changes";
-export { Output } from "../transcript/output";
+export { OutputDialog as Output } from "../transcript/output";
 export { Inspector } from "./inspector";

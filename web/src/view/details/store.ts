@@ -1,38 +1,38 @@
-// What lies beside a conversation: whether it is shown, and what of the conversation it is about.
+// The state of the details panel: whether it is open, and what it shows.
 
 import { computed, signal } from "@preact/signals";
-import { current, loading, place } from "../app/store";
+import { current, loading, page } from "../app/store";
 
-const KEPT = "holdfast.details";
+const STORAGE_KEY = "holdfast.details";
 const SHOWN = "shown";
 
-/** There is room for a third column; with less it lies over the second. */
-export const roomy = matchMedia("(min-width: 1200px)");
-export const small = matchMedia("(max-width: 760px)");
+/** Wide enough for a third column; otherwise the details are an overlay. */
+export const wideScreen = matchMedia("(min-width: 1200px)");
+export const smallScreen = matchMedia("(max-width: 760px)");
 
-/** What lies over something else is not there before somebody asks for it. */
-const wanted = signal(roomy.matches && localStorage.getItem(KEPT) === SHOWN);
-const pointed = signal<{ session: string | null; id: string }>({ session: null, id: "" });
+/** Only the column is open by default. */
+const isWanted = signal(wideScreen.matches && localStorage.getItem(STORAGE_KEY) === SHOWN);
+const selection = signal<{ session: string | null; id: string }>({ session: null, id: "" });
 
-export const hasDetails = computed(() => current.value !== null && !place.value && loading.value !== "gone");
-export const isBeside = computed(() => wanted.value && hasDetails.value);
-/** The message or the call that is looked at; nothing: the conversation. */
-export const picked = computed(() => (pointed.value.session === current.value ? pointed.value.id : ""));
+export const hasDetails = computed(() => current.value !== null && !page.value && loading.value !== "gone");
+export const isDetailsOpen = computed(() => isWanted.value && hasDetails.value);
+/** The selected message or call; "" is the session. */
+export const selectedId = computed(() => (selection.value.session === current.value ? selection.value.id : ""));
 
-/** Show the details, or hide them; this browser remembers where there is room. */
-export function beside(isShown: boolean): void {
-  if (roomy.matches) localStorage.setItem(KEPT, isShown ? SHOWN : "");
-  wanted.value = isShown;
+/** Show or hide the details. A wide screen stores the choice. */
+export function showDetails(isShown: boolean): void {
+  if (wideScreen.matches) localStorage.setItem(STORAGE_KEY, isShown ? SHOWN : "");
+  isWanted.value = isShown;
 }
 
-/** Look at a message or a call; at the conversation without one. */
-export function pick(id: string): void {
-  pointed.value = { session: current.value, id };
+/** Select a message or a call; "" selects the session. */
+export function selectEntry(id: string): void {
+  selection.value = { session: current.value, id };
 }
 
-/** Close what lies over the conversation, or has the keyboard; whether there was any. */
-export function closeBeside(target: EventTarget | null): boolean {
-  const isMeant = isBeside.value && (!roomy.matches || (target instanceof Element && target.closest(".inspector") !== null));
-  if (isMeant) beside(false);
-  return isMeant;
+/** Close the details if they are an overlay or contain `target`. Return whether they were closed. */
+export function closeDetails(target: EventTarget | null): boolean {
+  const shouldClose = isDetailsOpen.value && (!wideScreen.matches || (target instanceof Element && target.closest(".inspector") !== null));
+  if (shouldClose) showDetails(false);
+  return shouldClose;
 }

@@ -1,4 +1,4 @@
-// All that is known: found by words, changed in its place, forgotten, added by hand.
+// All memories: search, edit, forget and add them.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -6,61 +6,61 @@ import type { Memory } from "../../core/protocol";
 import { date } from "../../core/format_time";
 import { now, sessions } from "../app/store";
 import { s } from "../text/index";
-import { about, add, cursor, edit, forget, load, problem, shown, words } from "./store";
+import { providerInfo, add, cursor, edit, forget, load, loadError, visibleMemories, searchText } from "./store";
 
 const SEARCH_MS = 150;
 const TEXT_CHARS_MAX = 2_000;
 
-export function Known() {
-  const isOff = about.value?.provider === "off";
+export function MemoryList() {
+  const isOff = providerInfo.value?.provider === "off";
   const list = useRef<HTMLUListElement>(null);
-  const box = useRef<HTMLInputElement>(null);
-  /** Whoever has forgotten one goes on with the next, also by keyboard. */
-  const forgot = (id: string, place: number) => {
+  const searchInput = useRef<HTMLInputElement>(null);
+  /** Focus the next memory after one was forgotten. */
+  const forgetAt = (id: string, index: number) => {
     forget(id);
     requestAnimationFrame(() => {
-      const next = list.current?.children[Math.min(place, shown.value.length - 1)];
-      (next?.querySelector<HTMLElement>(".forget") ?? box.current)?.focus();
+      const next = list.current?.children[Math.min(index, visibleMemories.value.length - 1)];
+      (next?.querySelector<HTMLElement>(".forget") ?? searchInput.current)?.focus();
     });
   };
-  const isAsked = Boolean(words.value.trim());
-  // What cannot be shown is not said to be empty, nor to be searched or added to.
-  const isShown = !problem.value && about.value?.shows === true;
-  const canBeEmpty = isShown && !isOff && (about.value?.health.ok === true || isAsked);
-  if (!shown.value.length && !canBeEmpty) return null;
+  const isSearching = Boolean(searchText.value.trim());
+  // If memories cannot be listed, show neither an empty list nor a search.
+  const isShown = !loadError.value && providerInfo.value?.shows === true;
+  const canBeEmpty = isShown && !isOff && (providerInfo.value?.health.ok === true || isSearching);
+  if (!visibleMemories.value.length && !canBeEmpty) return null;
   return (
     <section aria-labelledby="memory-known">
       <h3 id="memory-known">{s.memory.known}</h3>
       {isShown && (
         <div class="memory-tools">
-          <Search box={box} />
-          {!isOff && <Add />}
+          <SearchInput inputRef={searchInput} />
+          {!isOff && <AddForm />}
         </div>
       )}
-      {!shown.value.length && (isAsked ? <p class="note quiet" role="status">{s.noneFound}</p> : <div class="none"><p>{s.memory.none}</p><p class="note quiet">{s.memory.noneMore}</p></div>)}
-      <ul class="memories" ref={list}>{shown.value.map((memory, place) => <One key={memory.id} memory={memory} forgot={() => forgot(memory.id, place)} />)}</ul>
+      {!visibleMemories.value.length && (isSearching ? <p class="note quiet" role="status">{s.noneFound}</p> : <div class="none"><p>{s.memory.none}</p><p class="note quiet">{s.memory.noneHelp}</p></div>)}
+      <ul class="memories" ref={list}>{visibleMemories.value.map((memory, place) => <MemoryRow key={memory.id} memory={memory} onForget={() => forgetAt(memory.id, place)} />)}</ul>
       {cursor.value && <p class="buttons"><button type="button" onClick={() => void load("more")}>{s.memory.more}</button></p>}
     </section>
   );
 }
 
-function Search({ box }: { box: { current: HTMLInputElement | null } }) {
+function SearchInput({ inputRef }: { inputRef: { current: HTMLInputElement | null } }) {
   const timer = useRef(0);
   useEffect(() => () => clearTimeout(timer.current), []);
   const type = (text: string) => {
-    words.value = text;
+    searchText.value = text;
     clearTimeout(timer.current);
     timer.current = window.setTimeout(() => void load(), SEARCH_MS);
   };
-  return <input ref={box} type="search" aria-label={s.memory.search} placeholder={s.memory.search} maxLength={200} value={words.value} onInput={(event) => type(event.currentTarget.value)} />;
+  return <input ref={inputRef} type="search" aria-label={s.memory.search} placeholder={s.memory.search} maxLength={200} value={searchText.value} onInput={(event) => type(event.currentTarget.value)} />;
 }
 
-function Add() {
+function AddForm() {
   const text = useSignal("");
   const submit = async () => {
-    const given = text.value.trim();
-    // What was typed meanwhile stays.
-    if (given && (await add(given)) && text.value.trim() === given) text.value = "";
+    const entered = text.value.trim();
+    // Keep text that was typed meanwhile.
+    if (entered && (await add(entered)) && text.value.trim() === entered) text.value = "";
   };
   return (
     <form onSubmit={(event) => (event.preventDefault(), void submit())}>
@@ -70,52 +70,52 @@ function Add() {
   );
 }
 
-function One({ memory, forgot }: { memory: Memory; forgot: () => void }) {
+function MemoryRow({ memory, onForget }: { memory: Memory; onForget: () => void }) {
   const editing = useSignal(false);
   const button = useRef<HTMLButtonElement>(null);
   const close = () => {
     editing.value = false;
     requestAnimationFrame(() => button.current?.focus());
   };
-  if (editing.value) return <li><Edit memory={memory} close={close} /></li>;
+  if (editing.value) return <li><EditForm memory={memory} close={close} /></li>;
   return (
     <li>
       <p class="words">{memory.text}</p>
       <p class="origin">
         <Origin memory={memory} />
-        <span class="spread" />
+        <span class="spacer" />
         <button ref={button} type="button" class="quiet" aria-label={`${s.edit}: ${memory.text}`} onClick={() => (editing.value = true)}>{s.edit}</button>
-        <button type="button" class="quiet forget" aria-label={`${s.memory.forget}: ${memory.text}`} onClick={forgot}>{s.memory.forget}</button>
+        <button type="button" class="quiet forget" aria-label={`${s.memory.forget}: ${memory.text}`} onClick={onForget}>{s.memory.forget}</button>
       </p>
     </li>
   );
 }
 
-/** Where it comes from: a conversation, with the way there, or a person's own hand. */
+/** Show where a memory comes from: a session, with a link, or the user. */
 function Origin({ memory }: { memory: Memory }) {
   const { session_id, made_at, changed_at, by } = memory;
-  const made = date(made_at, now.value);
+  const createdText = date(made_at, now.value);
   const isChanged = changed_at > made_at;
-  const changed = isChanged && (by === "user" ? s.memory.changedByYou : s.memory.changed)(date(changed_at, now.value));
-  if (!session_id) return <span>{s.memory.byYou(made)}{isChanged && s.memory.changed(date(changed_at, now.value))}</span>;
+  const changedText = isChanged && (by === "user" ? s.memory.changedByYou : s.memory.changed)(date(changed_at, now.value));
+  if (!session_id) return <span>{s.memory.addedByYou(createdText)}{isChanged && s.memory.changed(date(changed_at, now.value))}</span>;
   const title = memory.title || (sessions.value.has(session_id) ? s.untitled : "");
-  if (!title) return <span>{s.memory.fromGone(made)}{changed}</span>;
-  return <span><a class="from" href={`#${session_id}`}>{s.memory.from} <u>{title}</u>, {made}</a>{changed}</span>;
+  if (!title) return <span>{s.memory.fromDeleted(createdText)}{changedText}</span>;
+  return <span><a class="from" href={`#${session_id}`}>{s.memory.from} <u>{title}</u>, {createdText}</a>{changedText}</span>;
 }
 
-function Edit({ memory, close }: { memory: Memory; close: () => void }) {
+function EditForm({ memory, close }: { memory: Memory; close: () => void }) {
   const text = useSignal(memory.text);
-  const area = useRef<HTMLTextAreaElement>(null);
+  const textarea = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    area.current?.focus();
-    area.current?.setSelectionRange(memory.text.length, memory.text.length);
+    textarea.current?.focus();
+    textarea.current?.setSelectionRange(memory.text.length, memory.text.length);
   }, []);
   const save = async () => {
-    const given = text.value.trim();
-    if (!given) return;
-    if (given === memory.text || (await edit(memory.id, given))) close();
+    const entered = text.value.trim();
+    if (!entered) return;
+    if (entered === memory.text || (await edit(memory.id, entered))) close();
   };
-  const press = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     if (event.key === "Escape") close();
     else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) void save();
     else return;
@@ -124,7 +124,7 @@ function Edit({ memory, close }: { memory: Memory; close: () => void }) {
   };
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void save())}>
-      <textarea ref={area} rows={2} aria-label={s.edit} maxLength={TEXT_CHARS_MAX} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={press} />
+      <textarea ref={textarea} rows={2} aria-label={s.edit} maxLength={TEXT_CHARS_MAX} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} onKeyDown={handleKey} />
       <p class="buttons"><button type="submit" class="strong" disabled={!text.value.trim()}>{s.save}</button><button type="button" class="quiet" onClick={close}>{s.cancel}</button></p>
     </form>
   );

@@ -1,80 +1,80 @@
-// What is remembered: who keeps it, what waits to be remembered, and all that is known.
+// The memory page: the provider's status, the queue, and all memories.
 
 import { useEffect, useRef } from "preact/hooks";
-import { answering, link, panel } from "../app/store";
+import { activeModel, connectionStatus, panel } from "../app/store";
 import { s } from "../text/index";
-import { about, askOffBy, failing, leaveNow, load, look, lookAgain, offBy, outcome, problem, words } from "./store";
-import { Known } from "./memory_list";
-import { Kept } from "./unforgettable_list";
-import { Waiting } from "./pending_list";
+import { providerInfo, loadOffSource, failedSessionCount, runPendingRemovals, load, refresh, poll, offSource, outcome, loadError, searchText } from "./store";
+import { MemoryList } from "./memory_list";
+import { UnretractableList } from "./unretractable_list";
+import { QueueList } from "./pending_list";
 
-const LOOK_MS = 3_000;
+const POLL_MS = 3_000;
 
-export function Memory() {
-  const box = useRef<HTMLDivElement>(null);
+export function MemoryPage() {
+  const container = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    box.current?.focus({ preventScroll: true });
-    const timer = setInterval(() => void lookAgain(), LOOK_MS);
-    addEventListener("pagehide", leaveNow);
+    container.current?.focus({ preventScroll: true });
+    const timer = setInterval(() => void poll(), POLL_MS);
+    addEventListener("pagehide", runPendingRemovals);
     return () => {
       clearInterval(timer);
-      removeEventListener("pagehide", leaveNow);
-      leaveNow();
-      words.value = outcome.value = "";
+      removeEventListener("pagehide", runPendingRemovals);
+      runPendingRemovals();
+      searchText.value = outcome.value = "";
     };
   }, []);
-  const isLost = link.value === "lost";
-  // At once, and whenever the server is back.
+  const isLost = connectionStatus.value === "lost";
+  // At once, and whenever the connection is back.
   useEffect(() => {
     if (isLost) return;
-    void look();
+    void refresh();
   }, [isLost]);
-  const told = about.value;
+  const info = providerInfo.value;
   return (
     <div class="memory-frame">
       {isLost && <p class="banner" role="status">{s.memory.lost}</p>}
-      <div class="memory" ref={box} tabIndex={-1} role="region" aria-label={s.memory.title}>
-        {!told && !problem.value && <p class="note quiet" role="status">{s.loading}</p>}
-        {problem.value && !isLost && <p class="note wrong buttons" role="alert"><span>{s.memory.failedTitle} {problem.value}</span> <button type="button" onClick={() => void load()}>{s.tryAgain}</button></p>}
-        {told && !problem.value && <Keeper />}
-        {unable() && <p class="card"><span>{unable()}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
-        {(told || problem.value) && <Waiting />}
-        {(told || problem.value) && <Kept />}
-        {told && <Known />}
+      <div class="memory" ref={container} tabIndex={-1} role="region" aria-label={s.memory.title}>
+        {!info && !loadError.value && <p class="note quiet" role="status">{s.loading}</p>}
+        {loadError.value && !isLost && <p class="note wrong buttons" role="alert"><span>{s.memory.failedTitle} {loadError.value}</span> <button type="button" onClick={() => void load()}>{s.tryAgain}</button></p>}
+        {info && !loadError.value && <ProviderStatus />}
+        {disabledReason() && <p class="card"><span>{disabledReason()}</span><span class="buttons"><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></span></p>}
+        {(info || loadError.value) && <QueueList />}
+        {(info || loadError.value) && <UnretractableList />}
+        {info && <MemoryList />}
       </div>
     </div>
   );
 }
 
-/** Say why nothing is remembered, where the model in use cannot write notes; else return nothing. */
-function unable(): string {
-  if (about.value?.provider !== "notes") return "";
-  return s.memory.unable[answering.value?.name.split(":")[0] ?? ""] ?? "";
+/** Return why nothing is remembered, if the active model cannot write notes; else "". */
+function disabledReason(): string {
+  if (providerInfo.value?.provider !== "notes") return "";
+  return s.memory.cannotRemember[activeModel.value?.name.split(":")[0] ?? ""] ?? "";
 }
 
-/** Who keeps it, and how that goes, in one line. */
-function Keeper() {
-  const told = about.value;
-  if (!told) return null;
-  if (told.provider === "off") return <Off />;
-  const { ok, detail } = told.health;
-  const well = failing.value ? <span class="note">{s.memory.butNot(failing.value)}</span> : <span class="note good">{s.memory.well}</span>;
+/** Show the provider and its health in one line. */
+function ProviderStatus() {
+  const info = providerInfo.value;
+  if (!info) return null;
+  if (info.provider === "off") return <MemoryOff />;
+  const { ok, detail } = info.health;
+  const healthText = failedSessionCount.value ? <span class="note">{s.memory.healthyExcept(failedSessionCount.value)}</span> : <span class="note good">{s.memory.healthy}</span>;
   return (
-    <p class="keeper note quiet">
-      {s.memory.provider(told.provider)} {ok ? !unable() && well : <span class="note wrong">{s.memory.unwell(detail)}</span>} {ok && (told.shows ? detail : s.memory.cannotShow)}
+    <p class="memory-provider note quiet">
+      {s.memory.provider(info.provider)} {ok ? !disabledReason() && healthText : <span class="note wrong">{s.memory.unhealthy(detail)}</span>} {ok && (info.shows ? detail : s.memory.cannotList)}
     </p>
   );
 }
 
-/** How to have it, where that is said. */
-function Off() {
-  useEffect(() => void askOffBy(), []);
-  const how = s.memory.offHow(offBy.value);
+/** Show how to turn memory on. */
+function MemoryOff() {
+  useEffect(() => void loadOffSource(), []);
+  const instructions = s.memory.offInstructions(offSource.value);
   return (
     <div class="card">
       <p>{s.memory.off}</p>
-      <p>{how}</p>
-      <p><code>{s.memory.offLine(offBy.value)}</code></p>
+      <p>{instructions}</p>
+      <p><code>{s.memory.offLine(offSource.value)}</code></p>
     </div>
   );
 }

@@ -1,29 +1,29 @@
-// One quiet line beside a conversation's title: what a person can do something about in its being remembered, or
-// waits for. That it waits its turn is not: the details say so, and the memory page. It leads to all that is.
+// One line beside a session's title: a memory state that the user can act on or waits for. It links to the memory
+// page. An ordinary pending commit is not shown here.
 
 import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { Remembered as Told } from "../../core/memory_commits";
-import { clock, moment } from "../../core/format_time";
-import { hurried, letBe, unhurry } from "./pending";
-import { current, now, open, session, tick } from "../app/store";
+import type { MemoryStatus } from "../../core/memory_commits";
+import { clock, shortTime } from "../../core/format_time";
+import { commitRequested, dismissedSessions, clearCommitRequested } from "./pending";
+import { current, now, active, session, tick } from "../app/store";
 import { s } from "../text/index";
 
-/** When something is tried again, if that is still to come. */
+/** Return the time of the next retry, if it is in the future. */
 export function retryTime(retry_at: number | null, at: number): string {
   return retry_at && retry_at > at ? clock(retry_at) : "";
 }
 
-function words(told: Told, at: number): string {
-  switch (told.state) {
+function statusText(status: MemoryStatus, at: number): string {
+  switch (status.state) {
     case "dropped":
-      return s.memory.notThis;
+      return s.memory.isExcluded;
     case "remembered":
-      return s.memory.remembered(moment(told.at, at));
+      return s.memory.remembered(shortTime(status.at, at));
     case "failed":
-      return s.memory.failed(retryTime(told.retry_at, at));
+      return s.memory.failed(retryTime(status.retry_at, at));
     case "in_doubt":
-      return s.memory.perhaps;
+      return s.memory.inDoubt;
     case "forgetting":
       return s.memory.states.retracting;
     case "committing":
@@ -33,29 +33,29 @@ function words(told: Told, at: number): string {
   }
 }
 
-const LET_BE: Told = { state: "dropped", at: 0, retry_at: 0, detail: "" };
+const DISMISSED: MemoryStatus = { state: "dropped", at: 0, retry_at: 0, detail: "" };
 
-function told(): Told | null {
+function currentMemoryStatus(): MemoryStatus | null {
   void tick.value;
-  const { memory } = open.conversation;
-  // What was let be before the conversation was read here comes with no event.
-  return memory.told() ?? (memory.isRead && letBe.value.has(current.value ?? "") ? LET_BE : null);
+  const { memoryCommits: memory } = active.conversation;
+  // An entry that was dismissed before the session was loaded comes with no event.
+  return memory.status() ?? (memory.isLoaded && dismissedSessions.value.has(current.value ?? "") ? DISMISSED : null);
 }
 
-/** Whether the conversation that is open is remembered, in words; empty where there is nothing to say. */
-export const rememberedHere = computed(() => {
-  const found = told();
-  const isOut = session.value?.remember === false && (!found || found.state === "remembered");
-  return isOut ? s.memory.notThis : found ? words(found, now.value) : "";
+/** The memory status of the current session as text; empty if there is none. */
+export const memoryStatusText = computed(() => {
+  const status = currentMemoryStatus();
+  const isExcluded = session.value?.remember === false && (!status || status.state === "remembered");
+  return isExcluded ? s.memory.isExcluded : status ? statusText(status, now.value) : "";
 });
 
-export function Remembered() {
-  const found = told();
+export function MemoryStatusLine() {
+  const status = currentMemoryStatus();
   const id = current.value ?? "";
-  const isDone = found?.state === "remembered" || found?.state === "dropped";
-  useEffect(() => void (isDone && unhurry([id])), [id, isDone]);
-  const isQuiet = found?.state === "waiting" && !hurried.value.has(id);
-  if (isQuiet || !rememberedHere.value) return null;
-  const needs = found?.state === "failed" || found?.state === "in_doubt";
-  return <a class={needs ? "remembered needs" : "remembered"} href="#memory" title={found?.detail}>{rememberedHere.value}</a>;
+  const isFinished = status?.state === "remembered" || status?.state === "dropped";
+  useEffect(() => void (isFinished && clearCommitRequested([id])), [id, isFinished]);
+  const isQuiet = status?.state === "waiting" && !commitRequested.value.has(id);
+  if (isQuiet || !memoryStatusText.value) return null;
+  const needsAttention = status?.state === "failed" || status?.state === "in_doubt";
+  return <a class={needsAttention ? "remembered needs" : "remembered"} href="#memory" title={status?.detail}>{memoryStatusText.value}</a>;
 }

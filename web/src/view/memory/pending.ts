@@ -1,54 +1,54 @@
-// What waits to be remembered, of all conversations: read now and then, and more often by whoever looks at it.
+// The memory queue of all sessions, polled, and loaded again by the memory page.
 
 import { computed, signal } from "@preact/signals";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { KeptMemory, WaitingList, WaitingMemory } from "../../core/protocol";
 import { api } from "../app/store";
 
-const READ_MS = 60_000;
+const POLL_MS = 60_000;
 
-export const waiting = signal<readonly WaitingMemory[]>([]);
-/** What was taken back, and memory cannot forget. */
-export const kept = signal<readonly KeptMemory[]>([]);
-/** Something is asked, or did not go well. */
-export const needs = computed(() => waiting.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
+export const queueEntries = signal<readonly WaitingMemory[]>([]);
+/** Retracted commits that the provider cannot forget. */
+export const unretractable = signal<readonly KeptMemory[]>([]);
+/** Whether an entry is in doubt or failed. */
+export const needsAttention = computed(() => queueEntries.value.some((row) => row.state === "in_doubt" || row.state === "failed"));
 
-/** Conversations that somebody has asked to have remembered now, until they are. */
-export const hurried = signal<ReadonlySet<string>>(new Set());
+/** Sessions whose commit a user requested, until it is done. */
+export const commitRequested = signal<ReadonlySet<string>>(new Set());
 
-export function hurry(ids: readonly string[]): void {
-  hurried.value = new Set([...hurried.value, ...ids]);
+export function markCommitRequested(ids: readonly string[]): void {
+  commitRequested.value = new Set([...commitRequested.value, ...ids]);
 }
 
-export function unhurry(ids: readonly string[]): void {
-  if (ids.some((id) => hurried.value.has(id))) hurried.value = new Set([...hurried.value].filter((id) => !ids.includes(id)));
+export function clearCommitRequested(ids: readonly string[]): void {
+  if (ids.some((id) => commitRequested.value.has(id))) commitRequested.value = new Set([...commitRequested.value].filter((id) => !ids.includes(id)));
 }
 
-/** Conversations of which somebody let something be in this tab: no list tells of that, and its event may be past. */
-export const letBe = signal<ReadonlySet<string>>(new Set());
+/** Sessions with an entry that was dismissed in this tab: no list contains it, and its event may be too old. */
+export const dismissedSessions = signal<ReadonlySet<string>>(new Set());
 
-let asked = 0;
-let newest = 0;
+let lastRequest = 0;
+let lastResponse = 0;
 
-/** What waits now; as far as was known before while the server cannot be asked. */
-export async function readWaiting(): Promise<readonly WaitingMemory[]> {
-  const mine = ++asked;
+/** Load and return the queue; without a connection, return the last known one. */
+export async function loadQueue(): Promise<readonly WaitingMemory[]> {
+  const requestNumber = ++lastRequest;
   try {
-    const told = await api.get<WaitingList>("api/memory/waiting");
-    // Answers may overtake each other: what was asked earlier does not replace what was asked later.
-    if (mine < newest) return waiting.value;
-    newest = mine;
-    waiting.value = told.waiting;
-    kept.value = told.kept ?? [];
+    const list = await api.get<WaitingList>("api/memory/waiting");
+    // Responses may arrive out of order: ignore one that is older than the last.
+    if (requestNumber < lastResponse) return queueEntries.value;
+    lastResponse = requestNumber;
+    queueEntries.value = list.waiting;
+    unretractable.value = list.kept ?? [];
   } catch (error) {
-    if (!(error instanceof Refused)) throw error; // Told elsewhere, and asked again soon.
+    if (!(error instanceof ApiError)) throw error; // The connection shows the error; the next poll tries again.
   }
-  return waiting.value;
+  return queueEntries.value;
 }
 
-/** Look now and then, as long as the page is there; returns what ends that. */
-export function watch(): () => void {
-  void readWaiting();
-  const timer = setInterval(() => document.hidden || void readWaiting(), READ_MS);
+/** Poll the queue until the returned function is called. */
+export function pollQueue(): () => void {
+  void loadQueue();
+  const timer = setInterval(() => document.hidden || void loadQueue(), POLL_MS);
   return () => clearInterval(timer);
 }

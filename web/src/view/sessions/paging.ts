@@ -1,41 +1,40 @@
-// Conversations that the feed does not begin with: older ones, and those that were put away. They are read in
-// pages, by whoever scrolls down to them.
+// Load older and archived sessions, which the feed does not send, page by page as the user scrolls.
 
 import { batch } from "@preact/signals";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { SessionList } from "../../core/protocol";
-import { api, hasArchived, rest, sessions, type Shelf } from "../app/store";
+import { api, hasArchived, nextCursors, sessions, type SessionListKind } from "../app/store";
 
 const PAGE = 100;
-const reading = { now: false };
+const inProgress = { now: false };
 
-/** See whether anything was put away, so that the way there is offered. */
-export async function lookForArchived(): Promise<void> {
-  if (rest.value.archive === "" && !hasArchived.value) await read("archive", "", 1);
+/** Check whether any session is archived, so that the archive is offered. */
+export async function checkForArchived(): Promise<void> {
+  if (nextCursors.value.archive === "" && !hasArchived.value) await loadPage("archive", "", 1);
 }
 
-/** Read the next page of what the list lacks; nothing, when it has it all. */
-export async function readOlder(shelf: Shelf): Promise<void> {
-  const from = rest.value[shelf];
-  if (from !== null) await read(shelf, from, PAGE);
+/** Load the next page of a list that is not complete. */
+export async function loadOlder(kind: SessionListKind): Promise<void> {
+  const cursor = nextCursors.value[kind];
+  if (cursor !== null) await loadPage(kind, cursor, PAGE);
 }
 
-async function read(shelf: Shelf, from: string, limit: number): Promise<void> {
-  if (reading.now) return;
-  reading.now = true;
+async function loadPage(kind: SessionListKind, cursor: string, limit: number): Promise<void> {
+  if (inProgress.now) return;
+  inProgress.now = true;
   try {
-    const after = from && `&cursor=${encodeURIComponent(from)}`;
-    const page = await api.get<SessionList>(`api/sessions?limit=${limit}&archived=${shelf === "archive"}${after}`);
-    if (rest.value[shelf] !== from) return; // The feed has begun anew.
+    const after = cursor && `&cursor=${encodeURIComponent(cursor)}`;
+    const page = await api.get<SessionList>(`api/sessions?limit=${limit}&archived=${kind === "archive"}${after}`);
+    if (nextCursors.value[kind] !== cursor) return; // The feed has restarted.
     batch(() => {
-      // What the feed told meanwhile is newer.
+      // Rows from the feed are newer.
       sessions.value = new Map([...page.sessions.map((row) => [row.id, row] as const), ...sessions.value]);
-      // After a mere look all of it is still to be read.
-      if (limit > 1 || !page.cursor) rest.value = { ...rest.value, [shelf]: page.cursor };
+      // After a check with limit 1, the rest is still to be loaded.
+      if (limit > 1 || !page.cursor) nextCursors.value = { ...nextCursors.value, [kind]: page.cursor };
     });
   } catch (error) {
-    if (!(error instanceof Refused)) throw error; // Told by the line; read when somebody scrolls on.
+    if (!(error instanceof ApiError)) throw error; // The connection shows the error; further scrolling loads again.
   } finally {
-    reading.now = false;
+    inProgress.now = false;
   }
 }

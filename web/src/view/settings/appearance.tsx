@@ -1,34 +1,34 @@
-// How the page looks, and whether the browser speaks up. Kept in this browser alone.
+// Theme and notifications, stored in this browser alone.
 
 import { useSignal } from "@preact/signals";
-import { chooseLook, chosenLook } from "../app/theme";
-import { askForNotices, wantsNotices } from "../app/notifications";
-import { say } from "../app/store";
-import { set } from "../text/settings";
+import { setTheme, storedTheme } from "../app/theme";
+import { requestNotifications, areNotificationsEnabled } from "../app/notifications";
+import { showNotice } from "../app/store";
+import { settingsText } from "../text/settings";
 
-type Look = keyof typeof set.looksOf;
+type Theme = keyof typeof settingsText.themes;
 
-export function Looks() {
-  const look = useSignal(chosenLook() as Look);
-  const notices = useSignal(wantsNotices());
-  const ask = async (box: HTMLInputElement) => {
-    const isWanted = box.checked;
-    notices.value = box.checked = await askForNotices(isWanted);
-    if (isWanted && !notices.value) say(set.noticesRefused);
+export function AppearanceSettings() {
+  const theme = useSignal(storedTheme() as Theme);
+  const notifications = useSignal(areNotificationsEnabled());
+  const changeNotifications = async (checkbox: HTMLInputElement) => {
+    const isRequested = checkbox.checked;
+    notifications.value = checkbox.checked = await requestNotifications(isRequested);
+    if (isRequested && !notifications.value) showNotice(settingsText.noticesRefused);
   };
-  const choose = (chosen: Look) => {
-    look.value = chosen;
-    chooseLook(chosen);
+  const changeTheme = (chosen: Theme) => {
+    theme.value = chosen;
+    setTheme(chosen);
   };
   return (
     <section aria-labelledby="set-looks">
-      <h3 id="set-looks">{set.looks}</h3>
-      <label>{set.look}{" "}
-        <select value={look.value} onChange={(event) => choose(event.currentTarget.value as Look)}>
-          {(Object.keys(set.looksOf) as Look[]).map((each) => <option key={each} value={each}>{set.looksOf[each]}</option>)}
+      <h3 id="set-looks">{settingsText.appearance}</h3>
+      <label>{settingsText.theme}{" "}
+        <select value={theme.value} onChange={(event) => changeTheme(event.currentTarget.value as Theme)}>
+          {(Object.keys(settingsText.themes) as Theme[]).map((each) => <option key={each} value={each}>{settingsText.themes[each]}</option>)}
         </select>
       </label>
-      <label class="check"><input type="checkbox" checked={notices.value} onChange={(event) => void ask(event.currentTarget)} /> {set.notices}</label>
+      <label class="check"><input type="checkbox" checked={notifications.value} onChange={(event) => void changeNotifications(event.currentTarget)} /> {settingsText.notices}</label>
     </section>
   );
 }

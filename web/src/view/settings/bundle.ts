@@ -1,4 +1,4 @@
-// What is fetched when a setting or a model is first chosen: these parts share code, and so come as one file.
+// Modules that load with the settings or the model menu. They share code, so they load as one file.
 
-export { Choices } from "../composer/agent_model_form";
+export { AgentModelForm as Choices } from "../composer/agent_model_form";
 export { Settings } from "./settings_dialog";

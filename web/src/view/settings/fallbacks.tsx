@@ -1,42 +1,42 @@
-// Models that are asked where the one that answers cannot.
+// Fallback models: asked when the first model fails.
 
 import { useSignal } from "@preact/signals";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { ModelList, ProviderTold, SettingTold } from "../../core/protocol";
-import { Picker } from "../shared/model_picker";
+import { ModelPicker } from "../shared/model_picker";
 import { api } from "../app/store";
-import { set } from "../text/settings";
-import type { Take } from "./model";
+import { settingsText } from "../text/settings";
+import type { ModelsHandler } from "./model";
 
-interface Given {
+interface FallbackSettingsProps {
   setting: SettingTold | undefined;
   providers: readonly ProviderTold[];
-  take: Take;
+  onModels: ModelsHandler;
 }
 
-export function Fallbacks({ setting, providers, take }: Given) {
-  const wrong = useSignal("");
+export function FallbackSettings({ setting, providers, onModels }: FallbackSettingsProps) {
+  const errorText = useSignal("");
   const names: readonly string[] = Array.isArray(setting?.value) ? setting.value : [];
   const fixed = setting && setting.source !== "file" && setting.source !== "default" ? setting.source : "";
-  const change = async (wanted: readonly string[]) => {
-    wrong.value = "";
+  const change = async (models: readonly string[]) => {
+    errorText.value = "";
     try {
-      take(await api.put<ModelList>("api/models/fallbacks", { models: wanted }));
+      onModels(await api.put<ModelList>("api/models/fallbacks", { models }));
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      wrong.value = error.message;
+      if (!(error instanceof ApiError)) throw error;
+      errorText.value = error.message;
     }
   };
   const offers = providers.flatMap((each) => each.models).filter((each) => !names.includes(each.name));
   return (
     <div class="fields">
-      <h4>{set.fallbacks}</h4>
-      <p class="note quiet">{names.length ? set.fallbacksHelp : set.noFallbacks} {fixed && set.fallbacksFixed(fixed)}</p>
-      <ol aria-label={set.fallbacks}>
-        {names.map((name) => <li key={name}><p class="buttons"><span>{name}</span><span class="spread" />{!fixed && <button type="button" class="quiet" aria-label={`${set.remove} ${name}`} onClick={() => void change(names.filter((each) => each !== name))}>{set.remove}</button>}</p></li>)}
+      <h4>{settingsText.fallbacks}</h4>
+      <p class="note quiet">{names.length ? settingsText.fallbacksHelp : settingsText.noFallbacks} {fixed && settingsText.fallbacksFixed(fixed)}</p>
+      <ol aria-label={settingsText.fallbacks}>
+        {names.map((name) => <li key={name}><p class="buttons"><span>{name}</span><span class="spacer" />{!fixed && <button type="button" class="quiet" aria-label={`${settingsText.remove} ${name}`} onClick={() => void change(names.filter((each) => each !== name))}>{settingsText.remove}</button>}</p></li>)}
       </ol>
-      {!fixed && <Picker key={names.join()} label={set.addFallback} value="" offers={offers} choose={(name) => name && void change([...names, name])} />}
-      <p role="status" class="note wrong">{wrong.value}</p>
+      {!fixed && <ModelPicker key={names.join()} label={settingsText.addFallback} value="" options={offers} onChoose={(name) => name && void change([...names, name])} />}
+      <p role="status" class="note wrong">{errorText.value}</p>
     </div>
   );
 }

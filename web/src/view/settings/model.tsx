@@ -1,79 +1,79 @@
-// Which model answers, and having another do so: tried for real, with exactly what is wrong when it is.
+// Show the active model and change it. The server tests a new model before it is used, and shows its error.
 
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { ModelList, ProviderTold, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../app/actions";
-import { answering, api, isDemo, model, models, say } from "../app/store";
+import { activeModel, api, isDemo, defaultModel, models, showNotice } from "../app/store";
 import { s } from "../text/index";
-import { set } from "../text/settings";
-import { Connect } from "./provider_form";
-import { Fallbacks } from "./fallbacks";
-import { LocalModel } from "./local_model";
+import { settingsText } from "../text/settings";
+import { ProviderForm } from "./provider_form";
+import { FallbackSettings } from "./fallbacks";
+import { LocalModelSettings } from "./local_model";
 
-export type Take = (told: ModelList) => void;
+export type ModelsHandler = (list: ModelList) => void;
 
-export function ModelSection() {
+export function ModelSettings() {
   const providers = useSignal<readonly ProviderTold[]>([]);
   const chosen = useSignal("");
   const settings = useSignal<readonly SettingTold[]>([]);
-  const take = (told: ModelList) => {
-    models.value = told.models;
-    providers.value = told.providers;
-    chosen.value ||= firstOf(told);
+  const applyModels = (list: ModelList) => {
+    models.value = list.models;
+    providers.value = list.providers;
+    chosen.value ||= initialProvider(list);
     void readSettings();
   };
   const readSettings = () => attempt(async () => (settings.value = (await api.get<SettingList>("api/settings")).settings));
-  const back = () => attempt(async () => {
-    const told = await api.post<ModelList>("api/models/disconnect");
-    take(told);
-    sayAnswers(told);
+  const disconnect = () => attempt(async () => {
+    const list = await api.post<ModelList>("api/models/disconnect");
+    applyModels(list);
+    showNewModel(list);
   });
   const setting = (name: string) => settings.value.find((each) => each.name === name);
-  const its = providers.value.find((each) => each.name === model.value?.name.split(":")[0]);
-  // Why the demo answers is of the start: what is found since then says more.
-  const found = providers.value.filter((each) => each.source === "port" && !model.value?.name.startsWith(`${each.name}:`));
-  const load = () => attempt(async () => take(await api.get<ModelList>("api/models")));
+  const currentProvider = providers.value.find((each) => each.name === defaultModel.value?.name.split(":")[0]);
+  // The reason for the demo dates from the start: providers found since then say more.
+  const foundProviders = providers.value.filter((each) => each.source === "port" && !defaultModel.value?.name.startsWith(`${each.name}:`));
+  const load = () => attempt(async () => applyModels(await api.get<ModelList>("api/models")));
   useEffect(() => void load(), []);
   return (
     <section aria-labelledby="set-model">
-      <h3 id="set-model">{set.model}</h3>
-      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : set.answersNow(model.value?.name ?? "")} {!(isDemo.value && found.length) && <span class="note quiet">{isDemo.value ? reasonOnly(model.value?.why ?? "") : model.value?.why}</span>}</p>
-      {models.value.length > 1 && <p class="note">{answering.value?.name}: {answering.value?.why}</p>}
-      {setting("model")?.source === "file" && its?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void back()}>{set.backToFound}</button></p>}
-      <Found found={found} chosen={chosen} />
-      <h4>{set.connect}</h4>
+      <h3 id="set-model">{settingsText.model}</h3>
+      <p>{isDemo.value ? <span class="demo">{s.demoLabel}</span> : settingsText.currentModel(defaultModel.value?.name ?? "")} {!(isDemo.value && foundProviders.length) && <span class="note quiet">{isDemo.value ? firstSentence(defaultModel.value?.why ?? "") : defaultModel.value?.why}</span>}</p>
+      {models.value.length > 1 && <p class="note">{activeModel.value?.name}: {activeModel.value?.why}</p>}
+      {setting("model")?.source === "file" && currentProvider?.source !== "settings" && <p class="buttons"><button type="button" onClick={() => void disconnect()}>{settingsText.useFoundProvider}</button></p>}
+      <FoundProviders providers={foundProviders} chosen={chosen} />
+      <h4>{settingsText.connect}</h4>
       {!providers.value.length && <p class="note quiet" role="status">{s.loading}</p>}
-      {providers.value.length > 0 && <Connect providers={providers.value} chosen={chosen} take={take} load={load} />}
-      <LocalModel isUsed={model.value?.name.startsWith("local") ?? false} take={take} />
-      {!isDemo.value && <Fallbacks setting={setting("fallback_models")} providers={providers.value} take={take} />}
+      {providers.value.length > 0 && <ProviderForm providers={providers.value} chosen={chosen} onModels={applyModels} load={load} />}
+      <LocalModelSettings isUsed={defaultModel.value?.name.startsWith("local") ?? false} onModels={applyModels} />
+      {!isDemo.value && <FallbackSettings setting={setting("fallback_models")} providers={providers.value} onModels={applyModels} />}
     </section>
   );
 }
 
-/** Why, without how to change it: that is what stands here. */
-function reasonOnly(why: string): string {
+/** Return the reason without the advice that follows it. */
+function firstSentence(why: string): string {
   return /^.*?\.(?= |$)/.exec(why)?.[0] ?? why;
 }
 
-/** Whose model answers; else the first that is ready, else the first of all. */
-function firstOf({ models: told, providers }: ModelList): string {
-  const its = told.at(-1)?.name.split(":")[0];
-  const known = providers.filter((each) => each.name !== "local");
-  return (known.find((each) => each.name === its) ?? known.find((each) => each.ready) ?? known[0])?.name ?? "";
+/** Return the provider of the active model; else the first that is ready, else the first of all. */
+function initialProvider({ models, providers }: ModelList): string {
+  const providerName = models.at(-1)?.name.split(":")[0];
+  const remoteProviders = providers.filter((each) => each.name !== "local");
+  return (remoteProviders.find((each) => each.name === providerName) ?? remoteProviders.find((each) => each.ready) ?? remoteProviders[0])?.name ?? "";
 }
 
-/** Servers of models on this machine that nobody has set up: one press away. */
-function Found({ found, chosen }: { found: readonly ProviderTold[]; chosen: Signal<string> }) {
-  if (!found.length) return null;
+/** List model servers on this machine that are not set up. */
+function FoundProviders({ providers, chosen }: { providers: readonly ProviderTold[]; chosen: Signal<string> }) {
+  if (!providers.length) return null;
   return (
     <ul>
-      {found.map((each) => <li key={each.name} class="buttons"><span>{set.found(each.label, each.models.length)}</span> <button type="button" onClick={() => { chosen.value = each.name; document.getElementById("set-provider")?.focus(); }}>{set.chooseIt(each.label)}</button></li>)}
+      {providers.map((each) => <li key={each.name} class="buttons"><span>{settingsText.found(each.label, each.models.length)}</span> <button type="button" onClick={() => { chosen.value = each.name; document.getElementById("set-provider")?.focus(); }}>{settingsText.chooseProvider(each.label)}</button></li>)}
     </ul>
   );
 }
 
-/** Say who answers now. */
-export function sayAnswers(told: ModelList): void {
-  say(set.nowAnswers(told.models.at(-1)?.name ?? ""));
+/** Show the new active model. */
+export function showNewModel(list: ModelList): void {
+  showNotice(settingsText.modelChanged(list.models.at(-1)?.name ?? ""));
 }

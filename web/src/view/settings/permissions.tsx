@@ -1,14 +1,14 @@
-// What the agent may do without asking, and the settings that can be changed here.
+// What the agent may do without asking, and other settings that can be changed here.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useId } from "preact/hooks";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { RuleList, SettingList, SettingTold } from "../../core/protocol";
 import { attempt } from "../app/actions";
 import { api } from "../app/store";
-import { set } from "../text/settings";
+import { settingsText } from "../text/settings";
 
-export function Permissions() {
+export function PermissionSettings() {
   const rules = useSignal<RuleList["rules"] | null>(null);
   const settings = useSignal<readonly SettingTold[]>([]);
   useEffect(() => {
@@ -19,77 +19,77 @@ export function Permissions() {
     await api.delete(`api/rules/${id}`);
     rules.value = rules.value?.filter((rule) => rule.id !== id) ?? null;
   });
-  const change: Change = async (name, value) => void (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings);
+  const change: ChangeSetting = async (name, value) => void (settings.value = (await api.patch<SettingList>("api/settings", { [name]: value })).settings);
   return (
     <section aria-labelledby="set-may">
-      <h3 id="set-may">{set.permissions}</h3>
-      {settings.value.filter((each) => each.changeable || each.name === "approvals" || each.name === "resume").map((each) => <Setting key={each.name} told={each} change={change} />)}
-      <h4>{set.rules}</h4>
-      {rules.value?.length === 0 && <p class="note quiet">{set.noRules}</p>}
+      <h3 id="set-may">{settingsText.permissions}</h3>
+      {settings.value.filter((each) => each.changeable || each.name === "approvals" || each.name === "resume").map((each) => <SettingRow key={each.name} setting={each} change={change} />)}
+      <h4>{settingsText.rules}</h4>
+      {rules.value?.length === 0 && <p class="note quiet">{settingsText.noRules}</p>}
       <ul>
         {rules.value?.map((rule) => (
-          <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? set.here : set.everywhere}</span><span class="spread" />
-            <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${set.revoke} ${rule.pattern}`}>{set.revoke}</button></li>
+          <li key={rule.id} class="buttons"><b>{rule.tool}</b> <code>{rule.pattern}</code> <span class="note quiet">{rule.session_id ? settingsText.here : settingsText.everywhere}</span><span class="spacer" />
+            <button type="button" onClick={() => void revoke(rule.id)} aria-label={`${settingsText.revoke} ${rule.pattern}`}>{settingsText.revoke}</button></li>
         ))}
       </ul>
     </section>
   );
 }
 
-type Change = (name: string, value: unknown) => Promise<void>;
+type ChangeSetting = (name: string, value: unknown) => Promise<void>;
 
-/** What stands between backticks is something to be typed. */
+/** Show text between backticks as code. */
 function WithCode({ text }: { text: string }) {
-  return <>{text.split("`").map((each, place) => (place % 2 ? <code key={place}>{each}</code> : each))}</>;
+  return <>{text.split("`").map((each, index) => (index % 2 ? <code key={index}>{each}</code> : each))}</>;
 }
 
-/** One setting, by what it allows: a choice, a number, or a list. What is wrong with it, or that it is saved, stands below. */
-function Setting({ told, change }: { told: SettingTold; change: Change }) {
+/** One setting as a choice, a number or a list, with its error or its success below. */
+function SettingRow({ setting, change }: { setting: SettingTold; change: ChangeSetting }) {
   const id = useId();
-  const wrong = useSignal("");
+  const errorText = useSignal("");
   const isSaved = useSignal(false);
-  const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(told.allowed);
-  const label = set.names[told.name] ?? told.name.replaceAll("_", " ");
-  const fixed = !told.changeable;
-  const shown = Array.isArray(told.value) ? told.value.join(", ") : String(told.value ?? "");
-  // Text that is not saved yet: the answer to another setting leaves it alone, and refused text can be corrected.
+  const choices = /^(\w+(?:, \w+)*) or (\w+)$/.exec(setting.allowed);
+  const label = settingsText.names[setting.name] ?? setting.name.replaceAll("_", " ");
+  const isFixed = !setting.changeable;
+  const shown = Array.isArray(setting.value) ? setting.value.join(", ") : String(setting.value ?? "");
+  // Unsaved text: a change of another setting keeps it, and refused text can be corrected.
   const unsaved = useSignal<string | null>(null);
-  const type = (text: string) => {
+  const edit = (text: string) => {
     unsaved.value = text;
     isSaved.value = false;
   };
   const save = async (text: string) => {
-    wrong.value = "";
+    errorText.value = "";
     try {
-      await change(told.name, valueOf(text, told.value));
-      if (unsaved.value !== text) return; // More was typed meanwhile.
+      await change(setting.name, parseSetting(text, setting.value));
+      if (unsaved.value !== text) return; // The text changed meanwhile.
       unsaved.value = null;
       isSaved.value = true;
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      wrong.value = error.problem.code === "bad_setting" ? set.mustBe(told.allowed) : error.message;
+      if (!(error instanceof ApiError)) throw error;
+      errorText.value = error.problem.code === "bad_setting" ? settingsText.mustBe(setting.allowed) : error.message;
     }
   };
-  const same = { id, disabled: fixed, "aria-describedby": `${id}-help ${id}-said`, "aria-invalid": wrong.value ? true : undefined, value: unsaved.value ?? shown } as const;
+  const inputProps = { id, disabled: isFixed, "aria-describedby": `${id}-help ${id}-status`, "aria-invalid": errorText.value ? true : undefined, value: unsaved.value ?? shown } as const;
   return (
     <div class="setting">
-      <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={told.help} />{fixed && told.source !== "default" ? ` (${set.fixed(told.source)})` : ""}</span></span>
+      <span><label for={id}>{label}</label> <span class="note quiet" id={`${id}-help`}><WithCode text={setting.help} />{isFixed && setting.source !== "default" ? ` (${settingsText.fixed(setting.source)})` : ""}</span></span>
       {choices ? (
-        <select {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)}>
-          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{set.choices[told.name]?.[each] ?? each}</option>)}
+        <select {...inputProps} onInput={(event) => edit(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)}>
+          {`${choices[1]}, ${choices[2]}`.split(", ").map((each) => <option key={each} value={each}>{settingsText.choices[setting.name]?.[each] ?? each}</option>)}
         </select>
       ) : (
-        <input {...same} onInput={(event) => type(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)} />
+        <input {...inputProps} onInput={(event) => edit(event.currentTarget.value)} onChange={(event) => void save(event.currentTarget.value)} />
       )}
-      <p class={wrong.value ? "note wrong" : "note good"} id={`${id}-said`} role="status">{wrong.value || (isSaved.value && set.saved)}</p>
+      <p class={errorText.value ? "note wrong" : "note good"} id={`${id}-status`} role="status">{errorText.value || (isSaved.value && settingsText.saved)}</p>
     </div>
   );
 }
 
-/** What was typed as what the setting holds; nothing is its default, and what is no number is refused in words. */
-function valueOf(text: string, before: SettingTold["value"]): unknown {
-  if (Array.isArray(before)) return text.split(",").map((each) => each.trim()).filter(Boolean);
-  if (typeof before !== "number") return text;
+/** Parse the text as a value of the setting's type. Empty text is the default; the server refuses an invalid number. */
+function parseSetting(text: string, current: SettingTold["value"]): unknown {
+  if (Array.isArray(current)) return text.split(",").map((each) => each.trim()).filter(Boolean);
+  if (typeof current !== "number") return text;
   if (!text.trim()) return null;
   return Number.isNaN(Number(text)) ? text : Number(text);
 }

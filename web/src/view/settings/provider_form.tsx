@@ -1,118 +1,118 @@
-// Setting up a provider and choosing one of its models.
+// Set up a provider and choose one of its models.
 
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Refused } from "../../core/api";
+import { ApiError } from "../../core/api";
 import type { ModelList, ProviderTold, Tried } from "../../core/protocol";
-import { aboutModel, Picker, type Offer } from "../shared/model_picker";
-import { api, model, say } from "../app/store";
-import { set } from "../text/settings";
-import { sayAnswers, type Take } from "./model";
+import { modelSummary, ModelPicker, type ModelOption } from "../shared/model_picker";
+import { api, defaultModel, showNotice } from "../app/store";
+import { settingsText } from "../text/settings";
+import { showNewModel, type ModelsHandler } from "./model";
 
-interface Given {
+interface ProviderFormProps {
   providers: readonly ProviderTold[];
   chosen: Signal<string>;
-  take: Take;
+  onModels: ModelsHandler;
   load: () => Promise<unknown>;
 }
 
-export function Connect({ providers, chosen, take, load }: Given) {
+export function ProviderForm({ providers, chosen, onModels, load }: ProviderFormProps) {
   const others = providers.filter((each) => each.name !== "local");
   const provider = others.find((each) => each.name === chosen.value) ?? others[0];
-  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${set.whyReady[each.source]})` : each.label}</option>;
+  const choice = (each: ProviderTold) => <option key={each.name} value={each.name}>{each.ready ? `${each.label} (${settingsText.readySources[each.source]})` : each.label}</option>;
   const ready = others.filter((each) => each.ready);
   return (
     <div class="fields">
-      <label>{set.provider}{" "}
+      <label>{settingsText.provider}{" "}
         <select id="set-provider" value={provider?.name} onChange={(event) => (chosen.value = event.currentTarget.value)}>
-          {ready.length > 0 && <optgroup label={set.providersReady}>{ready.map(choice)}</optgroup>}
-          <optgroup label={set.providersOther}>{others.filter((each) => !each.ready).map(choice)}</optgroup>
+          {ready.length > 0 && <optgroup label={settingsText.providersReady}>{ready.map(choice)}</optgroup>}
+          <optgroup label={settingsText.providersOther}>{others.filter((each) => !each.ready).map(choice)}</optgroup>
         </select>
       </label>
-      {provider && <Form key={provider.name} provider={provider} take={take} load={load} />}
+      {provider && <ProviderFields key={provider.name} provider={provider} onModels={onModels} load={load} />}
     </div>
   );
 }
 
-function Form({ provider, take, load }: { provider: ProviderTold; take: Take; load: () => Promise<unknown> }) {
-  // An address of somebody's own is shown where it can be changed; emptied, the provider's own is asked again.
-  const kept = provider.base_url === provider.default_url ? "" : provider.base_url;
-  const url = useSignal(kept);
+function ProviderFields({ provider, onModels, load }: { provider: ProviderTold; onModels: ModelsHandler; load: () => Promise<unknown> }) {
+  // Show a custom address for editing; emptied, the provider's default applies.
+  const customUrl = provider.base_url === provider.default_url ? "" : provider.base_url;
+  const url = useSignal(customUrl);
   const key = useSignal("");
-  const name = useSignal(usual(provider));
+  const name = useSignal(initialModel(provider));
   const busy = useSignal(false);
-  const tried = useSignal<Tried | null>(null);
-  // A list that had not come when it was asked for is there soon after.
+  const testResult = useSignal<Tried | null>(null);
+  // Load again if the list of models had not arrived in time.
   useEffect(() => {
     if (!provider.ready || provider.models.length || !provider.problem) return;
     const timer = setTimeout(() => void load(), 2_000);
     return () => clearTimeout(timer);
   }, [provider]);
-  const offers = offered(provider, url.value.trim() || provider.default_url, tried.value);
-  const isMoved = url.value.trim() !== kept;
-  const wanted = () => ({
+  const options = modelOptions(provider, url.value.trim() || provider.default_url, testResult.value);
+  const isUrlChanged = url.value.trim() !== customUrl;
+  const requestBody = () => ({
     provider: provider.name,
-    // What is shown may lack a password that is kept: only another address is sent.
-    ...(isMoved ? { base_url: url.value.trim() || provider.default_url } : {}),
+    // The address shown may lack a stored password: send it only if it was changed.
+    ...(isUrlChanged ? { base_url: url.value.trim() || provider.default_url } : {}),
     ...(key.value ? { key: key.value } : {}),
     ...(name.value ? { model: name.value } : {}),
   });
-  /** What is wrong is said where it was asked, word for word. */
-  const work = async (what: () => Promise<unknown>) => {
+  /** Show errors at the form, word for word. */
+  const runRequest = async (request: () => Promise<unknown>) => {
     busy.value = true;
-    tried.value = tried.value && { ...tried.value, detail: "" };
+    testResult.value = testResult.value && { ...testResult.value, detail: "" };
     try {
-      await what();
+      await request();
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      tried.value = { ok: false, detail: error.message, models: tried.value?.models ?? [] };
+      if (!(error instanceof ApiError)) throw error;
+      testResult.value = { ok: false, detail: error.message, models: testResult.value?.models ?? [] };
     } finally {
       busy.value = false;
     }
   };
-  const test = () => work(async () => (tried.value = await api.post<Tried>("api/models/test", wanted())));
-  const use = () => work(async () => {
-    const told = await api.post<ModelList>("api/models/connect", wanted());
+  const test = () => runRequest(async () => (testResult.value = await api.post<Tried>("api/models/test", requestBody())));
+  const use = () => runRequest(async () => {
+    const list = await api.post<ModelList>("api/models/connect", requestBody());
     key.value = "";
-    take(told);
-    sayAnswers(told);
+    onModels(list);
+    showNewModel(list);
   });
-  const keep = () => work(async () => {
-    const { base_url, key: given } = { base_url: undefined, key: undefined, ...wanted() };
-    take(await api.put<ModelList>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
+  const saveForLater = () => runRequest(async () => {
+    const { base_url, key: given } = { base_url: undefined, key: undefined, ...requestBody() };
+    onModels(await api.put<ModelList>(`api/models/providers/${provider.name}`, { ...(base_url ? { base_url } : {}), ...(given ? { key: given } : {}) }));
     key.value = "";
-    say(set.kept(provider.label));
+    showNotice(settingsText.providerSaved(provider.label));
   });
-  const forget = () => work(async () => {
-    take(await api.delete<ModelList>(`api/models/providers/${provider.name}`));
-    say(set.forgotten(provider.label));
+  const forgetProvider = () => runRequest(async () => {
+    onModels(await api.delete<ModelList>(`api/models/providers/${provider.name}`));
+    showNotice(settingsText.providerForgotten(provider.label));
   });
-  const known = offers.find((each) => each.name === name.value);
+  const modelInfo = options.find((each) => each.name === name.value);
   const isAnyServer = provider.name === "openai";
-  const address = <><label>{set.baseUrl} <input type="url" value={url.value} placeholder={provider.default_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{isAnyServer ? set.anyServer : set.mayBeEmpty(provider.default_url)}</p></>;
+  const address = <><label>{settingsText.baseUrl} <input type="url" value={url.value} placeholder={provider.default_url} onInput={(event) => (url.value = event.currentTarget.value)} /></label><p class="note quiet">{isAnyServer ? settingsText.anyAddress : settingsText.defaultUrl(provider.default_url)}</p></>;
   return (
     <form class="fields" onSubmit={(event) => (event.preventDefault(), void test())}>
       {(isAnyServer || provider.local) && address}
-      <label>{set.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
-      <p class="note quiet">{aboutKey(provider)}</p>
-      {!isAnyServer && !provider.local && <details open={Boolean(kept)}><summary>{set.anotherAddress}</summary>{address}</details>}
-      <Picker label={set.modelName} value={name.value} offers={offers} choose={(chosen) => (name.value = chosen)} typing={(chosen) => (name.value = chosen)} />
-      {known ? <p class="note quiet">{aboutModel(known)}</p> : provider.problem && !tried.value && <p class="note quiet">{set.noModels(provider.problem)}</p>}
-      <p role="status" class={tried.value ? (tried.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? set.testing : tried.value?.detail}</p>
+      <label>{settingsText.key} <input type="password" autocomplete="off" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} /></label>
+      <p class="note quiet">{keyHelp(provider)}</p>
+      {!isAnyServer && !provider.local && <details open={Boolean(customUrl)}><summary>{settingsText.anotherAddress}</summary>{address}</details>}
+      <ModelPicker label={settingsText.modelName} value={name.value} options={options} onChoose={(chosen) => (name.value = chosen)} onType={(chosen) => (name.value = chosen)} />
+      {modelInfo ? <p class="note quiet">{modelSummary(modelInfo)}</p> : provider.problem && !testResult.value && <p class="note quiet">{settingsText.noModels(provider.problem)}</p>}
+      <p role="status" class={testResult.value ? (testResult.value.ok ? "note good" : "note wrong") : "note quiet"}>{busy.value ? settingsText.testing : testResult.value?.detail}</p>
       <p class="buttons">
-        <button type="submit" disabled={busy.value}>{set.test}</button>
-        <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{set.use}</button>
-        {(key.value || isMoved) && <button type="button" disabled={busy.value} onClick={() => void keep()}>{set.keepKey}</button>}
-        <span class="spread" />
-        {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forget()}>{set.forgetIt(provider.label)}</button>}
+        <button type="submit" disabled={busy.value}>{settingsText.test}</button>
+        <button type="button" class="strong" disabled={busy.value || !name.value} onClick={() => void use()}>{settingsText.use}</button>
+        {(key.value || isUrlChanged) && <button type="button" disabled={busy.value} onClick={() => void saveForLater()}>{settingsText.saveForLater}</button>}
+        <span class="spacer" />
+        {provider.source === "settings" && <button type="button" class="quiet" disabled={busy.value} onClick={() => void forgetProvider()}>{settingsText.forgetProvider(provider.label)}</button>}
       </p>
     </form>
   );
 }
 
-/** The model to begin with: the one that answers, if it is this provider's; else its default, unless its server is known not to have it. */
-function usual({ name, default_model, models }: ProviderTold): string {
-  if (model.value?.name.startsWith(`${name}:`)) return model.value.name.slice(name.length + 1);
+/** Return the model to begin with: the active one of this provider, else its default, unless the server does not have it. */
+function initialModel({ name, default_model, models }: ProviderTold): string {
+  if (defaultModel.value?.name.startsWith(`${name}:`)) return defaultModel.value.name.slice(name.length + 1);
   return !models.length || models.some((each) => each.name === `${name}:${default_model}`) ? default_model : "";
 }
 
@@ -122,16 +122,16 @@ function isOnThisMachine(url: string): boolean {
   return /^https?:\/\/(127\.0\.0\.1|localhost|\[::1\])(?=[:/]|$)/i.test(url);
 }
 
-/** Its models by their own names; what a test has found at `url`, too, of which no more is known than where it is. */
-function offered(provider: ProviderTold, url: string, tried: Tried | null): readonly Offer[] {
+/** Return the provider's models, and those that a test found at `url`, of which only the name is known. */
+function modelOptions(provider: ProviderTold, url: string, testResult: Tried | null): readonly ModelOption[] {
   const known = provider.models.map((each) => ({ ...each, name: each.name.slice(provider.name.length + 1) }));
   const names = new Set(known.map((each) => each.name));
-  const more = (tried?.models ?? []).filter((each) => !names.has(each));
-  return [...known, ...more.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], takes_guessed: true, ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
+  const found = (testResult?.models ?? []).filter((each) => !names.has(each));
+  return [...known, ...found.map((name) => ({ name, window_tokens: null, answer_tokens: null, takes: [], takes_guessed: true, ...(provider.local && isOnThisMachine(url) ? { price: FREE } : {}) }))];
 }
 
-function aboutKey(provider: ProviderTold): string {
-  if (provider.key_from) return set.keyFrom(provider.key_from);
-  if (provider.has_key) return set.keyKept;
-  return provider.local ? set.keyNotNeeded : set.keyHelp;
+function keyHelp(provider: ProviderTold): string {
+  if (provider.key_from) return settingsText.keyFrom(provider.key_from);
+  if (provider.has_key) return settingsText.keyStored;
+  return provider.local ? settingsText.keyNotNeeded : settingsText.keyHelp;
 }

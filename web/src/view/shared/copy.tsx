@@ -1,20 +1,20 @@
-// Copying a text as it was written, also where the browser has no clipboard for pages without encryption.
+// Copy text, also in browsers that offer no clipboard to pages without encryption.
 
 import { useSignal } from "@preact/signals";
-import { Sheets, Tick } from "./icons";
-import { say } from "../app/store";
+import { CopyIcon, CheckIcon } from "./icons";
+import { showNotice } from "../app/store";
 import { s } from "../text/index";
 
-const SHOWN_MS = 1_500;
+const FEEDBACK_MS = 1_500;
 
-/** Copy a text; say so where that cannot be done. Returns whether it was. */
+/** Copy a text, or show that it failed. Return whether it was copied. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
     const isCopied = copyBySelection(text);
-    if (!isCopied) say(s.notCopied);
+    if (!isCopied) showNotice(s.notCopied);
     return isCopied;
   }
 }
@@ -23,7 +23,7 @@ function copyBySelection(text: string): boolean {
   const before = document.activeElement;
   const area = document.createElement("textarea");
   area.value = text;
-  area.className = "unseen";
+  area.className = "visually-hidden";
   document.body.append(area);
   area.select();
   const isCopied = document.execCommand("copy");
@@ -32,18 +32,18 @@ function copyBySelection(text: string): boolean {
   return isCopied;
 }
 
-/** A small button that copies what `text` gives. */
-export function Copy({ label, text }: { label: string; text: () => string }) {
+/** A small button that copies the result of `text`. */
+export function CopyButton({ label, text }: { label: string; text: () => string }) {
   const isCopied = useSignal(false);
   const copy = async () => {
     if (!(await copyText(text()))) return;
     isCopied.value = true;
-    setTimeout(() => (isCopied.value = false), SHOWN_MS);
+    setTimeout(() => (isCopied.value = false), FEEDBACK_MS);
   };
   return (
     <button type="button" class="quiet" aria-label={label} title={isCopied.value ? s.copied : label} onClick={() => void copy()}>
-      {isCopied.value ? <Tick /> : <Sheets />}
-      <span class="unseen" role="status">{isCopied.value && s.copied}</span>
+      {isCopied.value ? <CheckIcon /> : <CopyIcon />}
+      <span class="visually-hidden" role="status">{isCopied.value && s.copied}</span>
     </button>
   );
 }

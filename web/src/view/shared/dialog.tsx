@@ -1,27 +1,27 @@
-// Something that lies over the page until it is closed: takes the keyboard, gives it back.
+// A modal dialog: takes the focus, and restores it when it closes.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { giveBack } from "../app/focus";
-import { Passing } from "./toast";
+import { restoreFocus } from "../app/focus";
+import { Toast } from "./toast";
 import { panel } from "../app/store";
 import { s } from "../text/index";
 
-export function Sheet({ title, children, wide = false }: { title: string; children: ComponentChildren; wide?: boolean }) {
-  const box = useRef<HTMLDialogElement>(null);
-  // At once, not with the next picture: what is typed meanwhile is typed here.
+export function Dialog({ title, children, wide = false }: { title: string; children: ComponentChildren; wide?: boolean }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  // A layout effect, so that keys pressed before the next frame reach the dialog.
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    box.current?.showModal();
-    // Nothing behind it can have the keyboard before it is gone.
-    return () => queueMicrotask(() => giveBack(before));
+    const previousFocus = document.activeElement;
+    dialog.current?.showModal();
+    // The page behind cannot take the focus before the dialog is removed.
+    return () => queueMicrotask(() => restoreFocus(previousFocus));
   }, []);
   return (
-    <dialog class={wide ? "sheet wide" : "sheet"} ref={box} aria-label={title} onClose={() => (panel.value = "")}
-      onClick={(event) => event.target === box.current && (panel.value = "")}>
+    <dialog class={wide ? "sheet wide" : "sheet"} ref={dialog} aria-label={title} onClose={() => (panel.value = "")}
+      onClick={(event) => event.target === dialog.current && (panel.value = "")}>
       <header><h2>{title}</h2><button type="button" class="quiet" aria-label={s.close} onClick={() => (panel.value = "")}>×</button></header>
       {children}
-      <Passing />
+      <Toast />
     </dialog>
   );
 }

@@ -1,55 +1,55 @@
-// Markdown as elements. Whatever a model writes, only harmless markup comes out; code is coloured once the
-// colours are loaded, which they are only when there is code.
+// Render Markdown. Only harmless markup passes, whatever a model writes. The syntax highlighter is loaded when there
+// is code.
 
 import DOMPurify from "dompurify";
 import { Marked, type TokenizerAndRendererExtension, type Tokens } from "marked";
 import { useEffect, useRef } from "preact/hooks";
 import { BlockSplitter } from "../../core/markdown_blocks";
 import { copyText } from "./copy";
-import { modules } from "../app/lazy";
-import { Steady } from "./memo";
+import { lazyModules } from "../app/lazy";
+import { Memo } from "./memo";
 import { s } from "../text/index";
 
 const marked = new Marked({ gfm: true, breaks: false });
-/** Formulas stay as they are written: \\(…\\), \\[…\\], $$…$$, and $…$ with something of a formula in it. */
+/** Formulas stay as written: \\(…\\), \\[…\\], $$…$$, and $…$ if it contains formula characters. */
 const BLOCK_FORMULA = /^ {0,3}(?:\$\$[^]+?\$\$|\\\[[^]+?\\\])[ \t]*(?:\n|$)/;
 const FORMULA = /^(?:\\\([^]+?\\\)|\\\[[^]+?\\\]|\$\$[^]+?\$\$|\$(?=\S)[^$\n]*[\\^_{][^$\n]*(?<=\S)\$(?!\d))/;
-/** Signs that mean nothing in Markdown: a backslash before them is meant. */
-const MEANT = /^\\[,;:%'"/=?@^()[\]]/;
+/** Characters without a meaning in Markdown: a backslash before them is literal. */
+const ESCAPED_CHARACTER = /^\\[,;:%'"/=?@^()[\]]/;
 
-const formula = (name: string, level: "block" | "inline", pattern: RegExp, begins: RegExp, tag: string): TokenizerAndRendererExtension => ({
+const formulaExtension = (name: string, level: "block" | "inline", pattern: RegExp, startPattern: RegExp, tag: string): TokenizerAndRendererExtension => ({
   name, level,
-  start: (text: string) => begins.exec(text)?.index,
+  start: (text: string) => startPattern.exec(text)?.index,
   tokenizer: (text: string) => {
     const raw = pattern.exec(text)?.[0];
     return raw ? { type: name, raw } : undefined;
   },
-  renderer: ({ raw }) => `<${tag} class="formula">${escape(raw.trim())}</${tag}>`,
+  renderer: ({ raw }) => `<${tag} class="formula">${escapeHtml(raw.trim())}</${tag}>`,
 });
 
 marked.use({
   extensions: [
-    formula("formulas", "block", BLOCK_FORMULA, /^ {0,3}(?:\$\$|\\\[)/m, "p"),
-    formula("formula", "inline", FORMULA, /\\[([]|\$/, "span"),
+    formulaExtension("formulas", "block", BLOCK_FORMULA, /^ {0,3}(?:\$\$|\\\[)/m, "p"),
+    formulaExtension("formula", "inline", FORMULA, /\\[([]|\$/, "span"),
   ],
   tokenizer: {
     escape(text: string) {
-      const raw = MEANT.exec(text)?.[0];
+      const raw = ESCAPED_CHARACTER.exec(text)?.[0];
       return raw ? { type: "escape", raw, text: raw } : false;
     },
   },
   renderer: {
-    // A picture from elsewhere would tell that place who reads what: it becomes a link.
+    // A remote image would tell its host who reads what, so it becomes a link.
     image({ href, text }: Tokens.Image) {
-      return /^(data:image\/|api\/files\/)/.test(href) ? false : `<a href="${escape(href)}">${escape(text || href)}</a>`;
+      return /^(data:image\/|api\/files\/)/.test(href) ? false : `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`;
     },
     html({ text }: Tokens.HTML | Tokens.Tag) {
-      return escape(text);
+      return escapeHtml(text);
     },
   },
 });
 
-// Set once: a configuration that is given with each call is read anew each time, which takes as long as the rest.
+// Set once: DOMPurify parses a configuration passed with a call each time, which doubles the cost.
 DOMPurify.setConfig({
   ALLOWED_TAGS: [
     "a", "b", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "input",
@@ -59,37 +59,37 @@ DOMPurify.setConfig({
   ALLOW_DATA_ATTR: false,
 });
 
-function escape(text: string): string {
-  return text.replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign] ?? sign);
+function escapeHtml(text: string): string {
+  return text.replace(/[&<>"]/g, (character) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[character] ?? character);
 }
 
-export function markup(text: string): string {
+export function renderMarkdown(text: string): string {
   return DOMPurify.sanitize(marked.parse(text, { async: false }));
 }
 
-function Block({ text, still }: { text: string; still: boolean; version: string }) {
-  const place = useRef<HTMLDivElement>(null);
+function Block({ text, isFinal }: { text: string; isFinal: boolean; version: string }) {
+  const container = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const node = place.current;
+    const node = container.current;
     if (!node) return;
     for (const each of node.querySelectorAll("a")) {
       each.target = "_blank";
       each.rel = "noopener noreferrer";
     }
     for (const each of node.querySelectorAll<HTMLElement>("table")) each.tabIndex = 0;
-    if (still) for (const each of node.querySelectorAll<HTMLElement>("pre")) dress(each);
+    if (isFinal) for (const each of node.querySelectorAll<HTMLElement>("pre")) decorateCode(each);
   });
-  return <div class="block" ref={place} dangerouslySetInnerHTML={{ __html: markup(text) }} />;
+  return <div class="block" ref={container} dangerouslySetInnerHTML={{ __html: renderMarkdown(text) }} />;
 }
 
-/** Give a piece of code its copy button and its colours. */
-function dress(pre: HTMLElement): void {
+/** Add a copy button and syntax highlighting to a code block. */
+function decorateCode(pre: HTMLElement): void {
   const code = pre.querySelector("code");
   if (!code || pre.parentElement?.className === "code") return;
   pre.tabIndex = 0;
-  const frame = document.createElement("div");
-  frame.className = "code";
-  pre.replaceWith(frame);
+  const wrapper = document.createElement("div");
+  wrapper.className = "code";
+  pre.replaceWith(wrapper);
   const button = document.createElement("button");
   button.type = "button";
   button.className = "copy";
@@ -101,27 +101,27 @@ function dress(pre: HTMLElement): void {
       setTimeout(() => (button.textContent = s.copy), 1_500);
     });
   };
-  frame.append(pre, button);
+  wrapper.append(pre, button);
   const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
-  // Without its colours, code can still be read.
-  if (language) void modules.colours().then(({ colour }) => colour(code, language), () => undefined);
+  // Code without highlighting is still readable.
+  if (language) void lazyModules.syntaxHighlight().then(({ highlight }) => highlight(code, language), () => undefined);
 }
 
-/** Text that may still grow: closed blocks are drawn once, only the last one again. */
+/** Render text that may still grow: closed blocks once, only the last one again. */
 export function Markdown({ text, live }: { text: string; live: boolean }) {
-  const kept = useRef<{ splitter: BlockSplitter; text: string }>({ splitter: new BlockSplitter(), text: "" });
-  if (!text.startsWith(kept.current.text)) kept.current = { splitter: new BlockSplitter(), text: "" };
-  // While it is written, words appear whole.
+  const state = useRef<{ splitter: BlockSplitter; text: string }>({ splitter: new BlockSplitter(), text: "" });
+  if (!text.startsWith(state.current.text)) state.current = { splitter: new BlockSplitter(), text: "" };
+  // While the text grows, show whole words.
   const shown = live ? text.slice(0, Math.max(text.lastIndexOf(" "), text.lastIndexOf("\n")) + 1) : text;
-  const { splitter } = kept.current;
-  const last = shown.length >= kept.current.text.length ? splitter.feed(shown) : splitter.feed(kept.current.text);
-  kept.current.text = shown;
+  const { splitter } = state.current;
+  const last = shown.length >= state.current.text.length ? splitter.feed(shown) : splitter.feed(state.current.text);
+  state.current.text = shown;
   return (
     <div class="markdown">
-      {splitter.closed.map((block, place) => (
-        <Steady key={place} version={`${block.length}`} draw={() => <Block text={block} still version="" />} />
+      {splitter.closed.map((block, index) => (
+        <Memo key={index} version={`${block.length}`} render={() => <Block text={block} isFinal version="" />} />
       ))}
-      {last.trim() && <Steady key="last" version={`${last.length} ${live}`} draw={() => <Block text={last} still={!live} version="" />} />}
+      {last.trim() && <Memo key="last" version={`${last.length} ${live}`} render={() => <Block text={last} isFinal={!live} version="" />} />}
     </div>
   );
 }

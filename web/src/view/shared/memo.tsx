@@ -1,18 +1,18 @@
-// Draws its content again only when its version is another: what has not changed costs nothing.
+// Render the content again only when its version changes.
 
 import { Component, type ComponentChildren } from "preact";
 
 interface Props {
   version: string | number;
-  draw: () => ComponentChildren;
+  render: () => ComponentChildren;
 }
 
-export class Steady extends Component<Props> {
+export class Memo extends Component<Props> {
   override shouldComponentUpdate(next: Props): boolean {
     return next.version !== this.props.version;
   }
 
-  override render({ draw }: Props): ComponentChildren {
-    return draw();
+  override render({ render }: Props): ComponentChildren {
+    return render();
   }
 }

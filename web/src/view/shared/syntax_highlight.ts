@@ -1,4 +1,4 @@
-// The colours of code: loaded only when there is some.
+// Syntax highlighting. This module is loaded only when there is code.
 
 import core from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
@@ -18,11 +18,11 @@ import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 
-const known = { bash, c, css, diff, go, ini, java, javascript, json, markdown, python, rust, sql, typescript, xml, yaml };
-for (const [name, language] of Object.entries(known)) core.registerLanguage(name, language);
+const languages = { bash, c, css, diff, go, ini, java, javascript, json, markdown, python, rust, sql, typescript, xml, yaml };
+for (const [name, language] of Object.entries(languages)) core.registerLanguage(name, language);
 core.registerAliases(["sh", "shell", "console", "zsh"], { languageName: "bash" });
 core.registerAliases(["toml"], { languageName: "ini" });
 
-export function colour(code: HTMLElement, language: string): void {
+export function highlight(code: HTMLElement, language: string): void {
   if (core.getLanguage(language)) code.innerHTML = core.highlight(code.textContent ?? "", { language }).value;
 }

@@ -1,4 +1,4 @@
-// What is read beside a conversation: about it, about an answer, about a call.
+// Texts of the details: of a session, an answer, a call.
 
 import { count } from "./count";
 
@@ -8,7 +8,7 @@ export const details = {
   title: "Details",
   toggle: "Show or hide the details",
   ofAnswer: "Details of this answer",
-  way: "What the details are about",
+  navigation: "What the details are about",
   conversation: "Conversation",
   answer: "Answer",
   pickHint: "Press a message or a step to see more about it.",
@@ -19,12 +19,12 @@ export const details = {
   since: (took: string) => (took === "now" ? "Begun just now" : `Begun ${took} ago`),
   last: "The last lines that it printed",
 
-  who: "Who answers",
+  answeredBy: "Who answers",
   agent: "Agent",
   model: "Model",
   folder: "Folder",
-  begun: "Begun",
-  told: "What it is told",
+  startedAt: "Begun",
+  agentPrompt: "What it is told",
 
   used: "Used so far",
   tokens: "Tokens",
@@ -50,8 +50,8 @@ export const details = {
     queued: "queued", running: "under way", waiting: "waits for you",
   },
   steps: "Steps",
-  brought: "From memory",
-  nothingBrought: "Nothing was brought from memory.",
+  fromMemory: "From memory",
+  nothingFromMemory: "Nothing was brought from memory.",
 
   done: "finished",
   ms: (ms: number) => (ms < 1_000 ? `${ms} ms` : ms < 90_000 ? `${(ms / 1_000).toFixed(1)} s` : `${Math.round(ms / 60_000)} min`),

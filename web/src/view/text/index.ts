@@ -1,4 +1,4 @@
-// Every word that people read on the page, but for those of the settings, which come with them. The longer parts are in the other files of this folder.
+// All texts of the page, except those of the settings, which load with them. The longer parts are in the other files of this folder.
 
 import { agents } from "./agents";
 import { conversation } from "./conversation";
@@ -53,12 +53,12 @@ export const s = {
   triesOfDemo: ["What can you do here?", "run date", "count to 300"],
 
   connecting: "Connecting…",
-  lost: "Disconnected. Reconnecting… Messages you send now are kept.",
+  disconnected: "Disconnected. Reconnecting… Messages you send now are kept.",
   reconnecting: "Trying again…",
   back: "Connected again.",
   loading: "Loading…",
   partMissing: "This part of the page cannot be loaded.",
-  gone: "This conversation is no longer here.",
+  sessionDeleted: "This conversation is no longer here.",
   cannotLoad: "This conversation cannot be loaded.",
 
   signInHow: "Open the link that the server printed when it started, or paste it here.",

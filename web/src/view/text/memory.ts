@@ -1,4 +1,4 @@
-// What is read where the page tells what is remembered.
+// Texts of the memory page and of the memory status.
 
 import { count } from "./count";
 
@@ -14,47 +14,47 @@ export const memory = {
   forgotten: "Forgotten.",
   edited: "Changed.",
   from: "From",
-  fromGone: (date: string) => `From a conversation that is no longer here, ${date}`,
-  byYou: (date: string) => `Added by you, ${date}`,
+  fromDeleted: (date: string) => `From a conversation that is no longer here, ${date}`,
+  addedByYou: (date: string) => `Added by you, ${date}`,
   changed: (date: string) => ` · changed ${date}`,
   changedByYou: (date: string) => ` · changed by you, ${date}`,
   none: "Nothing is remembered yet.",
-  noneMore: "Tell the assistant about yourself or your work. When you begin another conversation, or leave one for a while, what matters is kept here.",
+  noneHelp: "Tell the assistant about yourself or your work. When you begin another conversation, or leave one for a while, what matters is kept here.",
   provider: (name: string) => (name === "notes" ? "Kept in notes on this server." : `Kept by ${name}.`),
-  well: "Working.",
-  butNot: (many: number) => `Working, but ${count(many, "conversation")} could not be remembered yet.`,
-  cannotShow: "It cannot show what it knows.",
-  unwell: (detail: string) => `Not working: ${detail}`,
+  healthy: "Working.",
+  healthyExcept: (many: number) => `Working, but ${count(many, "conversation")} could not be remembered yet.`,
+  cannotList: "It cannot show what it knows.",
+  unhealthy: (detail: string) => `Not working: ${detail}`,
   off: "Memory is off: nothing new is remembered.",
-  offHow: (source: string) => {
+  offInstructions: (source: string) => {
     if (source === "environment") return "The variable HOLDFAST_MEMORY says so in the server's environment. To turn it on, give it there as follows, and start the server again:";
     if (source === "command line") return "The option --memory says so on the server's command line. To turn it on, give it there as follows, and start the server again:";
     return "The setting memory says so. To turn it on, put this line into holdfast.toml in the data folder, and start the server again:";
   },
   offLine: (source: string) => (source === "environment" ? "HOLDFAST_MEMORY=notes" : source === "command line" ? "--memory notes" : 'memory = "notes"'),
-  unable: {
+  cannotRemember: {
     demo: "The scripted demo remembers nothing. Connect a model, and what you tell it is remembered.",
     local: "The local model is too small to remember conversations. Connect a larger one, and what you tell it is remembered. You can still add notes yourself.",
   } as Record<string, string>,
   lost: "Disconnected. Reconnecting… This list may be out of date.",
   failedTitle: "What is remembered cannot be shown.",
   waiting: "Waiting",
-  now: "Remember now",
-  allNow: "Remember all now",
+  commitNow: "Remember now",
+  commitAllNow: "Remember all now",
   working: "Remembering…",
   drop: "Don't remember this",
-  kept: "Cannot be forgotten",
-  keptWhy: "You undid this after it was saved to memory, and your memory cannot forget it. It may still come up.",
-  keptSeen: "I know",
+  unretractable: "Cannot be forgotten",
+  unretractableHelp: "You undid this after it was saved to memory, and your memory cannot forget it. It may still come up.",
+  acknowledge: "I know",
   dropped: "This will not be remembered.",
-  notIt: "Don't remember it",
-  keptOut: "This conversation is not remembered. What waited to be is let go; what was remembered before stays.",
-  keptIn: "What is said here from now on is remembered.",
-  see: "See memory",
+  exclude: "Don't remember it",
+  excluded: "This conversation is not remembered. What waited to be is let go; what was remembered before stays.",
+  included: "What is said here from now on is remembered.",
+  openMemory: "See memory",
   needsYou: "Memory: something needs you",
-  brought: (many: number) => `From memory: ${count(many, "note")}`,
-  again: "Remember again",
-  wasDone: "It was saved",
+  fromMemory: (many: number) => `From memory: ${count(many, "note")}`,
+  commitAgain: "Remember again",
+  wasCommitted: "It was saved",
   states: {
     owed: "Waiting to be remembered",
     committing: "Being remembered…",
@@ -62,13 +62,13 @@ export const memory = {
     retracting: "Being forgotten",
   },
   failed: (time: string) => (time ? `Couldn't save to memory; retrying at ${time}` : "Couldn't save to memory"),
-  unforgotten: (time: string) => (time ? `Not forgotten yet; retrying ${time}` : "Not forgotten yet"),
+  retractionFailed: (time: string) => (time ? `Not forgotten yet; retrying ${time}` : "Not forgotten yet"),
   tried: (many: number) => (many > 1 ? `tried ${many} times` : ""),
   since: (age: string) => (age === "now" ? "just now" : `for ${age}`),
   deleted: "A deleted conversation",
   remembered: (time: string) => `Remembered ${time}`,
-  perhaps: "May have been remembered already",
-  notThis: "Not remembered, as you chose",
+  inDoubt: "May have been remembered already",
+  isExcluded: "Not remembered, as you chose",
   dontRemember: "Don't remember this conversation",
   doRemember: "Remember this conversation",
   outcomes: {
@@ -78,5 +78,5 @@ export const memory = {
     no_owner: "There is no model that could remember it now. It is kept until there is one.",
     working: "It takes a while, and goes on by itself.",
   },
-  couldNot: (why: string, some: boolean) => `${some ? "Some of it was remembered, but not all" : "It could not be remembered"}: ${why}`,
+  commitFailed: (why: string, some: boolean) => `${some ? "Some of it was remembered, but not all" : "It could not be remembered"}: ${why}`,
 } as const;

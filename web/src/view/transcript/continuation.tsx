@@ -1,12 +1,12 @@
-// Where a conversation was summed up, where it goes on, and where it came from.
+// Where a session was summarised, and its predecessor and successor.
 
 import type { Summary } from "../../core/protocol";
 import { Markdown } from "../shared/markdown";
-import { open, session, sessions, tick } from "../app/store";
+import { active, session, sessions, tick } from "../app/store";
 import { s } from "../text/index";
 
-/** Stands after the messages that it is of: they can be read as before. */
-export function Summarised({ summary }: { summary: Summary }) {
+/** Show the summary after the messages that it covers. They stay readable. */
+export function SummaryDivider({ summary }: { summary: Summary }) {
   return (
     <details class="summarised">
       <summary><span>{s.summarised}</span></summary>
@@ -16,19 +16,19 @@ export function Summarised({ summary }: { summary: Summary }) {
   );
 }
 
-/** Above where one writes: what is sent here is answered elsewhere. */
-export function GoesOn() {
+/** Above the composer: say that the successor answers what is sent here. */
+export function ContinuationNotice() {
   void tick.value;
-  const to = open.conversation.course.successor || session.value?.successor_session_id;
-  if (!to) return null;
-  return <p class="elsewhere" role="status">{s.goesOn} <a href={`#${to}`}>{sessions.value.get(to)?.title || s.goesOnThere}</a>. {s.sentThere}</p>;
+  const successor = active.conversation.meta.successor || session.value?.successor_session_id;
+  if (!successor) return null;
+  return <p class="continuation" role="status">{s.continuedIn} <a href={`#${successor}`}>{sessions.value.get(successor)?.title || s.continuedInNew}</a>. {s.answeredThere}</p>;
 }
 
-/** At the beginning of a conversation that goes on from another. */
-export function CameFrom() {
-  const from = session.value?.previous_session_id;
-  const first = open.conversation.ordered()[0];
-  // One that goes on from another begins with a turn that nobody works on; so do copies, which have a parent.
-  const isSo = from && !session.value?.parent_session_id && open.conversation.before === null && first?.turn === 1 && !first.run_id;
-  return isSo ? <p class="hairline calm"><span>{s.cameFrom} <a href={`#${from}`}>{sessions.value.get(from)?.title || s.cameFromThere}</a></span></p> : null;
+/** At the beginning of a session: link to the one that it continues. */
+export function OriginNotice() {
+  const origin = session.value?.previous_session_id;
+  const first = active.conversation.orderedTurns()[0];
+  // A continuation begins with a turn without a run; so does a copy, but a copy has a parent.
+  const isContinuation = origin && !session.value?.parent_session_id && active.conversation.earlierCursor === null && first?.turn === 1 && !first.run_id;
+  return isContinuation ? <p class="hairline calm"><span>{s.continuedFrom} <a href={`#${origin}`}>{sessions.value.get(origin)?.title || s.earlierSession}</a></span></p> : null;
 }

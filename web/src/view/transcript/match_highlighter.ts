@@ -1,39 +1,39 @@
-// Marks words where they stand, as a painter does over a text: what is drawn stays as it is. Where the browser
-// cannot do that, nothing is marked.
+// Highlight words with the CSS highlight API, without changing the document. Browsers without that API show no
+// highlights.
 
-import { finderOf } from "../../core/text_search";
+import { createFinder } from "../../core/text_search";
 
-const ALL = "found";
-const ONE = "found-one";
-/** What lies in different ones of these does not make a word together. */
-const APART = "p, li, td, th, h1, h2, h3, h4, h5, h6, pre, blockquote, div, summary, button, dd, dt";
-const NOT_READ = "button:not(.fold), .acts, .unseen";
+const ALL_MATCHES = "found";
+const CURRENT_MATCH = "found-one";
+/** A match does not span two of these elements. */
+const BLOCK_SELECTOR = "p, li, td, th, h1, h2, h3, h4, h5, h6, pre, blockquote, div, summary, button, dd, dt";
+const SKIPPED_SELECTOR = "button:not(.fold), .message-actions, .visually-hidden";
 
-function textsIn(node: Element): Text[] {
+function textNodes(node: Element): Text[] {
   const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
-  const found: Text[] = [];
+  const nodes: Text[] = [];
   while (walker.nextNode()) {
     const text = walker.currentNode as Text;
-    if (!text.parentElement?.closest(NOT_READ)) found.push(text);
+    if (!text.parentElement?.closest(SKIPPED_SELECTOR)) nodes.push(text);
   }
-  return found;
+  return nodes;
 }
 
-/** Where the words stand in what is drawn of a message, however it is divided there. */
-function rangesIn(node: Element, find: ReturnType<typeof finderOf>): Range[] {
+/** Return the ranges of the matches in a rendered message, however it is divided into text nodes. */
+function findRanges(node: Element, find: ReturnType<typeof createFinder>): Range[] {
   const pieces: { text: Text; start: number }[] = [];
   let whole = "";
-  let around: Element | null = null;
-  for (const text of textsIn(node)) {
-    const block = text.parentElement?.closest(APART) ?? null;
-    if (block !== around) whole += "\n";
-    around = block;
+  let lastBlock: Element | null = null;
+  for (const text of textNodes(node)) {
+    const block = text.parentElement?.closest(BLOCK_SELECTOR) ?? null;
+    if (block !== lastBlock) whole += "\n";
+    lastBlock = block;
     pieces.push({ text, start: whole.length });
     whole += text.data;
   }
-  const placeOf = (offset: number) => pieces.findLast(({ start }) => start <= offset);
+  const pieceAt = (offset: number) => pieces.findLast(({ start }) => start <= offset);
   return find(whole).flatMap(([start, end]) => {
-    const [first, last] = [placeOf(start), placeOf(end - 1)];
+    const [first, last] = [pieceAt(start), pieceAt(end - 1)];
     if (!first || !last) return [];
     const range = new Range();
     range.setStart(first.text, start - first.start);
@@ -42,35 +42,35 @@ function rangesIn(node: Element, find: ReturnType<typeof finderOf>): Range[] {
   });
 }
 
-export class Marking {
-  private readonly find: ReturnType<typeof finderOf>;
+export class MatchHighlighter {
+  private readonly find: ReturnType<typeof createFinder>;
 
   constructor(query: string) {
-    this.find = finderOf(query);
+    this.find = createFinder(query);
   }
 
-  /** Where the words are in what is drawn of a message, in reading order. */
+  /** Return the ranges of the matches in a rendered message, in reading order. */
   rangesIn(node: Element): Range[] {
-    return rangesIn(node, this.find);
+    return findRanges(node, this.find);
   }
 
-  /** Mark the words in all of `nodes`. */
-  paint(nodes: readonly Element[]): void {
-    put(ALL, nodes.flatMap((node) => this.rangesIn(node)));
+  /** Highlight the matches in all of `nodes`. */
+  highlightAll(nodes: readonly Element[]): void {
+    setHighlight(ALL_MATCHES, nodes.flatMap((node) => this.rangesIn(node)));
   }
 
-  /** Mark one of them more than the others. */
-  point(range: Range | undefined): void {
-    put(ONE, range ? [range] : [], 1);
+  /** Highlight the current match. */
+  highlightCurrent(range: Range | undefined): void {
+    setHighlight(CURRENT_MATCH, range ? [range] : [], 1);
   }
 
   clear(): void {
-    put(ALL, []);
-    put(ONE, []);
+    setHighlight(ALL_MATCHES, []);
+    setHighlight(CURRENT_MATCH, []);
   }
 }
 
-function put(name: string, ranges: readonly Range[], priority = 0): void {
+function setHighlight(name: string, ranges: readonly Range[], priority = 0): void {
   if (typeof Highlight === "undefined") return;
   if (!ranges.length) return void CSS.highlights.delete(name);
   const highlight = new Highlight(...ranges);

@@ -1,16 +1,16 @@
-// The conversation: follows its end until the reader scrolls up, loads what is earlier as it comes into view, and
-// never moves what is being read.
+// The transcript: stays at the end until the reader scrolls up, loads earlier turns as the reader reaches them, and
+// keeps the reading position.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { actions } from "../app/actions";
 import { TurnView } from "./turn";
-import { modelHere } from "../composer/agent_model";
-import { discard, loadEarlier, seen, send } from "../app/session_sync";
-import { Clock } from "../shared/icons";
-import { CameFrom, Summarised } from "./continuation";
-import { current, letters, loading, open, panel, tick } from "../app/store";
-import { Steady } from "../shared/memo";
+import { currentModel } from "../composer/agent_model";
+import { discardMessage, loadEarlier, markSeen, send } from "../app/session_sync";
+import { PendingIcon } from "../shared/icons";
+import { OriginNotice, SummaryDivider } from "./continuation";
+import { current, outgoingMessages, loading, active, panel, tick } from "../app/store";
+import { Memo } from "../shared/memo";
 import { s } from "../text/index";
 
 const NEAR_END_PX = 40;
@@ -18,130 +18,130 @@ const NEAR_TOP_PX = 800;
 const LINE_PX = 22;
 
 export function Transcript() {
-  const box = useRef<HTMLDivElement>(null);
-  const follows = useRef(true);
-  const busy = useRef(false);
-  const below = useSignal(0);
-  const height = useRef(0);
-  const top = useRef(0);
-  const inside = useRef<HTMLDivElement>(null);
-  const drawn = useRef(false);
-  const fromFirst = useRef<number | undefined>(undefined);
-  const fromEnd = useRef(0);
+  const scroller = useRef<HTMLDivElement>(null);
+  const isFollowing = useRef(true);
+  const isLoading = useRef(false);
+  const newLineCount = useSignal(0);
+  const scrollHeight = useRef(0);
+  const scrollTop = useRef(0);
+  const content = useRef<HTMLDivElement>(null);
+  const wasRendered = useRef(false);
+  const firstTurn = useRef<number | undefined>(undefined);
+  const distanceFromEnd = useRef(0);
   const id = current.value;
   void tick.value;
 
   useLayoutEffect(() => {
-    follows.current = true;
-    below.value = 0;
-    box.current?.focus({ preventScroll: true });
+    isFollowing.current = true;
+    newLineCount.value = 0;
+    scroller.current?.focus({ preventScroll: true });
   }, [id]);
 
   useLayoutEffect(() => {
-    const node = box.current;
-    if (node && follows.current) node.scrollTop = node.scrollHeight;
+    const node = scroller.current;
+    if (node && isFollowing.current) node.scrollTop = node.scrollHeight;
   }, [id, loading.value]);
 
-  const earlier = async () => {
-    if (busy.current || open.conversation.before === null) return;
-    busy.current = true;
+  const loadEarlierTurns = async () => {
+    if (isLoading.current || active.conversation.earlierCursor === null) return;
+    isLoading.current = true;
     try {
-      // A page of turns that are not shown adds nothing to see, so nothing else would ask for the next one.
-      for (let height = -1; height < 0 || height === box.current?.scrollHeight; ) {
-        height = box.current?.scrollHeight ?? 0;
+      // A page of hidden turns adds nothing to scroll to, so load until the height changes.
+      for (let height = -1; height < 0 || height === scroller.current?.scrollHeight; ) {
+        height = scroller.current?.scrollHeight ?? 0;
         if (!(await loadEarlier())) break;
         await new Promise(requestAnimationFrame);
       }
     } finally {
-      busy.current = false;
+      isLoading.current = false;
     }
   };
 
-  // Sizes also change without a drawing, as turns come into view: whoever is at the end stays there.
+  // Sizes also change without a render, as turns come into view: a reader at the end stays there.
   useEffect(() => {
-    const node = box.current;
-    if (!node || !inside.current) return;
+    const node = scroller.current;
+    if (!node || !content.current) return;
     const observer = new ResizeObserver(() => {
-      if (follows.current) node.scrollTop = node.scrollHeight;
-      else if (drawn.current && node.scrollHeight > height.current) below.value += Math.round((node.scrollHeight - height.current) / LINE_PX);
-      height.current = node.scrollHeight;
-      drawn.current = false;
-      if (node.scrollTop < NEAR_TOP_PX) void earlier();
+      if (isFollowing.current) node.scrollTop = node.scrollHeight;
+      else if (wasRendered.current && node.scrollHeight > scrollHeight.current) newLineCount.value += Math.round((node.scrollHeight - scrollHeight.current) / LINE_PX);
+      scrollHeight.current = node.scrollHeight;
+      wasRendered.current = false;
+      if (node.scrollTop < NEAR_TOP_PX) void loadEarlierTurns();
     });
     observer.observe(node);
-    observer.observe(inside.current);
+    observer.observe(content.current);
     return () => observer.disconnect();
   }, []);
 
   useLayoutEffect(() => {
-    drawn.current = true;
-    if (id && follows.current && !document.hidden) scheduleSeen(id);
+    wasRendered.current = true;
+    if (id && isFollowing.current && !document.hidden) scheduleMarkSeen(id);
   });
 
-  const turns = open.conversation.shown();
+  const turns = active.conversation.visibleTurns();
   const first = turns[0]?.turn;
-  if (box.current && first !== fromFirst.current) fromEnd.current = box.current.scrollHeight - box.current.scrollTop;
-  fromFirst.current = first;
+  if (scroller.current && first !== firstTurn.current) distanceFromEnd.current = scroller.current.scrollHeight - scroller.current.scrollTop;
+  firstTurn.current = first;
 
-  // With earlier ones above it, what is read stands where it stood.
+  // Keep the reading position when earlier turns are added above.
   useLayoutEffect(() => {
-    const node = box.current;
-    if (!node || follows.current) return;
-    node.scrollTop = node.scrollHeight - fromEnd.current;
-    height.current = node.scrollHeight;
-    drawn.current = false;
+    const node = scroller.current;
+    if (!node || isFollowing.current) return;
+    node.scrollTop = node.scrollHeight - distanceFromEnd.current;
+    scrollHeight.current = node.scrollHeight;
+    wasRendered.current = false;
   }, [first]);
 
-  const scrolled = () => {
-    const node = box.current;
+  const handleScroll = () => {
+    const node = scroller.current;
     if (!node) return;
     const atEnd = node.scrollHeight - node.scrollTop - node.clientHeight < NEAR_END_PX;
-    if (atEnd) below.value = 0;
-    // Only a reader moves up; what grows leaves the end behind.
-    if (atEnd || node.scrollTop < top.current) follows.current = atEnd;
-    top.current = node.scrollTop;
-    if (node.scrollTop < NEAR_TOP_PX) void earlier();
+    if (atEnd) newLineCount.value = 0;
+    // Only a reader scrolls up; growing content increases the distance from the end.
+    if (atEnd || node.scrollTop < scrollTop.current) isFollowing.current = atEnd;
+    scrollTop.current = node.scrollTop;
+    if (node.scrollTop < NEAR_TOP_PX) void loadEarlierTurns();
   };
 
-  const toEnd = () => {
-    follows.current = true;
-    below.value = 0;
-    const node = box.current;
+  const scrollToEnd = () => {
+    isFollowing.current = true;
+    newLineCount.value = 0;
+    const node = scroller.current;
     if (node) node.scrollTop = node.scrollHeight;
   };
 
-  const { summary } = open.conversation.course;
-  const pending = letters.value.filter((letter) => letter.session === id);
-  const sent = pending.at(-1)?.key;
-  // Whoever sends something looks for it at the end.
-  useLayoutEffect(() => void (sent && toEnd()), [sent]);
+  const { summary } = active.conversation.meta;
+  const pending = outgoingMessages.value.filter((message) => message.session === id);
+  const lastPendingKey = pending.at(-1)?.key;
+  // Scroll to the end after a send.
+  useLayoutEffect(() => void (lastPendingKey && scrollToEnd()), [lastPendingKey]);
   const isEmpty = !turns.length && !pending.length && !loading.value;
   return (
     <div class="transcript-frame">
-      <div class="transcript" ref={box} onScroll={scrolled} tabIndex={-1} role="log" aria-live="off" aria-label={s.messages}>
-        <div class="turns" ref={inside}>
-          {open.conversation.before !== null && <p class="note quiet">{s.showEarlier}</p>}
+      <div class="transcript" ref={scroller} onScroll={handleScroll} tabIndex={-1} role="log" aria-live="off" aria-label={s.messages}>
+        <div class="turns" ref={content}>
+          {active.conversation.earlierCursor !== null && <p class="note quiet">{s.showEarlier}</p>}
           {loading.value === "loading" && <p class="note quiet" role="status">{s.loading}</p>}
           {loading.value === "failed" && <p class="note wrong" role="alert">{s.cannotLoad}</p>}
-          {loading.value === "gone" && <p class="note" role="alert">{s.gone}</p>}
-          {isEmpty && <Greeting />}
-          <CameFrom />
-          {turns.flatMap((turn, place) => {
+          {loading.value === "gone" && <p class="note" role="alert">{s.sessionDeleted}</p>}
+          {isEmpty && <EmptyState />}
+          <OriginNotice />
+          {turns.flatMap((turn, index) => {
             const offersRestore = turn.removed !== null && turns.find((each) => each.removed?.seq === turn.removed?.seq) === turn;
             const version = `${turn.version} ${offersRestore}`;
-            const view = <Steady key={turn.turn} version={version} draw={() => <TurnView turn={turn} version={version} offersRestore={offersRestore} />} />;
-            const ends = summary && turn.turn <= summary.through_turn && (turns[place + 1]?.turn ?? Infinity) > summary.through_turn;
-            return ends ? [view, <Summarised key={`summary ${summary.at}`} summary={summary} />] : [view];
+            const view = <Memo key={turn.turn} version={version} render={() => <TurnView turn={turn} version={version} offersRestore={offersRestore} />} />;
+            const endsSummary = summary && turn.turn <= summary.through_turn && (turns[index + 1]?.turn ?? Infinity) > summary.through_turn;
+            return endsSummary ? [view, <SummaryDivider key={`summary ${summary.at}`} summary={summary} />] : [view];
           })}
-          {pending.map((letter) => (
-            <section class="turn" key={letter.key}>
-              <article class="asked pending" aria-label={s.you}>
-                <div class="words">{letter.text}</div>
-                {letter.attachments.length > 0 && <p class="note quiet">{letter.attachments.map((each) => each.name).join(", ")}</p>}
-                {letter.seq === undefined && (
+          {pending.map((message) => (
+            <section class="turn" key={message.key}>
+              <article class="user-message pending" aria-label={s.you}>
+                <div class="words">{message.text}</div>
+                {message.attachments.length > 0 && <p class="note quiet">{message.attachments.map((each) => each.name).join(", ")}</p>}
+                {message.seq === undefined && (
                   <p class="note" role="status">
-                    <Clock /> {letter.refused ?? s.notSaved}
-                    {letter.refused && <><button type="button" class="quiet" onClick={() => actions.rewrite(letter)}>{s.edit}</button><button type="button" class="quiet" onClick={() => discard(letter.key)}>{s.remove}</button></>}
+                    <PendingIcon /> {message.refused ?? s.notSaved}
+                    {message.refused && <><button type="button" class="quiet" onClick={() => actions.returnToComposer(message)}>{s.edit}</button><button type="button" class="quiet" onClick={() => discardMessage(message.key)}>{s.remove}</button></>}
                   </p>
                 )}
               </article>
@@ -149,26 +149,26 @@ export function Transcript() {
           ))}
         </div>
       </div>
-      {below.value > 0 && !follows.current && <button type="button" class="pill" onClick={toEnd}>{s.newLines(below.value)}</button>}
+      {newLineCount.value > 0 && !isFollowing.current && <button type="button" class="pill" onClick={scrollToEnd}>{s.newLines(newLineCount.value)}</button>}
     </div>
   );
 }
 
 let seenTimer = 0;
 
-function scheduleSeen(id: string): void {
+function scheduleMarkSeen(id: string): void {
   clearTimeout(seenTimer);
-  seenTimer = window.setTimeout(() => void seen(id), 600);
+  seenTimer = window.setTimeout(() => void markSeen(id), 600);
 }
 
-function Greeting() {
-  const isScripted = modelHere.value === "demo";
+function EmptyState() {
+  const isDemo = currentModel.value === "demo";
   return (
     <div class="greeting">
       <h2>{s.hello}</h2>
-      {isScripted ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : modelHere.value && <p class="note quiet">{s.answers(modelHere.value)}</p>}
+      {isDemo ? <p class="buttons"><span class="demo">{s.demoLabel}</span><button type="button" onClick={() => (panel.value = "settings")}>{s.connectModel}</button></p> : currentModel.value && <p class="note quiet">{s.answers(currentModel.value)}</p>}
       <p class="note quiet">{s.helloMore}</p>
-      <ul>{(isScripted ? s.triesOfDemo : s.tries).map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
+      <ul>{(isDemo ? s.triesOfDemo : s.tries).map((text) => <li key={text}><button type="button" onClick={() => void send(text)}>{text}</button></li>)}</ul>
     </div>
   );
 }
